@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
-from raftlog.directory import NodeIdentity, format_node, open_node
-from raftlog.files import OsFiles
-from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
-from raftlog.peers.links import Links
-from raftlog.peers.packets import MESSAGE_HEAD, Sealer
+from raftlog.env.files import OsFiles
+from raftlog.storage.directory import NodeIdentity, format_node, open_node
+from raftlog.transport import PeerAddress, PeerSettings, SelfDescription
+from raftlog.transport.links import Links
+from raftlog.transport.packets import MESSAGE_HEAD, Sealer
 
 RUN_S = 1.5
 PACE_PER_S = 20_000

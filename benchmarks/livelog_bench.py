@@ -35,7 +35,7 @@ READER = """
 import os, sys, time
 from history.reading.opening import open_node
 from quorate.livelog import open_live
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 where, shard = sys.argv[1], int(sys.argv[2])
 while True:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
-from raftlog import merge
-from raftlog.directory import NodeIdentity, format_node, open_node
-from raftlog.files import OsFiles
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
+from raftlog.env.files import OsFiles
+from raftlog.env.settings import LogSettings
+from raftlog.replica.replica import Replica
+from raftlog.storage import merge
+from raftlog.storage.directory import NodeIdentity, format_node, open_node
 from records import Cause, RawRecord, Trigger, encode_entry, encode_offset_commit, offset_commit_key
 
 PLACE = Path("build/log-bench")

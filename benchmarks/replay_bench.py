@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator
 from history.reading.node import ShardFiles
 from history.reading.source import Walk
 from history.state.replay import Replay
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node
-from raftlog.files import OsFiles, join
-from raftlog.frames import encode_frame
-from raftlog.metafile import write_meta
-from raftlog.segments import log_name
+from raftlog.env.files import OsFiles, join
+from raftlog.storage.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node
+from raftlog.storage.frames import encode_frame
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.segments import log_name
 from records import (
     Cause,
     ConsumerGroupCurrentMemberAssignmentKey,

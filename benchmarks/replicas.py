@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
-from raftlog.directory import NodeIdentity, format_node, open_node
-from raftlog.files import OsFiles
-from raftlog.machine import SnapshotHeader
-from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
-from raftlog.peers.links import Links
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
+from raftlog.env.files import OsFiles
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import NodeIdentity, format_node, open_node
+from raftlog.transport import PeerAddress, PeerSettings, SelfDescription
+from raftlog.transport.links import Links
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry
 
 LOOPBACK = "127.0.0.1"

@@ -29,8 +29,8 @@ from benchmarks import full_frames, load
 from cluster import main as node_main
 from cluster.collector import look_at_the_young
 from cluster.settings import load_settings
-from raftlog.directory import NodeIdentity, format_node
-from raftlog.files import OsFiles
+from raftlog.env.files import OsFiles
+from raftlog.storage.directory import NodeIdentity, format_node
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

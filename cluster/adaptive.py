@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from cluster.interval_rule import LOOK_MS, IntervalRule, Load
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
 from wire.apis import HEARTBEATS
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
 
 YOUNG_THRESHOLDS: Final = (3_000, 4)
 """Thresholds of the two young generations.

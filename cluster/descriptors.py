@@ -23,7 +23,7 @@ from typing import Final
 
 from cluster.http import places
 from cluster.settings import Settings
-from raftlog.peers.links import STRANGERS_MAX
+from raftlog.transport.links import STRANGERS_MAX
 
 LOG = logging.getLogger("quorate.main")
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from cluster.runtime.shard_life import ShardLife
-from raftlog.host import Host
+from raftlog.env.host import Host
 
 LOG = logging.getLogger("quorate.node")
 

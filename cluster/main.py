@@ -31,7 +31,7 @@ from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_lo
 from cluster.http import HttpListener
 from cluster.node import Node
 from cluster.settings import Settings, SettingsError, load_settings, table
-from raftlog.errors import RaftlogError, in_one_line
+from raftlog.env.errors import RaftlogError, in_one_line
 
 LOG = logging.getLogger("quorate.main")
 

@@ -12,8 +12,8 @@ from cluster.node_info import NodeInfo
 from cluster.runtime.shard_life import ShardLife
 from cluster.settings import Settings, SettingsError
 from cluster.settings.nodes import parse_nodes
-from raftlog.directory import NodeDirectory
-from raftlog.peers.links import Links
+from raftlog.storage.directory import NodeDirectory
+from raftlog.transport.links import Links
 
 
 class Membership:

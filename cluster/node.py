@@ -40,13 +40,13 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
-from raftlog.clock import AgreedClock
-from raftlog.directory import NodeDirectory, NodeIdentity, open_node
-from raftlog.evidence import Evidence
-from raftlog.host import Host
-from raftlog.peers import SelfDescription
-from raftlog.peers.links import Links
-from raftlog.seldom import Seldom
+from raftlog.env.host import Host
+from raftlog.env.rate_limit import Seldom
+from raftlog.replica.clock import AgreedClock
+from raftlog.storage.directory import NodeDirectory, NodeIdentity, open_node
+from raftlog.storage.evidence import Evidence
+from raftlog.transport import SelfDescription
+from raftlog.transport.links import Links
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, RELEASE, shard_of
 from wire.apis import ApiKey
 
@@ -121,7 +121,7 @@ class Node:
     def start(self, done: Done) -> None:
         """Open the directory, start the shards and listen; `done(None)` once connections are accepted.
 
-        Raises what `raftlog.directory.open_node` raises (NotFormatted, AlreadyRunning, Corrupt), and
+        Raises what `raftlog.storage.directory.open_node` raises (NotFormatted, AlreadyRunning, Corrupt), and
         SettingsError if the settings belong to another directory. PeersError is passed to `done`.
         """
         directory = open_node(self.host.files, self.settings.data_dir, self.host.fresh_id)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 DECISION_BYTES_MAX = 12 * 1024 * 1024
 """Maximum bytes of the records of one decision, which become one log entry. It is three quarters of an
-entry's maximum (`raftlog.settings`, 16 MiB), so that the cause always fits. A commit of 100,000 partitions
-takes 9 MB."""
+entry's maximum (`raftlog.env.settings`, 16 MiB), so that the cause always fits. A commit of 100,000
+partitions takes 9 MB."""
 
 RECORD_HEADER_BYTES = 12
 """Bytes that an entry adds to each record's key and value."""

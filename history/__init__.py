@@ -16,5 +16,5 @@ lines of text or JSON.
     checking/   verification of files and state, comparison of nodes, an audit of every commit
     words, render, moments   causes in sentences; times, durations, tables; moments as people type them
 
-A reader that has no answer raises `NothingToRead` (reading.source) or `Damaged` (raftlog.reader).
+A reader that has no answer raises `NothingToRead` (reading.source) or `Damaged` (raftlog.offline.reader).
 """

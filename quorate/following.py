@@ -17,8 +17,8 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Gap, NothingToRead, Walk
 from quorate.livelog import FOLLOW_WAIT_MS, LiveLog, LiveShard
-from raftlog.errors import Damaged
-from raftlog.frames import Frame
+from raftlog.env.errors import Damaged
+from raftlog.storage.frames import Frame
 
 POLL_S = 0.25
 """Seconds between polls of files, or of several shards of a cluster: prompt enough for a human reader."""

@@ -23,14 +23,14 @@ from history.render import sentence_list
 from history.words import shard_name
 from quorate.commands.http import ANSWER_BYTES_MAX
 from quorate.nodes import GONE, IN_MEMORY, OK, Answer, Into, Nodes, Unheard
-from raftlog.errors import Corrupt, Damaged, Problem
-from raftlog.evidence import is_note
-from raftlog.files import OsFiles
-from raftlog.frames import Frame, frames_in
-from raftlog.install import SNAPSHOT_BYTES_MAX
-from raftlog.machine import SnapshotHeader
-from raftlog.reader import Snapshot
-from raftlog.snapshots import SnapshotFile
+from raftlog.env.errors import Corrupt, Damaged, Problem
+from raftlog.env.files import OsFiles
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import Snapshot
+from raftlog.storage.evidence import is_note
+from raftlog.storage.frames import Frame, frames_in
+from raftlog.storage.snapshot_install import SNAPSHOT_BYTES_MAX
+from raftlog.storage.snapshots import SnapshotFile
 from records import METADATA_SHARD
 
 TIMEOUT_S = 10.0

@@ -1,15 +1,15 @@
-"""The replicated log: frames in segments, replication, snapshots, archive, and offline reading of all of it.
+"""How the log is kept: entries in segments, replicated by Raft, compacted into snapshots and archived.
 
-    host, files         the only access to the outside; `simfiles` is the simulated disk
-    frames              one entry as bytes on disk
-    metafile, directory identity, boot ids, term and vote; formatting and opening a node's directory
-    segments, journal   the live log: append, group commit, load, torn tails, sealing, archive
-    raft                pysyncobj with every override that makes it safe, each naming its defect
-    replica, machine    one shard's replica, and the projection that it drives
-    peers               links to the other nodes: handshake, sealed packets, accepted boots
-    snapshots, merge    compaction of sealed segments by a child process
-    reader, verify      offline: never writes, reads damaged and copied directories too
-    evidence            facts that the log does not record: refusals and heartbeat gaps
+A package imports only those below it, which an import contract holds. `catch_up` and `offline` do not know
+each other, nor do `consensus` and `transport`.
 
-Bodies of entries are opaque here except to the sealed index and the merge, which read the records in them.
+    replica    the replica of one shard: its states, leading and following, applying what is committed
+    catch_up   a follower that lacks entries: from the log, from the archive, or by snapshot
+    offline    reading and verifying directories without a node: never writing, also copies and damaged ones
+    consensus  elections, terms and commit index: pysyncobj with the overrides that make it safe
+    transport  links between nodes: one authenticated connection a pair, for all shards
+    storage    what is on disk: frames, segments, journal, snapshots, archive
+    env        the outside as the log sees it: clock, timers, files, errors, settings
+
+Bodies of entries are opaque here except to the sealed index and the merge, which walk the records in them.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.host import TlsSettings
+from raftlog.env.host import TlsSettings
 
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 

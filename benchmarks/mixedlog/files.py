@@ -16,18 +16,18 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from raftlog.archive import ARCHIVE
-from raftlog.chain import GENESIS, Chain
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
-from raftlog.files import OsFiles, join
-from raftlog.frames import encode_frame
-from raftlog.kept import kept_path
-from raftlog.machine import SnapshotHeader
-from raftlog.metafile import write_meta
-from raftlog.sealed import ROW, Sealed, encode_index
-from raftlog.segments import LogIdentity, encode_header, index_name, log_name
-from raftlog.settings import CHAIN_STRIDE
-from raftlog.snapshots import write_snapshot
+from raftlog.env.files import OsFiles, join
+from raftlog.env.settings import CHAIN_STRIDE
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.archive import ARCHIVE
+from raftlog.storage.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
+from raftlog.storage.frames import encode_frame
+from raftlog.storage.hash_chain import GENESIS, Chain
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.retained_snapshots import kept_path
+from raftlog.storage.sealed_index import ROW, Sealed, encode_index
+from raftlog.storage.segments import LogIdentity, encode_header, index_name, log_name
+from raftlog.storage.snapshots import write_snapshot
 from records import RawRecord, Stamped
 from records.entry import join_body
 

@@ -16,8 +16,8 @@ from heapq import heappop, heappush
 from itertools import count
 from multiprocessing import get_context
 
-from raftlog.directory import NodeIdentity, shard_name
-from raftlog.files import join
+from raftlog.env.files import join
+from raftlog.storage.directory import NodeIdentity, shard_name
 from records import Cause, Trigger, encode_offset_commit
 from records.entry import dump_cause
 from records.ids import METADATA_SHARD, shard_of

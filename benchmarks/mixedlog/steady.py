@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from raftlog.directory import shard_name
-from raftlog.files import join
+from raftlog.env.files import join
+from raftlog.storage.directory import shard_name
 from records import Cause, RecordType, Trigger, encode_offset_commit
 from records.entry import dump_cause
 from records.ids import METADATA_SHARD

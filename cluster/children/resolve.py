@@ -14,7 +14,7 @@ import msgpack
 
 from cluster.host.pieces import pack
 from coordinator.regex.regexrounds import answer_round
-from raftlog.files import Files
+from raftlog.env.files import Files
 
 
 def run(request: Any, files: Files) -> object:

@@ -24,7 +24,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
-from raftlog.host import StreamHandler
+from raftlog.env.host import StreamHandler
 
 LOG = logging.getLogger("quorate.host")
 
@@ -49,7 +49,7 @@ def _run(fn: Callable[..., object], *args: object) -> None:
 
 
 class Acceptor:
-    """The sockets that listen on one host and port; `raftlog.host.Listener`."""
+    """The sockets that listen on one host and port; `raftlog.env.host.Listener`."""
 
     def __init__(
         self,

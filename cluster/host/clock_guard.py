@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
 
 CLOCK_GAP_MS: Final = 500.0
 """A longer silence of the loop is a gap: ten times the longest stall that the loop is allowed."""

@@ -27,9 +27,9 @@ from typing import Any, Final, NoReturn, cast
 from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
 from cluster.host.fresh_ids import fresh_id
 from cluster.host.jobs import Job
-from raftlog.errors import in_one_line
-from raftlog.files import Files, OsFiles
-from raftlog.host import Done, StreamHandler, TlsSettings
+from raftlog.env.errors import in_one_line
+from raftlog.env.files import Files, OsFiles
+from raftlog.env.host import Done, StreamHandler, TlsSettings
 
 LOG = logging.getLogger("quorate.host")
 
@@ -139,7 +139,7 @@ class _DiskThread:
 
 
 class AsyncioHost:
-    """`raftlog.host.Host` over an asyncio loop, which need not be running yet."""
+    """`raftlog.env.host.Host` over an asyncio loop, which need not be running yet."""
 
     def __init__(
         self,

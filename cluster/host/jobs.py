@@ -42,7 +42,7 @@ from cluster.host.pieces import parts, unpack
 if TYPE_CHECKING:  # the child, which begins here too, need not load them
     import asyncio
 
-    from raftlog.host import Done
+    from raftlog.env.host import Done
 
 JOB_REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 """A job's answer is held in memory: an assignment of the largest group is below 8 MiB, any other answer fits

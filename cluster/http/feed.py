@@ -22,9 +22,9 @@ from aiohttp import web
 from cluster.http.node_view import Noted, ShardView
 from cluster.http.reads import shard_name
 from cluster.http.routes import HttpError
-from raftlog.errors import RaftlogError
-from raftlog.evidence import about, notes_in
-from raftlog.frames import HEADER, HEADER_BYTES, Frame, frames_in
+from raftlog.env.errors import RaftlogError
+from raftlog.storage.evidence import about, notes_in
+from raftlog.storage.frames import HEADER, HEADER_BYTES, Frame, frames_in
 from records import body_to_json
 
 LOG = logging.getLogger("quorate.http")

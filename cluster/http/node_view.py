@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from cluster.kafka.node_view import KafkaNode
 from coordinator.limits import SettingsView
-from raftlog.evidence import Refusal
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
+from raftlog.storage.evidence import Refusal
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ class LinkInfo(Protocol):
 
 
 class LinkTable(Protocol):
-    """The part of `raftlog.peers.Links` that is shown."""
+    """The part of `raftlog.transport.links.Links` that is shown."""
 
     @property
     def peers(self) -> Mapping[int, LinkInfo]:

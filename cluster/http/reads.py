@@ -16,7 +16,7 @@ from cluster.http.routes import HttpError
 from cluster.node_info import NodeInfo
 from coordinator import views
 from coordinator.groupconfigs import in_force
-from raftlog.evidence import Refusal
+from raftlog.storage.evidence import Refusal
 from records import METADATA_SHARD, topic_id_text
 from wire.apis import api_name
 from wire.errors import ErrorCode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
 
 WINDOW_S: Final = 30
 LOOK_MS: Final = 1_000.0

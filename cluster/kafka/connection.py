@@ -38,8 +38,8 @@ from cluster.kafka.steady import CORRELATION_END, FastReplies, FastReply
 from cluster.kafka.waiting import hurry
 from cluster.node_info import ClientInfo
 from cluster.runtime.slices import MORE, SOON
-from raftlog.errors import in_one_line
-from raftlog.host import Stream
+from raftlog.env.errors import in_one_line
+from raftlog.env.host import Stream
 from records import shard_of
 from wire.apis import ApiKey
 from wire.errors import MalformedFrame
@@ -82,7 +82,7 @@ def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Conca
 
 
 class Connection:
-    """An `asyncio.Protocol` in shape; see `raftlog.host.StreamHandler`."""
+    """An `asyncio.Protocol` in shape; see `raftlog.env.host.StreamHandler`."""
 
     __slots__ = (
         "_alone",

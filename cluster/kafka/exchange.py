@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.node_view import FastEntry
 from cluster.node_info import ClientInfo
-from raftlog.host import Timer
+from raftlog.env.host import Timer
 from wire.apis import ApiKey, api_name
 from wire.protocol import encode_response_in_pieces
 

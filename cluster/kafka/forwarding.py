@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.host import Stream
+from raftlog.env.host import Stream
 from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, MalformedFrame
@@ -73,7 +73,7 @@ def _submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any
 
 
 class _Forward:
-    """One request being forwarded; a `raftlog.host.StreamHandler`."""
+    """One request being forwarded; a `raftlog.env.host.StreamHandler`."""
 
     def __init__(self, listener: KafkaListener, exchange: Exchange, request: Any) -> None:
         self._listener = listener

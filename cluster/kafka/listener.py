@@ -20,7 +20,7 @@ from cluster.kafka.quiet import QuietLog
 from cluster.kafka.waiting import LeaderWaits
 from cluster.runtime.slices import Slices
 from cluster.settings import Settings, is_loopback
-from raftlog.host import Host, Listener, Timer
+from raftlog.env.host import Host, Listener, Timer
 
 if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlog.host import Timer
+from raftlog.env.host import Timer
 from wire.apis import ApiKey
 
 if TYPE_CHECKING:

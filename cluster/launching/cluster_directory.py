@@ -25,9 +25,9 @@ from typing import Any, Final
 from cluster.host.fresh_ids import fresh_id
 from cluster.launching.node_process import LaunchError
 from cluster.settings import SettingsError, load_settings
-from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
-from raftlog.errors import RaftlogError
-from raftlog.files import OsFiles, replace
+from raftlog.env.errors import RaftlogError
+from raftlog.env.files import OsFiles, replace
+from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
 
 CLUSTER_FILE: Final = "cluster.json"
 SECRET_FILE: Final = "secret"

@@ -33,8 +33,8 @@ from cluster.launching.cluster_directory import (
 )
 from cluster.launching.node_process import CONFIG_FILE, LOOPBACK, LaunchError, NodeProcess, ports_before
 from cluster.settings import SettingsError, load_settings
-from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
-from raftlog.files import Lock, OsFiles
+from raftlog.env.files import Lock, OsFiles
+from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
 
 __all__ = [
     "CLUSTER_FILE",

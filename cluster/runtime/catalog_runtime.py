@@ -35,8 +35,8 @@ from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Outcome
 from coordinator.catalog.shard import CatalogShard
 from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogView
-from raftlog.directory import NodeDirectory
-from raftlog.obstacles import Obstacle
+from raftlog.env.obstacles import Obstacle
+from raftlog.storage.directory import NodeDirectory
 from records import (
     METADATA_SHARD,
     Cause,

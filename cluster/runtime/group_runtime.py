@@ -30,10 +30,10 @@ from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.offsets import commits
 from coordinator.shard import GroupShard
-from raftlog.directory import NodeDirectory
-from raftlog.errors import in_one_line
-from raftlog.host import Timer
-from raftlog.obstacles import Obstacle
+from raftlog.env.errors import in_one_line
+from raftlog.env.host import Timer
+from raftlog.env.obstacles import Obstacle
+from raftlog.storage.directory import NodeDirectory
 from records import RawRecord
 from wire.apis import HEARTBEATS, ApiKey
 

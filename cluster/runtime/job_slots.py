@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from raftlog.host import Done, Host, Job
+from raftlog.env.host import Done, Host, Job
 
 JOBS_AT_ONCE: Final = 2
 """Children that one lane runs at once. Two leave the loop its core on a machine with three, and share it

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Final
 
 from coordinator.shard import FastEntry
-from raftlog.evidence import Evidence
-from raftlog.host import Host, Timer
+from raftlog.env.host import Host, Timer
+from raftlog.storage.evidence import Evidence
 
 REPORT_EVERY_MS: Final = 5_000.0
 """Interval between two reports. A gap is noted in the minute of its report, so up to this much late."""

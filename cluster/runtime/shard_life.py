@@ -29,12 +29,12 @@ from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
 from cluster.runtime.slices import OWN
 from cluster.runtime.surroundings import Projection, Surroundings
 from cluster.runtime.waiters import Waiter, Waiters
-from raftlog.directory import NodeDirectory, shard_name
-from raftlog.errors import in_one_line
-from raftlog.host import Timer
-from raftlog.machine import SnapshotHeader
-from raftlog.obstacles import Obstacle
-from raftlog.replica import Replica
+from raftlog.env.errors import in_one_line
+from raftlog.env.host import Timer
+from raftlog.env.obstacles import Obstacle
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import NodeDirectory, shard_name
 from records import RawRecord, iter_records
 
 LOG = logging.getLogger("quorate.runtime")
@@ -44,7 +44,7 @@ GIVEN_AWAY: Final = "handed over"
 
 
 class ShardLife(ABC):
-    """The runtime of one shard without its requests; to its replica, a `raftlog.machine.StateMachine`."""
+    """The runtime of one shard without its requests. Its replica sees it as a `StateMachine`."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class ShardLife(ABC):
 
         self.replica.stop(stopped)
 
-    # Called by the replica (raftlog.machine.StateMachine): the content of the log.
+    # Called by the replica (raftlog.env.state_machine.StateMachine): the content of the log.
 
     def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
         self.machine.apply_all(records, header.last_index)

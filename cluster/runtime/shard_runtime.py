@@ -32,9 +32,9 @@ from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_state import ShardState
 from cluster.runtime.surroundings import Projection, Surroundings
 from coordinator.api import Context, Outcome, Trouble
-from raftlog.directory import NodeDirectory
-from raftlog.errors import in_one_line
-from raftlog.host import Timer
+from raftlog.env.errors import in_one_line
+from raftlog.env.host import Timer
+from raftlog.storage.directory import NodeDirectory
 from records import encode_entry
 
 LOG = logging.getLogger("quorate.runtime")

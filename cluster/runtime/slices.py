@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, Protocol, TypeVar
 
-from raftlog.host import Host
+from raftlog.env.host import Host
 
 LOG = logging.getLogger("quorate.runtime")
 

@@ -11,11 +11,11 @@ from cluster.runtime.slices import Slices
 from coordinator.api import Context, JobKind, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
-from raftlog.clock import AgreedClock
-from raftlog.evidence import Evidence
-from raftlog.host import Host
-from raftlog.peers.links import Links
-from raftlog.settings import LogSettings
+from raftlog.env.host import Host
+from raftlog.env.settings import LogSettings
+from raftlog.replica.clock import AgreedClock
+from raftlog.storage.evidence import Evidence
+from raftlog.transport.links import Links
 from records import RawRecord
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raftlog.host import Host
+from raftlog.env.host import Host
 
 
 class Waiter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from raftlog.peers import PeerAddress
+from raftlog.transport import PeerAddress
 
 NODES_MAX = 9
 """At most this many nodes: a quorum of more than nine would wait for at least six disks at every commit."""

@@ -21,9 +21,9 @@ from typing import Any, cast
 from cluster.settings.nodes import NodesError, parse_nodes
 from coordinator.assignors import BUILT_IN
 from coordinator.limits import GroupSettings, Limits
-from raftlog.host import TlsSettings
-from raftlog.peers import PeerSettings
-from raftlog.settings import LogSettings
+from raftlog.env.host import TlsSettings
+from raftlog.env.settings import LogSettings
+from raftlog.transport import PeerSettings
 
 Value = int | bool | str | tuple[str, ...]
 

@@ -1,7 +1,7 @@
 """A world in which whole nodes run on virtual time: one seed, one history.
 
-The simulator is a second implementation of `raftlog.host.Host`; its nodes, runtimes, listeners and journals
-are the real ones. Nothing in it reads a clock, opens a socket or draws a random number of its own.
+The simulator is a second implementation of `raftlog.env.host.Host`; its nodes, runtimes, listeners and
+journals are the real ones. Nothing in it reads a clock, opens a socket or draws a random number of its own.
 """
 
 from cluster.simulator.client import ConnectionGone, WireClient

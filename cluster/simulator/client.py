@@ -12,8 +12,8 @@ from cluster.simulator.host import LOOPBACK, VirtualHost
 from cluster.simulator.machine import KAFKA_PORT
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
-from raftlog.host import Stream, StreamHandler
-from raftlog.simfiles import SimFiles
+from raftlog.env.host import Stream, StreamHandler
+from raftlog.env.simulated_files import SimFiles
 from wire.framing import Framer
 from wire.protocol import decode_response, encode_request
 from wire.schema import Message

@@ -10,7 +10,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
 from records import METADATA_SHARD
 
 SETTLE_TIMEOUT_MS: Final = 20_000.0

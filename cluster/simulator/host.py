@@ -18,9 +18,9 @@ from cluster.host.jobs import JobFailed
 from cluster.simulator.network import Network, SimListener
 from cluster.simulator.streams import SimTransport
 from cluster.simulator.world import START_WALL_MS, Event, Stopped, World
-from raftlog.errors import in_one_line
-from raftlog.files import Files
-from raftlog.host import Done, StreamHandler
+from raftlog.env.errors import in_one_line
+from raftlog.env.files import Files
+from raftlog.env.host import Done, StreamHandler
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -43,7 +43,7 @@ class _SimJob:
 
 
 class VirtualHost:
-    """`raftlog.host.Host` in a `World`.
+    """`raftlog.env.host.Host` in a `World`.
 
     `sync_ms` is the duration of a sync: on the loop it blocks the loop, on the disk thread it does not.
     `clock_step_ms` passes at every reading of the monotonic clock, so that code that watches its own slices

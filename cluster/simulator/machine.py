@@ -15,8 +15,8 @@ from cluster.settings import Settings
 from cluster.simulator.host import LOOPBACK, VirtualHost
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
-from raftlog.directory import NodeIdentity, format_node
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.storage.directory import NodeIdentity, format_node
 
 CLUSTER_ID: Final = "SimulatedClusterAAAAAA"
 DATA_DIR: Final = "/data"

@@ -19,7 +19,7 @@ from typing import Any, Final
 from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
 from cluster.simulator.world import START_WALL_MS
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 from tests.cluster.lab import commit_request
 from tests.simulated.actors import REJOIN, Member
 from tests.simulated.chronicle import Chronicle

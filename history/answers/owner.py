@@ -19,7 +19,7 @@ from history.reading.source import Basis, Gap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle, duration, sentence_list
 from history.telling.voice import Voice
 from history.words import reasons_words
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     OffsetCommitValue,
     RawRecord,

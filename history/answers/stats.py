@@ -21,7 +21,7 @@ from history.reading.node import NodeLog
 from history.reading.source import Gap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle
 from history.words import is_takeover, shard_name
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import ReasonKind, RecordsError, RecordType, TermStartValue, Trigger, decode_value, iter_records
 from records.ids import METADATA_SHARD
 

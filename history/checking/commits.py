@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Walk
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import OffsetCommitKey, OffsetCommitValue, RecordType, decode_key, decode_value, iter_records
 from records.ids import METADATA_SHARD
 

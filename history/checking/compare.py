@@ -30,7 +30,7 @@ from history.reading.source import NothingToRead, Walk
 from history.render import LOCAL, TimeStyle, plural, sentence_list
 from history.state.replay import Replay
 from history.words import shard_name
-from raftlog.reader import Damaged, Problem
+from raftlog.offline.reader import Damaged, Problem
 from records import RecordsError
 
 DIRECTORIES_MIN = 2

@@ -1,10 +1,10 @@
 """`verify`: is a node's directory what was written, and does its history make sense?
 
 Two questions per shard. *Files*: every byte against its CRC, index, manifest and hash chain, and the node's
-own files outside the logs; `raftlog.verify` does this. *Meaning*: the invariants of consumer groups after
-every entry, checked from the records alone; the live state hash in the snapshot against a replay; snapshot +
-tail against the whole log; the coordinator's projection and its indexes against a second reading of the same
-records. A finding says where, what it means and what to do. What passed is reported too.
+own files outside the logs; `raftlog.offline.verify` does this. *Meaning*: the invariants of consumer groups
+after every entry, checked from the records alone; the live state hash in the snapshot against a replay;
+snapshot + tail against the whole log; the coordinator's projection and its indexes against a second reading
+of the same records. A finding says where, what it means and what to do. What passed is reported too.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from history.reading.source import Basis, Gap, SnapshotLike, Walk
 from history.render import plural
 from history.state.replay import Replay
 from history.words import shard_name
-from raftlog.files import OsFiles
-from raftlog.frames import Frame
-from raftlog.reader import Damaged, Problem
-from raftlog.verify import verify_node
+from raftlog.env.files import OsFiles
+from raftlog.offline.reader import Damaged, Problem
+from raftlog.offline.verify import verify_node
+from raftlog.storage.frames import Frame
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD
 

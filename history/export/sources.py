@@ -18,7 +18,7 @@ from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.source import Gap, Reader, Walk
 from history.words import is_takeover, term_why, type_name
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     RawRecord,
     RecordsError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     OffsetCommitKey,
     OffsetCommitValue,

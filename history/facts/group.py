@@ -16,8 +16,8 @@ from history.reading.node import NodeLog
 from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
 from history.words import is_takeover, term_why
-from raftlog.frames import Frame
-from raftlog.passing import Passed
+from raftlog.offline.group_filter import Passed
+from raftlog.storage.frames import Frame
 from records import (
     Cause,
     Entry,

@@ -13,8 +13,8 @@ from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import Gap, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES
-from raftlog.frames import Frame
-from raftlog.passing import Passed
+from raftlog.offline.group_filter import Passed
+from raftlog.storage.frames import Frame
 from records import (
     Entry,
     RawRecord,

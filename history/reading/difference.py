@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from history.render import LOCAL, TimeStyle, plural, sentence_list
 from history.words import Speaker, cause_line, type_name
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import Entry, RecordsError, decode_entry, group_id_of
 
 RECORDS_NAMED_MAX = 5

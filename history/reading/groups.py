@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import RecordsError, RecordType, group_id_of, iter_records
 from records.ids import METADATA_SHARD
 

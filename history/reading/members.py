@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raftlog.directory import NODE_FILE
-from raftlog.reader import Damaged, read_identity, shards
+from raftlog.offline.reader import Damaged, read_identity, shards
+from raftlog.storage.directory import NODE_FILE
 
 from .node import NodeLog, open_one
 from .source import NothingToRead

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from history.words import shard_name
-from raftlog.archive import all_segments, read_segment
-from raftlog.directory import NODE_FILE, NodeIdentity
-from raftlog.files import join
-from raftlog.frames import Frame, frame_at
-from raftlog.reader import Damaged, Problem, ShardReader, read_identity
-from raftlog.reader import shards as shards_in
-from raftlog.segments import next_frame
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.env.files import join
+from raftlog.offline.reader import Damaged, Problem, ShardReader, read_identity
+from raftlog.offline.reader import shards as shards_in
+from raftlog.storage.archive import all_segments, read_segment
+from raftlog.storage.directory import NODE_FILE, NodeIdentity
+from raftlog.storage.frames import Frame, frame_at
+from raftlog.storage.segments import next_frame
+from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD, shard_of
 

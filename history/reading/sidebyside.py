@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from history.render import LOCAL, TimeStyle
-from raftlog.archive import ARCHIVE, all_segments, read_manifest, read_segment
-from raftlog.chain import GENESIS, Chain
-from raftlog.directory import is_joining
-from raftlog.errors import RESTORE_HINT
-from raftlog.files import join
-from raftlog.frames import Frame, frame_at
-from raftlog.install import valid_segments
-from raftlog.machine import SnapshotHeader
-from raftlog.reader import Damaged, Problem, ShardReader
-from raftlog.segments import decode_header, log_name
-from raftlog.settings import CHAIN_STRIDE
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.env.errors import RESTORE_HINT
+from raftlog.env.files import join
+from raftlog.env.settings import CHAIN_STRIDE
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import Damaged, Problem, ShardReader
+from raftlog.storage.archive import ARCHIVE, all_segments, read_manifest, read_segment
+from raftlog.storage.directory import is_joining
+from raftlog.storage.frames import Frame, frame_at
+from raftlog.storage.hash_chain import GENESIS, Chain
+from raftlog.storage.segments import decode_header, log_name
+from raftlog.storage.snapshot_install import valid_segments
+from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 from .difference import Difference, difference, same
 from .node import ShardFiles

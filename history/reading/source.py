@@ -16,11 +16,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from history.render import TimeStyle
 from history.words import shard_name
-from raftlog.errors import Torn
-from raftlog.frames import Frame
-from raftlog.machine import SnapshotHeader
-from raftlog.passing import GROUPS_MAX, Passed
-from raftlog.reader import Damaged, Problem
+from raftlog.env.errors import Torn
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.group_filter import GROUPS_MAX, Passed
+from raftlog.offline.reader import Damaged, Problem
+from raftlog.storage.frames import Frame
 from records import RawRecord
 
 SNAPSHOT_LOOKS_MAX = 5
@@ -42,7 +42,7 @@ class SnapshotLike(Protocol):
 
 
 class Reader(Protocol):
-    """One shard's files (`raftlog.reader.ShardReader`, or a log in memory in tests)."""
+    """One shard's files (`raftlog.offline.reader.ShardReader`, or a log in memory in tests)."""
 
     @property
     def node(self) -> str:
@@ -229,7 +229,7 @@ class Walk:
         """The same walk for readers of some groups only.
 
         If the reader can, it skips entries of other groups; bytes that are not read are not checked
-        (`raftlog.passing`).
+        (`raftlog.offline.group_filter`).
         """
         is_worth_it = isinstance(self._reader, PassingReader) and len(group_ids) <= GROUPS_MAX
         return self._run(group_ids if is_worth_it else None)

@@ -22,7 +22,7 @@ from history.reading.opening import open_node
 from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from history.render import LOCAL, TimeStyle, ranges, sentence_list
 from history.words import shard_name, state_name
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
 

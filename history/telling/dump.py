@@ -16,7 +16,7 @@ from history.reading.opening import open_node
 from history.reading.source import Gap, Walk
 from history.render import LOCAL, TimeStyle, sentence_list
 from history.words import Speaker, cause_line, record_words, shard_name, term_words, type_name
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     Entry,
     RawRecord,

@@ -16,7 +16,7 @@ from history.reading.opening import open_node
 from history.reading.source import Basis, Gap, Walk
 from history.render import LOCAL, TimeStyle, duration, table
 from history.words import is_takeover, shard_name, term_why, term_words
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import Entry, RecordsError, RecordType, TermStartValue, decode_entry, decode_value
 
 HEADERS = ("shard", "term", "index", "began", "gap", "entries", "leader", "why")

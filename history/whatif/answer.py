@@ -18,7 +18,7 @@ from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     Entry,
     RawRecord,

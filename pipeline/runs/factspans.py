@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.facts.shared import Bridge
 from pipeline.tables.manifest import Progress
-from raftlog.errors import Damaged
+from raftlog.env.errors import Damaged
 from records.ids import METADATA_SHARD
 
 from .step import Lost, Range
 
 if TYPE_CHECKING:
     from pipeline.source.inputs import InputLog
-    from raftlog.machine import SnapshotHeader
+    from raftlog.env.state_machine import SnapshotHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from raftlog.frames import HEADER_BYTES
+from raftlog.storage.frames import HEADER_BYTES
 
 from .frames import Data, Flags, Frames, Ints, fixed, places_of, structs
 

@@ -10,7 +10,7 @@ from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.words import shard_name
 from pipeline.errors import InputError
-from raftlog.files import OsFiles
+from raftlog.env.files import OsFiles
 
 from .inputs import InputLog, InputShard, open_input, segments_in
 from .tail import LogTail, Reached

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from history.reading.source import Gap
-from raftlog.errors import Corrupt
-from raftlog.frames import CRC_START, FRAME_MAGIC, HEADER_BYTES
-from raftlog.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
+from raftlog.env.errors import Corrupt
+from raftlog.storage.frames import CRC_START, FRAME_MAGIC, HEADER_BYTES
+from raftlog.storage.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -42,7 +42,7 @@ _HEADER = np.dtype(
         ("timestamp_ms", "<i8"),
     ]
 )
-"""`raftlog.frames.HEADER` as a numpy type."""
+"""`raftlog.storage.frames.HEADER` as a numpy type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,21 @@ from history.reading.node import EXPECTED, NodeLog, ShardFiles
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from pipeline.errors import InputError
-from raftlog.archive import ARCHIVE, all_segments, read_manifest, read_segment
-from raftlog.errors import Corrupt, Damaged
-from raftlog.files import Files, OsFiles, join
-from raftlog.install import valid_segments
-from raftlog.reader import shards as shards_in
-from raftlog.sealed import Sealed
-from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, SegmentHeader, decode_header, index_name, log_name
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.env.errors import Corrupt, Damaged
+from raftlog.env.files import Files, OsFiles, join
+from raftlog.offline.reader import shards as shards_in
+from raftlog.storage.archive import ARCHIVE, all_segments, read_manifest, read_segment
+from raftlog.storage.sealed_index import Sealed
+from raftlog.storage.segments import (
+    HEADER_BYTES_MAX,
+    NewerFormat,
+    SegmentHeader,
+    decode_header,
+    index_name,
+    log_name,
+)
+from raftlog.storage.snapshot_install import valid_segments
+from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 from .frames import Bounds, scan
 from .kept import Kept

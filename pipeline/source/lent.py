@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raftlog.files import READ_BYTES_MAX, check_size, open_regular
+from raftlog.env.files import READ_BYTES_MAX, check_size, open_regular
 
 KEPT_BYTES_MAX = 1 << 27
 """Limit on the memory a process keeps for its next read: twice a segment of the usual size."""

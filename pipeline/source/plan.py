@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.errors import OptionError
 from pipeline.schema import Column
-from raftlog.directory import shard_name
-from raftlog.files import join
+from raftlog.env.files import join
+from raftlog.storage.directory import shard_name
 from records.ids import METADATA_SHARD, shard_of
 
 from .frames import Bounds

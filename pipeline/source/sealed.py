@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from raftlog.files import Files
-from raftlog.frames import HEADER_BYTES
-from raftlog.passing import sealed_index
-from raftlog.sealed import Sealed, rows_start
-from raftlog.segments import decode_header
+from raftlog.env.files import Files
+from raftlog.offline.group_filter import sealed_index
+from raftlog.storage.frames import HEADER_BYTES
+from raftlog.storage.sealed_index import Sealed, rows_start
+from raftlog.storage.segments import decode_header
 
 from .frames import Bounds, Data, Frames
 from .options import Selection
@@ -31,7 +31,7 @@ _ROW = np.dtype(
         ("type", "<i4"),
     ]
 )
-"""`raftlog.sealed.ROW` as a numpy type."""
+"""`raftlog.storage.sealed_index.ROW` as a numpy type."""
 
 
 class SealedIndex:

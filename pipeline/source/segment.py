@@ -13,11 +13,11 @@ import pyarrow as pa
 from history.reading.source import Gap
 from pipeline.errors import InputError
 from pipeline.schema import DAMAGE, Column, arrow_type
-from raftlog.archive import segment_by
-from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
-from raftlog.files import OsFiles
-from raftlog.frames import HEADER_BYTES
-from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
+from raftlog.env.errors import RESTORE_HINT, Corrupt, Damaged
+from raftlog.env.files import OsFiles
+from raftlog.storage.archive import segment_by
+from raftlog.storage.frames import HEADER_BYTES
+from raftlog.storage.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
 from records import RecordsError
 
 from .frames import Data, Frames, gap, scan

@@ -9,8 +9,8 @@ from itertools import islice
 import pyarrow as pa
 
 from history.reading.node import ShardFiles
-from raftlog.errors import Damaged
-from raftlog.machine import SnapshotHeader
+from raftlog.env.errors import Damaged
+from raftlog.env.state_machine import SnapshotHeader
 from records import RawRecord, RecordsError
 
 from .frames import gap

@@ -24,19 +24,19 @@ from history.reading.members import Member, node_directories, num_voters, open_m
 from history.reading.quorum import Tail, TermRun, decided
 from history.reading.source import NothingToRead
 from pipeline.errors import InputError
-from raftlog.archive import ARCHIVE
-from raftlog.directory import is_joining, shard_name
-from raftlog.errors import Corrupt, Damaged
-from raftlog.files import File, Files, OsFiles, join
-from raftlog.frames import frame_at
-from raftlog.install import valid_segments
-from raftlog.kept import header_of
-from raftlog.loading import CLEAN_FILE, CLEAN_KIND
-from raftlog.machine import SnapshotHeader
-from raftlog.metafile import read_meta
-from raftlog.reader import ShardReader
-from raftlog.segments import HEADER_BYTES_MAX, decode_header, index_name, log_name, next_frame
-from raftlog.snapshots import SNAPSHOT_FILE
+from raftlog.env.errors import Corrupt, Damaged
+from raftlog.env.files import File, Files, OsFiles, join
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.archive import ARCHIVE
+from raftlog.storage.directory import is_joining, shard_name
+from raftlog.storage.frames import frame_at
+from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
+from raftlog.storage.metafile import read_meta
+from raftlog.storage.retained_snapshots import header_of
+from raftlog.storage.segments import HEADER_BYTES_MAX, decode_header, index_name, log_name, next_frame
+from raftlog.storage.snapshot_install import valid_segments
+from raftlog.storage.snapshots import SNAPSHOT_FILE
 from records.ids import METADATA_SHARD
 
 LOOKS_MAX = 5

@@ -1,8 +1,8 @@
 """The disk under an output: the log's own file layer, with the additions that tables need.
 
-The log's durability is tested on this layer (`raftlog.files`): a simulated disk can crash or fail a commit at
-every call. The differences: tables are for others to read, so files and folders get the usual permissions,
-and a folder of leftovers is removed as a whole.
+The log's durability is tested on this layer (`raftlog.env.files`): a simulated disk can crash or fail a
+commit at every call. The differences: tables are for others to read, so files and folders get the usual
+permissions, and a folder of leftovers is removed as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from pipeline.errors import OutputError
-from raftlog.files import Files, Mode, OsFile, OsFiles, join, parent
+from raftlog.env.files import Files, Mode, OsFile, OsFiles, join, parent
 
 __all__ = ["OsOutputFiles", "OutputFiles", "is_full", "join", "make_folders", "parent", "told"]
 
@@ -25,7 +25,7 @@ _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
 class OutputFiles(Files, Protocol):
-    """`raftlog.files.Files` with the additions that only tables need."""
+    """`raftlog.env.files.Files` with the additions that only tables need."""
 
     def make_root(self, path: str) -> None:
         """Create the folder at `path` and its parents where missing."""

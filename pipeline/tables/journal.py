@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from pipeline.errors import OutputError
-from raftlog.files import TEMPORARY_SUFFIX, Files, write_aside
+from raftlog.env.files import TEMPORARY_SUFFIX, Files, write_aside
 
 from . import names
 from .disk import join, make_folders, parent

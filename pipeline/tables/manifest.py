@@ -16,7 +16,7 @@ from zlib import crc32
 
 from pipeline.errors import OutputError
 from pipeline.schema import SCHEMA_VERSION
-from raftlog.files import Files
+from raftlog.env.files import Files
 
 from . import names
 from .disk import join

@@ -25,7 +25,7 @@ from types import TracebackType
 
 from pipeline.errors import OutputBusy, OutputError
 from pipeline.schema import TABLES
-from raftlog.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
+from raftlog.env.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
 
 from . import journal, names
 from .disk import OsOutputFiles, OutputFiles, join, told

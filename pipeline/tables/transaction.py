@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pipeline.errors import OutputError
 from pipeline.schema import SCHEMA_VERSION, TABLES, arrow_type
-from raftlog.files import write_aside
+from raftlog.env.files import write_aside
 
 from . import journal, merging, names
 from .disk import OutputFiles, is_full, join, parent, told

@@ -18,7 +18,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 if TYPE_CHECKING:
-    from raftlog.directory import NodeIdentity
+    from raftlog.storage.directory import NodeIdentity
 
 DEFAULT_COMMAND = "run"
 DEFAULT_SHARDS = 4
@@ -123,7 +123,7 @@ def format_directory(
             code=ExitCode.USAGE,
         )
     from cluster.host.fresh_ids import fresh_id
-    from raftlog.directory import NodeIdentity
+    from raftlog.storage.directory import NodeIdentity
 
     identity = NodeIdentity(
         cluster_id=cluster_id or fresh_id(),
@@ -181,7 +181,7 @@ def _format_alone(words: list[str]) -> None:
     from cluster.host.fresh_ids import fresh_id
     from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings
-    from raftlog.directory import NODE_FILE, NodeIdentity
+    from raftlog.storage.directory import NODE_FILE, NodeIdentity
 
     try:
         arguments = parse_arguments(words)
@@ -206,9 +206,9 @@ def _format_alone(words: list[str]) -> None:
 
 
 def _make(directory: str, identity: NodeIdentity) -> None:
-    from raftlog.directory import format_node
-    from raftlog.errors import RaftlogError
-    from raftlog.files import OsFiles
+    from raftlog.env.errors import RaftlogError
+    from raftlog.env.files import OsFiles
+    from raftlog.storage.directory import format_node
 
     try:
         format_node(OsFiles(), directory, identity)

@@ -23,11 +23,11 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SameForAll
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
-from raftlog.clock import AgreedClock
-from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
-from raftlog.evidence import Evidence
-from raftlog.machine import SnapshotHeader
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.clock import AgreedClock
+from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.storage.evidence import Evidence
 from records import METADATA_SHARD, RawRecord, iter_records
 from wire.apis import ApiKey
 
@@ -36,7 +36,7 @@ PEERS = (1, 2, 3)
 
 
 class FakeReplica:
-    """`raftlog.replica.Replica` as the runtime sees it. What was proposed waits for `commit`."""
+    """`raftlog.replica.replica.Replica` as the runtime sees it. What was proposed waits for `commit`."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import Machine, Network, WireClient, World
 from coordinator.catalog.shard import CatalogShard
 from coordinator.shard import GroupShard
-from raftlog.frames import frames_in
+from raftlog.storage.frames import frames_in
 from records import iter_records
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

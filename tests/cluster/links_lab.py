@@ -7,11 +7,11 @@ from typing import Any
 
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
-from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
-from raftlog.host import Stream, StreamHandler
-from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
-from raftlog.peers.links import Links
-from raftlog.simfiles import SimFiles
+from raftlog.env.host import Stream, StreamHandler
+from raftlog.env.simulated_files import SimFiles
+from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.transport import PeerAddress, PeerSettings, SelfDescription
+from raftlog.transport.links import Links
 
 SECRET = b"a secret of thirty-two bytes....\n"
 PORT = 9192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.node_info import ClientInfo
-from raftlog.evidence import read_evidence
+from raftlog.storage.evidence import read_evidence
 from records.ids import topic_id_text
 from tests.cluster.lab import GROUPS, Lab
 from wire.apis import ApiKey

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.host.clock_guard import CLOCK_GAP_MS, ClockGuard
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 
 @pytest.fixture

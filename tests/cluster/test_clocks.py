@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.runtime.shard_state import ShardState
-from raftlog.evidence import read_evidence
+from raftlog.storage.evidence import read_evidence
 from tests.cluster.lab import Lab, join_request, runtimes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

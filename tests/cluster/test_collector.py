@@ -11,7 +11,7 @@ import pytest
 from cluster import collector
 from cluster.collector import PAUSE_MS, ROUNDS_MAX, Collector
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 
 class Cycle:

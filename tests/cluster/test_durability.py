@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.node_info import ClientInfo
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
 from tests.cluster.lab import Lab, assert_kept, commit_request, replayed
 from tests.report import count_fault
 from wire.apis import ApiKey

@@ -9,9 +9,9 @@ import pytest
 
 from cluster.node_info import ClientInfo
 from coordinator.limits import DECISION_BYTES_MAX
-from raftlog.frames import frames_in
-from raftlog.settings import LogSettings
-from raftlog.simfiles import Crash
+from raftlog.env.settings import LogSettings
+from raftlog.env.simulated_files import Crash
+from raftlog.storage.frames import frames_in
 from records import iter_records
 from tests.cluster.lab import Lab, assert_kept, commit_request, join_request
 from wire.apis import ApiKey

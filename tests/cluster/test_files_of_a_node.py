@@ -8,7 +8,12 @@ import pytest
 
 from cluster.simulator import Network, SimCluster, World
 from cluster.simulator.machine import DATA_DIR, Machine
-from raftlog.directory import (
+from raftlog.env.errors import Problem, RaftlogError
+from raftlog.env.files import join
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import shards
+from raftlog.offline.verify import verify_node, verify_shard
+from raftlog.storage.directory import (
     LOCK_FILE,
     TERM_FILE,
     TERM_KIND,
@@ -17,13 +22,8 @@ from raftlog.directory import (
     read_term,
     shard_name,
 )
-from raftlog.errors import Problem, RaftlogError
-from raftlog.files import join
-from raftlog.metafile import read_meta, write_meta
-from raftlog.peers.boots import BOOTS_FILE
-from raftlog.reader import shards
-from raftlog.simfiles import Crash, SimFiles
-from raftlog.verify import verify_node, verify_shard
+from raftlog.storage.metafile import read_meta, write_meta
+from raftlog.transport.boots import BOOTS_FILE
 from tests.report import count_fault
 
 NODE = 3

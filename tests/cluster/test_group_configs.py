@@ -9,7 +9,7 @@ import pytest
 from cluster.kafka.forwarding import CLIENT_ID
 from cluster.simulator import WireClient
 from cluster.simulator.machine import KAFKA_PORT
-from raftlog.frames import frames_in
+from raftlog.storage.frames import frames_in
 from records import METADATA_SHARD, Trigger, decode_cause
 from tests.cluster.lab import Lab
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes

@@ -7,7 +7,7 @@ import pytest
 from cluster.runtime.catalog_runtime import AGE_MAX_MS
 from cluster.runtime.group_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
-from raftlog.obstacles import Obstacle, obstacle_words
+from raftlog.env.obstacles import Obstacle, obstacle_words
 from records import METADATA_SHARD, shard_of
 from tests.cluster.lab import commit_request, join_request
 from tests.cluster.test_three_nodes import Nodes

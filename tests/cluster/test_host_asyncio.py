@@ -15,7 +15,7 @@ import pytest
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.host.jobs import JobFailed
-from raftlog.host import Host
+from raftlog.env.host import Host
 
 JOBS = {
     "job_echo": (

@@ -11,8 +11,8 @@ from cluster.runtime.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
 from coordinator.api import Context, Draft, Job, JobKind, Steps, Trouble
 from coordinator.core import Core
-from raftlog.evidence import read_evidence
-from raftlog.host import Done
+from raftlog.env.host import Done
+from raftlog.storage.evidence import read_evidence
 from records import Trigger
 from tests.cluster.fakes import Bench
 from tests.cluster.lab import join_request

@@ -29,8 +29,8 @@ from cluster.launching.launcher import (
 from cluster.launching.node_process import ports_before
 from cluster.main import EXIT_USAGE
 from cluster.settings import load_settings
-from raftlog.directory import NodeIdentity, format_node, read_identity
-from raftlog.files import Files, OsFiles
+from raftlog.env.files import Files, OsFiles
+from raftlog.storage.directory import NodeIdentity, format_node, read_identity
 from tests.report import count_fault
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))

@@ -17,8 +17,8 @@ import pytest
 from cluster.launching.launcher import LaunchError, NodeProcess, launch_node
 from cluster.main import EXIT_OK, EXIT_UNREADABLE, EXIT_USAGE, Arguments, parse_arguments
 from cluster.settings import SettingsError
-from raftlog.directory import read_identity
-from raftlog.files import OsFiles
+from raftlog.env.files import OsFiles
+from raftlog.storage.directory import read_identity
 
 
 @pytest.fixture

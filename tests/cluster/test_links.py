@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from raftlog.peers.link import OUTBOUND_MAX_BYTES, OUTBOUND_PAUSE_BYTES
+from raftlog.transport.link import OUTBOUND_MAX_BYTES, OUTBOUND_PAUSE_BYTES
 from tests.cluster.links_lab import PORT, SHARDS, LinkedNode, LinksLab, described
 from tests.report import count_fault
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from raftlog.errors import Corrupt
-from raftlog.host import TlsSettings
-from raftlog.peers import PeersError
-from raftlog.peers.hello import HELLO_BYTES_MAX, Frame, frame
-from raftlog.peers.link import State
-from raftlog.peers.links import STRANGERS_MAX
-from raftlog.peers.packets import Sealer
-from raftlog.simfiles import Crash
+from raftlog.env.errors import Corrupt
+from raftlog.env.host import TlsSettings
+from raftlog.env.simulated_files import Crash
+from raftlog.transport import PeersError
+from raftlog.transport.hello import HELLO_BYTES_MAX, Frame, frame
+from raftlog.transport.link import State
+from raftlog.transport.links import STRANGERS_MAX
+from raftlog.transport.packets import Sealer
 from tests.cluster.links_lab import SHARDS, LinkedNode, LinksLab, RawPeer, described
 from tests.report import count_fault
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cluster.host.host_asyncio import AsyncioHost
-from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
-from raftlog.files import OsFiles
-from raftlog.host import TlsSettings
-from raftlog.peers import PeerAddress, PeersError, PeerSettings, SelfDescription
-from raftlog.peers.links import STRANGERS_MAX, Links
+from raftlog.env.files import OsFiles
+from raftlog.env.host import TlsSettings
+from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.transport import PeerAddress, PeersError, PeerSettings, SelfDescription
+from raftlog.transport.links import STRANGERS_MAX, Links
 from tests.certificates import authority, certificate, openssl
 from tests.cluster.links_lab import SHARDS, Recorder
 

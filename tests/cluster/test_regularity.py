@@ -7,7 +7,7 @@ import pytest
 import cluster.runtime.regularity as regularity_module
 from cluster.runtime.regularity import SILENT_MAX_MS, Regularity
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 
 class Notes:

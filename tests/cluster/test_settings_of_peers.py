@@ -8,9 +8,9 @@ import pytest
 
 from cluster.settings import Settings, SettingsError, load_settings
 from cluster.settings.nodes import NODES_MAX, NodesError, parse_nodes
-from raftlog.host import TlsSettings
-from raftlog.peers import PeerAddress
-from raftlog.settings import LogSettings
+from raftlog.env.host import TlsSettings
+from raftlog.env.settings import LogSettings
+from raftlog.transport import PeerAddress
 
 THREE = ("1@127.0.0.1:9192", "2@127.0.0.1:9193", "3@127.0.0.1:9194")
 TLS = {"peer_tls_cert_file": "cert", "peer_tls_key_file": "key", "peer_tls_ca_file": "ca"}

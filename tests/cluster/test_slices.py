@@ -9,7 +9,7 @@ import pytest
 
 from cluster.runtime.slices import MORE, OWN, SHARE_MS, SLICE_MS, SOON, Slices, finished
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 STEP_MS = 0.2
 """What passes at each look at the clock."""

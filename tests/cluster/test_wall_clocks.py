@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.simulator import Network, SimCluster, WireClient, World
-from raftlog.clock import LOOK_MS, STAMPS_DELAY_MS
+from raftlog.replica.clock import LOOK_MS, STAMPS_DELAY_MS
 from records import METADATA_SHARD
 from tests.cluster.lab import Lab, commit_request
 from tests.report import count_fault
@@ -35,7 +35,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raftlog.clock.RETENTION_DELAY_MS", float(DELAY_MS))
+    monkeypatch.setattr("raftlog.replica.clock.RETENTION_DELAY_MS", float(DELAY_MS))
 
 
 class Trio:

@@ -18,9 +18,9 @@ from cluster.kafka.connection import Connection
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from cluster.simulator.machine import Machine
-from raftlog.host import Listener
-from raftlog.peers.handshake import Handshake
-from raftlog.simfiles import SimFiles
+from raftlog.env.host import Listener
+from raftlog.env.simulated_files import SimFiles
+from raftlog.transport.handshake import Handshake
 from tests.cluster.fakes import Bench
 from tests.cluster.lab import Lab, join_request
 from tests.cluster.links_lab import LinksLab
@@ -141,7 +141,7 @@ def failing(machine: Machine) -> str:
 def test_what_fails_in_loading_stops_the_node(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1)
     machine = Machine(world, Network(world), num_shards=1)
-    monkeypatch.setattr(f"raftlog.replica.{where}", broken)
+    monkeypatch.setattr(f"raftlog.replica.replica.{where}", broken)
     machine.boot()
     assert "Broken: on purpose" in failing(machine)
 

@@ -14,7 +14,7 @@ from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.refusal_notes import first_error
 from cluster.runtime.shard_state import ShardState
 from coordinator.topics import new_topic_id
-from raftlog.obstacles import Obstacle
+from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD
 from tests.cluster.lab import commit_request
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes

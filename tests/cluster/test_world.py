@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 
 def host_in(world: World, network: Network | None = None, **options: float) -> VirtualHost:

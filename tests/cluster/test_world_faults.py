@@ -8,7 +8,7 @@ import math
 import pytest
 
 from cluster.simulator import Machine, Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 
 
 class Peer(asyncio.Protocol):

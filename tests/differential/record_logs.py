@@ -15,7 +15,7 @@ from typing import Final
 
 from history.reading.opening import open_node
 from history.reading.source import Walk
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import RawRecord, RecordType, Trigger, decode_entry, decode_key
 
 MEMBERS_TYPES: Final = frozenset(

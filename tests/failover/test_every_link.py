@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from quorate.client import Client
-from raftlog.balancing import preferred_node
+from raftlog.replica.balancing import preferred_node
 from tests.failover.conftest import SETTINGS
 from tests.failover.mesh import Meshed, mesh
 from tests.failover.proxy import Proxy, Way

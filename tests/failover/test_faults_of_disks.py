@@ -28,8 +28,8 @@ from cluster.launching.launcher import (
 from history.checking.commits import missing_commits
 from quorate.client import Client
 from quorate.connection import ConnectionLost
-from raftlog.directory import read_identity
-from raftlog.files import OsFiles
+from raftlog.env.files import OsFiles
+from raftlog.storage.directory import read_identity
 from tests.failover.conftest import SETTINGS
 from tests.failover.watching import (
     TOPIC,
@@ -60,7 +60,7 @@ TAIL_RECORDS = 60_000
 
 DISK_MIB = 160
 DISK_KEPT_MIB = 64
-"""Below it a leader takes no more writes (`raftlog.settings.disk_free_bytes_min`)."""
+"""Below it a leader takes no more writes (`raftlog.env.settings.disk_free_bytes_min`)."""
 
 
 # Away for long

@@ -28,8 +28,8 @@ from cluster.launching.launcher import (
     prepare_cluster,
 )
 from quorate.client import Client
-from raftlog.directory import read_identity
-from raftlog.files import OsFiles
+from raftlog.env.files import OsFiles
+from raftlog.storage.directory import read_identity
 from records import LATEST_FORMAT_LEVEL
 from tests.failover import newer_release
 from tests.failover.conftest import SETTINGS

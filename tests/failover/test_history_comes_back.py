@@ -14,10 +14,10 @@ from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from history.checking.commits import missing_commits
 from quorate.client import Client
-from raftlog.archive import ARCHIVE, read_manifest
-from raftlog.directory import read_identity, shard_name
-from raftlog.files import OsFiles
-from raftlog.reader import ShardReader
+from raftlog.env.files import OsFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.archive import ARCHIVE, read_manifest
+from raftlog.storage.directory import read_identity, shard_name
 from records import METADATA_SHARD
 from tests.failover.watching import (
     NUM_SHARDS,

@@ -24,7 +24,7 @@ from history.reading.source import Gap, Walk
 from history.telling.explain import explain
 from quorate.client import Client
 from quorate.livelog import open_live
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from tests.failover.watching import (
     TOPIC,
     addresses,

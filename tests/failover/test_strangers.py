@@ -14,7 +14,7 @@ import pytest
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from cluster.launching.node_process import ports_before
 from quorate.client import Client
-from raftlog.peers.links import STRANGERS_MAX
+from raftlog.transport.links import STRANGERS_MAX
 from tests.certificates import authority, certificate, openssl
 from tests.failover.watching import (
     TOPIC,

@@ -1,4 +1,4 @@
-"""A log in memory that answers like `raftlog.reader`, and a writer of hand-made stories.
+"""A log in memory that answers like `raftlog.offline.reader`, and a writer of hand-made stories.
 
 Hand-made entries keep these tests independent of what the coordinator happens to decide today; the logs of
 real replicas and real decisions are in `test_history_real`.
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from raftlog.frames import Frame
-from raftlog.machine import SnapshotHeader
-from raftlog.reader import Damaged, Problem
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import Damaged, Problem
+from raftlog.storage.frames import Frame
 from records import (
     Cause,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -12,12 +12,12 @@ from coordinator.api import Context, Outcome
 from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
-from raftlog.directory import NodeIdentity, format_node, open_node
-from raftlog.evidence import Evidence
-from raftlog.machine import SnapshotHeader
-from raftlog.obstacles import Obstacle
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
+from raftlog.env.obstacles import Obstacle
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import NodeIdentity, format_node, open_node
+from raftlog.storage.evidence import Evidence
 from records import RawRecord, encode_entry, iter_records, shard_of
 from records.ids import METADATA_SHARD
 from wire.apis import ApiKey

@@ -21,8 +21,8 @@ from _pytest.mark import ParameterSet
 from quorate.app import run
 from quorate.commands import log
 from quorate.errors import ExitCode
-from raftlog.files import OsFiles
-from raftlog.settings import LogSettings
+from raftlog.env.files import OsFiles
+from raftlog.env.settings import LogSettings
 from tests.report import count_fault
 
 from .reallog import Node

@@ -28,7 +28,7 @@ from history.facts.group import facts_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead, Walk
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import iter_records
 from records.jsonform import record_from_json
 

@@ -21,8 +21,8 @@ from history.facts.rows import (
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
-from raftlog.frames import Frame
-from raftlog.machine import SnapshotHeader
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.frames import Frame
 from records import Cause, Entry, RawRecord, Trigger, decode_cause, encode_entry, encode_record, iter_records
 from records.ids import METADATA_SHARD
 

@@ -174,7 +174,7 @@ def test_a_catalog_entry_that_one_directory_cannot_prove_is_no_loss(tmp_path: Pa
 
 
 def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:
-    from raftlog.evidence import Evidence
+    from raftlog.storage.evidence import Evidence
 
     from .tinyhost import TinyHost
 

@@ -14,10 +14,10 @@ from history.reading.opening import open_node
 from history.reading.source import NothingToRead, Walk
 from history.render import UTC_STYLE
 from quorate.commands.log.common import plain
-from raftlog.archive import ARCHIVE, read_manifest, write_manifest
-from raftlog.directory import NODE_FILE, NodeIdentity, format_node
-from raftlog.files import OsFiles
-from raftlog.metafile import write_meta
+from raftlog.env.files import OsFiles
+from raftlog.storage.archive import ARCHIVE, read_manifest, write_manifest
+from raftlog.storage.directory import NODE_FILE, NodeIdentity, format_node
+from raftlog.storage.metafile import write_meta
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, TermWhy, Trigger
 from tests.report import count_fault
 
@@ -328,7 +328,7 @@ def flip(file: Path, place: int) -> None:
 
 
 def test_a_log_that_ends_before_what_it_named_as_committed_has_lost_entries(logs: ThreeLogs) -> None:
-    from raftlog.loading import CLEAN_FILE, CLEAN_KIND
+    from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
 
     clean = str(logs.file(2).parent / CLEAN_FILE)
     write_meta(OsFiles(), clean, CLEAN_KIND, 30, 1, 30, bytes(16), 30)

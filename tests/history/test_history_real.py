@@ -24,9 +24,9 @@ from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep, TermStep
 from history.telling.timeline import timeline
-from raftlog.reader import Damaged
-from raftlog.settings import LogSettings
-from raftlog.synced import SYNCED_FILE
+from raftlog.env.settings import LogSettings
+from raftlog.offline.reader import Damaged
+from raftlog.storage.sync_mark import SYNCED_FILE
 from records.ids import METADATA_SHARD
 from wire.errors import ErrorCode
 

@@ -19,11 +19,11 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import PassingReader, Walk
 from history.telling.dump import DumpedEntry, Filter, dump
-from raftlog.files import OsFiles
-from raftlog.frames import Frame
-from raftlog.passing import Passed
-from raftlog.reader import ShardReader
-from raftlog.segments import first_indexes
+from raftlog.env.files import OsFiles
+from raftlog.offline.group_filter import Passed
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.frames import Frame
+from raftlog.storage.segments import first_indexes
 
 RECORDS = 6_000
 GROUPS = 20

@@ -19,7 +19,7 @@ from history.pages.stats import stats_page
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import Cause, MemberState, Trigger, encode_entry, encode_record
 from records.ids import METADATA_SHARD
 from tests.coordinator.world import World

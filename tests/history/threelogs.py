@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
-from raftlog.files import OsFiles, join
-from raftlog.frames import encode_frame
-from raftlog.metafile import write_meta
-from raftlog.peers.boots import BOOTS_FILE
-from raftlog.segments import LogIdentity, create_segment, log_name
+from raftlog.env.files import OsFiles, join
+from raftlog.storage.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
+from raftlog.storage.frames import encode_frame
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.segments import LogIdentity, create_segment, log_name
+from raftlog.transport.boots import BOOTS_FILE
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 
 from .memlog import NOON_MS, commit

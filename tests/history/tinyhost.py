@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from raftlog.files import OsFiles
-from raftlog.host import Done
+from raftlog.env.files import OsFiles
+from raftlog.env.host import Done
 
 from .memlog import NOON_MS
 

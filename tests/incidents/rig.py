@@ -24,13 +24,13 @@ from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.regexrounds import answer_round
 from history.facts.rows import TopicPartition
 from history.reading.node import NodeLog
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
-from raftlog.evidence import FILES, Evidence, read_evidence
-from raftlog.files import OsFiles, join
-from raftlog.frames import Frame, encode_frame
-from raftlog.metafile import write_meta
-from raftlog.segments import log_name
-from raftlog.simfiles import SimFiles
+from raftlog.env.files import OsFiles, join
+from raftlog.env.simulated_files import SimFiles
+from raftlog.storage.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
+from raftlog.storage.evidence import FILES, Evidence, read_evidence
+from raftlog.storage.frames import Frame, encode_frame
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.segments import log_name
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 from records.ids import METADATA_SHARD
 from tests.coordinator.world import WALL_START_MS, Entry, World, unpacked

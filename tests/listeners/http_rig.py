@@ -20,8 +20,8 @@ from coordinator.assignors import BUILT_IN
 from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import Limits, SameForAll
 from coordinator.shard import GroupShard
-from raftlog.evidence import Refusal
-from raftlog.frames import encode_frame
+from raftlog.storage.evidence import Refusal
+from raftlog.storage.frames import encode_frame
 from records import (
     METADATA_SHARD,
     Cause,

@@ -14,7 +14,7 @@ from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
 from cluster.simulator import Network, VirtualHost, World
 from coordinator.topics import CatalogTopic, CatalogView
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (

@@ -18,7 +18,7 @@ OF_THE_SIMULATION = (
     "cluster.kafka.connection.Connection",
     "cluster.kafka.steady.FastReplies",
     "wire.framing.Framer",
-    "raftlog.simfiles.SimFiles",
+    "raftlog.env.simulated_files.SimFiles",
 )
 """The two ends of a simulated connection know each other; asyncio's and uvloop's let go when they close."""
 

@@ -20,9 +20,9 @@ from cluster.http import feed
 from cluster.http.routes import ROUTES
 from cluster.http.schemas import MEMBER
 from cluster.settings import Settings
-from raftlog.errors import Damaged
-from raftlog.evidence import Refusal
-from raftlog.frames import Frame, frames_in
+from raftlog.env.errors import Damaged
+from raftlog.storage.evidence import Refusal
+from raftlog.storage.frames import Frame, frames_in
 from records import (
     Cause,
     OffsetCommitKey,

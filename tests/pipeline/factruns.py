@@ -28,7 +28,7 @@ from pipeline.facts.batches import (
 from pipeline.facts.group import NOTES, PART, STATE
 from pipeline.facts.shared import Bridge, ShardShared, Shared, notes_by_group
 from pipeline.schema import TABLES
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import RawRecord, decode_entry, group_id_of
 from records.entry import cause_bytes
 from records.ids import METADATA_SHARD

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raftlog.archive import ARCHIVE, apply_retention, archive_segments
-from raftlog.chain import GENESIS
-from raftlog.directory import NodeIdentity, format_node, shard_name
-from raftlog.files import OsFiles, join
-from raftlog.frames import encode_frame
-from raftlog.indexing import build_index
-from raftlog.sealed import Sealed
-from raftlog.segments import LogIdentity, create_segment, first_indexes, index_name, log_name
-from raftlog.settings import CHAIN_STRIDE
+from raftlog.env.files import OsFiles, join
+from raftlog.env.settings import CHAIN_STRIDE
+from raftlog.storage.archive import ARCHIVE, apply_retention, archive_segments
+from raftlog.storage.directory import NodeIdentity, format_node, shard_name
+from raftlog.storage.frames import encode_frame
+from raftlog.storage.hash_chain import GENESIS
+from raftlog.storage.index_build import build_index
+from raftlog.storage.sealed_index import Sealed
+from raftlog.storage.segments import LogIdentity, create_segment, first_indexes, index_name, log_name
 from records import Cause, Trigger, encode_entry, encode_record
 from tests.history.memlog import NOON_MS, commit
 
@@ -64,7 +64,7 @@ class Disk:
             self.entries.append((term, frame))
 
     def truncate_after(self, index: int) -> None:
-        """As `raftlog.journal` does: newer segments go, the last one is cut in place."""
+        """As `raftlog.storage.journal` does: newer segments go, the last one is cut in place."""
         while self.live[-1] > index + 1:
             Path(self.home, log_name(self.live[-1])).unlink()
         lost = sum(len(frame) for _, frame in self.entries[index:] if index >= self.live[-1] - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from raftlog.settings import LogSettings
+from raftlog.env.settings import LogSettings
 from tests.history.reallog import Member, Node
 
 SMALL_SEGMENTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)

@@ -21,7 +21,7 @@ from history.reading.opening import open_node
 from pipeline.analyses import ANALYSES
 from pipeline.schema import spark_type
 from pipeline.source import register
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import encode_entry
 from tests.coordinator.world import World
 from tests.history.memlog import MemoryReader

@@ -6,8 +6,8 @@ import contextlib
 
 from pipeline.tables import Manifest, Output, Progress, Transaction
 from pipeline.tables.disk import join, make_folders
-from raftlog.files import write_aside
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.files import write_aside
+from raftlog.env.simulated_files import Crash, SimFiles
 
 ROOT = "/out"
 Rows = dict[tuple[str, str], list[bytes]]
@@ -15,7 +15,7 @@ Rows = dict[tuple[str, str], list[bytes]]
 
 
 class SimOutputFiles(SimFiles):
-    """`raftlog.simfiles` as a disk for outputs; a "Parquet file" has as many rows as bytes."""
+    """`raftlog.env.simulated_files` as a disk for outputs; a "Parquet file" has as many rows as bytes."""
 
     def make_root(self, path: str) -> None:
         names = path.strip("/").split("/")

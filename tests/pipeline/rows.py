@@ -13,7 +13,7 @@ from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
 from history.words import state_name, type_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type, spark_type
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import (
     RawRecord,
     RecordsError,

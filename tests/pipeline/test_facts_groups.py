@@ -15,8 +15,8 @@ from history.reading.node import NodeLog
 from pipeline.errors import OutputError
 from pipeline.facts import group as group_facts
 from pipeline.facts.group import NOTES, PART, SETTLED, STATE, TOO_MANY_ROWS
-from raftlog.frames import Frame
-from raftlog.machine import SnapshotHeader
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.frames import Frame
 from records import (
     Cause,
     RawRecord,

@@ -13,8 +13,8 @@ from pipeline.facts.shared import Bridge
 from pipeline.runs.factspans import Span, may_go_on, span_of, spans
 from pipeline.runs.step import Lost, Range
 from pipeline.tables.manifest import Progress
-from raftlog.errors import Damaged
-from raftlog.machine import SnapshotHeader
+from raftlog.env.errors import Damaged
+from raftlog.env.state_machine import SnapshotHeader
 
 NOTHING = Progress()
 

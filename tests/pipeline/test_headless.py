@@ -18,7 +18,7 @@ from history.reading.opening import open_node
 from pipeline.analyses.state import state_as_of
 from pipeline.source import register
 from pipeline.source.inputs import open_input
-from raftlog.segments import first_indexes, index_name, log_name
+from raftlog.storage.segments import first_indexes, index_name, log_name
 
 from .logs import columns_of, told
 from .test_state_as_of import in_order, replayed

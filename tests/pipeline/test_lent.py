@@ -16,7 +16,7 @@ from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
 from pipeline.source.segment import segment_rows
-from raftlog.archive import segment_by
+from raftlog.storage.archive import segment_by
 
 
 @pytest.fixture(autouse=True)

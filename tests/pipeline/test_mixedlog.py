@@ -17,10 +17,10 @@ from history.answers.stats import stats
 from history.checking.verify import verify
 from history.facts.group import facts_of
 from history.reading.opening import open_node
-from raftlog.chain import GENESIS
-from raftlog.indexing import build_index
-from raftlog.sealed import decode_index
-from raftlog.segments import first_indexes, index_name, log_name
+from raftlog.storage.hash_chain import GENESIS
+from raftlog.storage.index_build import build_index
+from raftlog.storage.sealed_index import decode_index
+from raftlog.storage.segments import first_indexes, index_name, log_name
 
 RECORDS, DAYS = 20_000, 2
 SEGMENT_BYTES = 256 << 10

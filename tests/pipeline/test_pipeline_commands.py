@@ -18,7 +18,7 @@ from pipeline.tables.output import Output
 from quorate.app import run
 from quorate.commands.pipeline import app
 from quorate.errors import ExitCode
-from raftlog.segments import decode_header, encode_header, log_name
+from raftlog.storage.segments import decode_header, encode_header, log_name
 from tests.history.reallog import Node
 from tests.pipeline.conftest import INCIDENT, ROOT
 from tests.pipeline.test_run_harm import spoiled
@@ -153,7 +153,7 @@ def test_a_log_of_a_newer_format(
     data = file.read_bytes()
     old = decode_header(data, "")
     with monkeypatch.context() as patched:
-        patched.setattr("raftlog.segments.FORMAT", 2)
+        patched.setattr("raftlog.storage.segments.FORMAT", 2)
         file.write_bytes(encode_header(old.identity, 1) + data[old.frames_offset :])
     assert run([*words, "--input", str(copy), "--mode", "permissive"]) == ExitCode.UNREADABLE
     assert "format 2 is unknown, this release reads 1; start the release that wrote it" in refusal(capsys)

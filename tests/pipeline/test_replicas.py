@@ -17,9 +17,9 @@ from pipeline.schema import ENTRY_COLUMNS, spark_type
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
-from raftlog.frames import HEADER_BYTES, frames_in
-from raftlog.reader import ShardReader
-from raftlog.segments import decode_header
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.frames import HEADER_BYTES, frames_in
+from raftlog.storage.segments import decode_header
 from records import Cause, TermWhy, Trigger
 from tests.history.memlog import commit
 from tests.history.threelogs import ThreeLogs

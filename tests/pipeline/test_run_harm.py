@@ -24,8 +24,8 @@ from pipeline.runs.step import Lost, Range
 from pipeline.source.inputs import open_input
 from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
-from raftlog.archive import ARCHIVE
-from raftlog.segments import log_name
+from raftlog.storage.archive import ARCHIVE
+from raftlog.storage.segments import log_name
 from tests.pipeline.conftest import INCIDENT
 from tests.pipeline.grown import Story
 from tests.pipeline.truth import OF_FACTS, exported, held

@@ -20,9 +20,9 @@ from history.reading.source import Walk
 from pipeline.errors import InputError
 from pipeline.source.inputs import open_input
 from pipeline.source.lent import lent
-from raftlog.errors import Damaged
-from raftlog.frames import Frame, encode_frame
-from raftlog.segments import LogIdentity, encode_header, log_name
+from raftlog.env.errors import Damaged
+from raftlog.storage.frames import Frame, encode_frame
+from raftlog.storage.segments import LogIdentity, encode_header, log_name
 from records import (
     Cause,
     ConsumerGroupMetadataKey,
@@ -191,7 +191,7 @@ def test_another_shards_segment_is_damage(log: Path) -> None:
 def test_a_newer_format_is_refused_in_both_modes(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = segments(log)[1]
     with monkeypatch.context() as patch:
-        patch.setattr("raftlog.segments.FORMAT", 2)
+        patch.setattr("raftlog.storage.segments.FORMAT", 2)
         header = encode_header(LogIdentity(cluster_id="bench", shard=0, num_shards=1), int(path.stem))
     path.write_bytes(header + path.read_bytes()[len(header) :])
     for mode in ("fail", "permissive"):
@@ -239,8 +239,8 @@ def test_a_sealed_index_that_lies_is_not_believed(log: Path) -> None:
 
 def make_log(path: Path, bodies: list[tuple[bytes, int]], *, cluster_id: str = "made") -> Path:
     """A node's directory with one shard of these bodies, each with the record count that it announces."""
-    from raftlog.directory import NodeIdentity, format_node
-    from raftlog.files import OsFiles
+    from raftlog.env.files import OsFiles
+    from raftlog.storage.directory import NodeIdentity, format_node
 
     identity = NodeIdentity(cluster_id=cluster_id, node_id=1, incarnation="made", num_shards=1)
     format_node(OsFiles(), str(path), identity)

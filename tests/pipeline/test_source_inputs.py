@@ -23,14 +23,14 @@ from pipeline.source.inputs import open_input
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
-from raftlog.archive import ARCHIVE, apply_retention, archive_segments
-from raftlog.chain import GENESIS
-from raftlog.files import Files, OsFiles
-from raftlog.indexing import build_index
-from raftlog.kept import kept_path
-from raftlog.sealed import decode_index
-from raftlog.segments import SegmentHeader
-from raftlog.snapshots import SnapshotFile, write_snapshot
+from raftlog.env.files import Files, OsFiles
+from raftlog.storage.archive import ARCHIVE, apply_retention, archive_segments
+from raftlog.storage.hash_chain import GENESIS
+from raftlog.storage.index_build import build_index
+from raftlog.storage.retained_snapshots import kept_path
+from raftlog.storage.sealed_index import decode_index
+from raftlog.storage.segments import SegmentHeader
+from raftlog.storage.snapshots import SnapshotFile, write_snapshot
 from records import RawRecord
 from tests.history.threelogs import ThreeLogs
 

@@ -19,8 +19,8 @@ from pipeline.source.options import Selection  # noqa: E402
 from pipeline.source.plain import Reading  # noqa: E402
 from pipeline.source.slices import distinct, edges_of, gather, numbered, refer, spread  # noqa: E402
 from pipeline.source.vector import Wanted, columns_of  # noqa: E402
-from raftlog.frames import HEADER_BYTES, encode_frame  # noqa: E402
-from raftlog.segments import LogIdentity, encode_header  # noqa: E402
+from raftlog.storage.frames import HEADER_BYTES, encode_frame  # noqa: E402
+from raftlog.storage.segments import LogIdentity, encode_header  # noqa: E402
 from records import (  # noqa: E402
     Cause,
     ConsumerGroupMemberMetadataKey,

@@ -24,7 +24,7 @@ from pipeline.analyses.compaction import compacted
 from pipeline.analyses.keys import until
 from pipeline.analyses.state import state_as_of
 from pipeline.errors import OptionError
-from raftlog.frames import Frame
+from raftlog.storage.frames import Frame
 from records import Cause, RawRecord, Stamped, Trigger, iter_records
 from records.compaction import compact
 from records.ids import topic_id_text

@@ -12,7 +12,7 @@ from pipeline.errors import OutputBusy, OutputError
 from pipeline.tables import Output, Progress
 from pipeline.tables.manifest import load
 from pipeline.tables.output import place_of
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
 
 from .output_disk import (
     NEW,

@@ -9,11 +9,11 @@ import pytest
 from history.reading.opening import open_node
 from pipeline.errors import InputError
 from pipeline.source.tail import LogTail
-from raftlog.files import OsFile, OsFiles
-from raftlog.frames import frame_at
-from raftlog.loading import CLEAN_FILE, CLEAN_KIND
-from raftlog.metafile import write_meta
-from raftlog.segments import log_name
+from raftlog.env.files import OsFile, OsFiles
+from raftlog.storage.frames import frame_at
+from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.segments import log_name
 from tests.history.threelogs import ThreeLogs
 
 from .growing import SHARD, Growing

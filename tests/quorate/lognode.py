@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgpack
 
-from raftlog.frames import encode_frame
+from raftlog.storage.frames import encode_frame
 from records import Cause, Trigger, encode_entry, encode_record
 from tests.history.memlog import commit
 

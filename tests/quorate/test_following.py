@@ -18,8 +18,8 @@ from quorate import following
 from quorate.commands.log.tailing import explanation_as_it_grows, timeline_as_it_grows
 from quorate.following import Item, NewLines, followed
 from quorate.livelog import open_live
-from raftlog.frames import Frame
-from raftlog.settings import LogSettings
+from raftlog.env.settings import LogSettings
+from raftlog.storage.frames import Frame
 from tests.history.reallog import Node
 from tests.report import count_fault
 

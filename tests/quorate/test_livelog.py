@@ -17,11 +17,11 @@ import pytest
 from history.reading.source import Gap, Walk
 from quorate.errors import CommandError, ExitCode
 from quorate.livelog import LiveShard, open_live
-from raftlog.errors import Damaged
-from raftlog.files import OsFiles
-from raftlog.frames import Frame
-from raftlog.machine import SnapshotHeader
-from raftlog.snapshots import write_snapshot
+from raftlog.env.errors import Damaged
+from raftlog.env.files import OsFiles
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.frames import Frame
+from raftlog.storage.snapshots import write_snapshot
 from records import RawRecord, Stamped
 from tests.report import count_fault
 

@@ -25,7 +25,7 @@ def test_a_launcher_starts_its_nodes_without_loading_what_only_they_need() -> No
         "wire",
         "asyncio",
         "pysyncobj",
-        "raftlog.peers.links",
+        "raftlog.transport.links",
         "urllib.request",
         "pydantic",
     }

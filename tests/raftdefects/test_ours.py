@@ -31,13 +31,13 @@ from typing import Any
 import pytest
 from pysyncobj import syncobj
 
-from raftlog.applying import Applying
-from raftlog.errors import Corrupt
-from raftlog.library import LogView
-from raftlog.messages import Ack, Append, Reject, SnapshotAck, decode
-from raftlog.raft import Raft
-from raftlog.replica import Replica
-from raftlog.simfiles import Crash
+from raftlog.consensus.messages import Ack, Append, Reject, SnapshotAck, decode
+from raftlog.consensus.pysyncobj_adapter import LogView
+from raftlog.consensus.raft import Raft
+from raftlog.env.errors import Corrupt
+from raftlog.env.simulated_files import Crash
+from raftlog.replica.applier import Applying
+from raftlog.replica.replica import Replica
 from tests.raftlog.cluster import PATH, ClusterMachine, ClusterNode, World
 from tests.raftlog.nodes import SETTINGS
 from tests.report import count_fault

@@ -42,8 +42,8 @@ from pysyncobj import (
 )
 
 import raftlog
-from raftlog.raft import Raft
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.consensus.raft import Raft
+from raftlog.env.simulated_files import Crash, SimFiles
 from tests.raftdefects.stock import Clock, StockCluster
 from tests.raftlog.nodes import Node as OurNode
 from tests.raftlog.nodes import formatted

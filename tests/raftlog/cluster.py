@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from raftlog.directory import NodeIdentity, format_node, open_node
-from raftlog.host import Done, Timer
-from raftlog.raft import Raft
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.consensus.raft import Raft
+from raftlog.env.host import Done, Timer
+from raftlog.env.settings import LogSettings
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import NodeIdentity, format_node, open_node
 from tests.report import count_fault
 
 from .hosts import ManualHost, Stopped

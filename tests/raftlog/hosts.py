@@ -11,9 +11,9 @@ from typing import Any
 
 import msgpack
 
-from raftlog.files import Files
-from raftlog.host import Done, Timer
-from raftlog.simfiles import SimFiles
+from raftlog.env.files import Files
+from raftlog.env.host import Done, Timer
+from raftlog.env.simulated_files import SimFiles
 
 
 class Stopped(BaseException):

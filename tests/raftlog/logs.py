@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from raftlog.chain import Chain
-from raftlog.directory import NodeIdentity, format_node
-from raftlog.files import Files, join
-from raftlog.frames import encode_frame
-from raftlog.journal import Journal
-from raftlog.loading import clean_up, load_journal
-from raftlog.machine import SnapshotHeader
-from raftlog.metafile import write_meta
-from raftlog.settings import LogSettings
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
+from raftlog.env.files import Files, join
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.directory import NodeIdentity, format_node
+from raftlog.storage.frames import encode_frame
+from raftlog.storage.hash_chain import Chain
+from raftlog.storage.journal import Journal
+from raftlog.storage.loader import clean_up, load_journal
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
 from records import Stamped
 
 from .nodes import PATH, SETTINGS, entry, record

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from raftlog.clock import AgreedClock
-from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
-from raftlog.files import Files
-from raftlog.frames import Frame, frames_in
-from raftlog.machine import SnapshotHeader
-from raftlog.obstacles import Obstacle
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
+from raftlog.env.files import Files
+from raftlog.env.obstacles import Obstacle
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.clock import AgreedClock
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.storage.frames import Frame, frames_in
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, iter_records
 
 from .hosts import ManualHost

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.simulated_files import Crash, SimFiles
 from tests.report import count_fault
 
 

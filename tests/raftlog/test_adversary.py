@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from raftlog import feeding
-from raftlog.following import DEFERRED_MAX
-from raftlog.messages import Append, Kind
-from raftlog.replica import Replica
-from raftlog.seldom import Seldom
-from raftlog.simfiles import Crash
+from raftlog.catch_up import follower_catch_up
+from raftlog.consensus.messages import Append, Kind
+from raftlog.env.rate_limit import Seldom
+from raftlog.env.simulated_files import Crash
+from raftlog.replica.follower import DEFERRED_MAX
+from raftlog.replica.replica import Replica
 
 from .cluster import ClusterNode, World
 from .nodes import SETTINGS
@@ -216,8 +216,8 @@ def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
         taken.append((source, target))
         return sum(one == (source, target) for one in taken) > 1 and source == leader.number
 
-    before = feeding.CHUNK_BYTES
-    feeding.CHUNK_BYTES = 500
+    before = follower_catch_up.CHUNK_BYTES
+    follower_catch_up.CHUNK_BYTES = 500
     try:
         world.dropped = one_chunk
         away.start()
@@ -234,7 +234,7 @@ def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
         assert fresh is not sink
         world.assert_equal()
     finally:
-        feeding.CHUNK_BYTES = before
+        follower_catch_up.CHUNK_BYTES = before
 
 
 def test_a_clean_stop_in_the_middle_of_an_installation_can_be_started_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog import agreement
+from raftlog.replica import agreement
 
 from .cluster import ClusterNode, World
 

@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from raftlog import backfill
-from raftlog.archive import ARCHIVE, Manifest, apply_retention, read_manifest
-from raftlog.backfill import (
+from raftlog.catch_up import archive_pieces
+from raftlog.catch_up.archive_pieces import (
     HistorySource,
     adopt,
     find_gap,
@@ -19,13 +18,14 @@ from raftlog.backfill import (
     segment_aside,
     write_chunk,
 )
-from raftlog.errors import Refused
-from raftlog.install import SnapshotSink
-from raftlog.messages import BadMessage, HistoryChunk, HistoryRequest, decode
-from raftlog.reader import ShardReader
-from raftlog.segments import LogIdentity, encode_header
-from raftlog.settings import MIB, LogSettings
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.consensus.messages import BadMessage, HistoryChunk, HistoryRequest, decode
+from raftlog.env.errors import Refused
+from raftlog.env.settings import MIB, LogSettings
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.archive import ARCHIVE, Manifest, apply_retention, read_manifest
+from raftlog.storage.segments import LogIdentity, encode_header
+from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
 
 from .logs import HOME, MEMBER, SMALL, frames, member_disk, open_log
@@ -197,7 +197,7 @@ def test_a_job_that_outlives_its_node_leaves_nothing_but_what_the_next_start_rem
         open_log(disk)
         _adopt(disk, segment, chain)
 
-    for left in sleeping_jobs(backfill, request, disk, next_start):
+    for left in sleeping_jobs(archive_pieces, request, disk, next_start):
         assert all("orphan" in name for name in left_aside(left, f"{HOME}/{ARCHIVE}"))
         _fill(left, peer)
         open_log(left)

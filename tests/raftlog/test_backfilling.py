@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlog import backfilling
-from raftlog.archive import ARCHIVE, read_manifest
-from raftlog.backfilling import CHUNK_PACE_MS
-from raftlog.messages import HistoryChunk, HistoryRequest, Kind, decode
-from raftlog.reader import ShardReader
-from raftlog.settings import LogSettings
-from raftlog.simfiles import Crash
+from raftlog.catch_up import archive_backfill
+from raftlog.catch_up.archive_backfill import CHUNK_PACE_MS
+from raftlog.consensus.messages import HistoryChunk, HistoryRequest, Kind, decode
+from raftlog.env.settings import LogSettings
+from raftlog.env.simulated_files import Crash
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.archive import ARCHIVE, read_manifest
 from tests.report import count_fault
 
 from .cluster import PATH, ClusterNode, World
@@ -32,10 +32,10 @@ BARRED_MS = 12_000.0
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks to a segment, and less time to wait."""
-    monkeypatch.setattr(backfilling, "CHUNK_BYTES", 3000)
-    monkeypatch.setattr(backfilling, "ANSWER_MS", 500.0)
-    monkeypatch.setattr(backfilling, "LOOK_AGAIN_MS", LOOK_AGAIN_MS)
-    monkeypatch.setattr(backfilling, "BARRED_MS", BARRED_MS)
+    monkeypatch.setattr(archive_backfill, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(archive_backfill, "ANSWER_MS", 500.0)
+    monkeypatch.setattr(archive_backfill, "LOOK_AGAIN_MS", LOOK_AGAIN_MS)
+    monkeypatch.setattr(archive_backfill, "BARRED_MS", BARRED_MS)
 
 
 def _grow(world: World, count: int) -> None:

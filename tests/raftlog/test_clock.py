@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from raftlog.clock import LOOK_MS, RETENTION_DELAY_MS, STAMPS_DELAY_MS, STEP_MS, AgreedClock, LogTime
-from raftlog.reader import ShardReader
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.replica.clock import LOOK_MS, RETENTION_DELAY_MS, STAMPS_DELAY_MS, STEP_MS, AgreedClock, LogTime
 from tests.raftlog.hosts import ManualHost
 from tests.raftlog.nodes import PATH, SETTINGS, Node, formatted
 

@@ -10,11 +10,11 @@ import errno
 
 import pytest
 
-from raftlog.directory import NotFormatted, format_node
-from raftlog.errors import RaftlogError
-from raftlog.group_commit import MARK_EVERY_MS
-from raftlog.reader import ShardReader
-from raftlog.simfiles import Crash, SimFile, SimFiles
+from raftlog.env.errors import RaftlogError
+from raftlog.env.simulated_files import Crash, SimFile, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.directory import NotFormatted, format_node
+from raftlog.storage.group_commit import MARK_EVERY_MS
 from tests.report import count_fault
 
 from .hosts import Stopped

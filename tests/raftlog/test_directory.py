@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import records
-from raftlog.directory import (
+from raftlog.env.files import Files, OsFiles
+from raftlog.env.simulated_files import SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.directory import (
     AlreadyRunning,
     Corrupt,
     NodeIdentity,
@@ -22,11 +25,8 @@ from raftlog.directory import (
     open_node,
     read_identity,
 )
-from raftlog.files import Files, OsFiles
-from raftlog.metafile import write_meta
-from raftlog.reader import ShardReader
-from raftlog.segments import METADATA_SHARD
-from raftlog.simfiles import SimFiles
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.segments import METADATA_SHARD
 
 from .hosts import ManualHost
 from .nodes import IDENTITY, PATH
@@ -84,7 +84,9 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = f"{tmp_path}/node"
     format_node(OsFiles(), path, IDENTITY)
     code = (
-        "import os, sys; from raftlog.directory import open_node; from raftlog.files import OsFiles\n"
+        "import os, sys\n"
+        "from raftlog.env.files import OsFiles\n"
+        "from raftlog.storage.directory import open_node\n"
         "node = open_node(OsFiles(), sys.argv[1], lambda: 'other'); print('up', flush=True)\n"
         "sys.stdin.read()"
     )

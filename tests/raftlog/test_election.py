@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from raftlog.election import Due, Election
-from raftlog.messages import Vote, VoteRequest
-from raftlog.settings import LogSettings
+from raftlog.consensus.election import Due, Election
+from raftlog.consensus.messages import Vote, VoteRequest
+from raftlog.env.settings import LogSettings
 from records import TermStartValue, TermWhy, Trigger, decode_entry, decode_record
 
 from .cluster import ClusterNode, World

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raftlog.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, REFUSALS_MAX, Evidence
-from raftlog.reader import ShardReader
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, REFUSALS_MAX, Evidence
 
 from .hosts import ManualHost
 from .nodes import PATH, formatted

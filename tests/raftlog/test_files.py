@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.files import Files, OsFiles, join, parent, replace
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.files import Files, OsFiles, join, parent, replace
+from raftlog.env.simulated_files import Crash, SimFiles
 
 
 @pytest.fixture(params=["simulated", "real"])

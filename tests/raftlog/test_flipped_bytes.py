@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from raftlog.directory import LOCK_FILE
-from raftlog.errors import Problem, RaftlogError
-from raftlog.simfiles import Crash, SimFiles
-from raftlog.verify import verify_node, verify_shard
+from raftlog.env.errors import Problem, RaftlogError
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.verify import verify_node, verify_shard
+from raftlog.storage.directory import LOCK_FILE
 from tests.report import count_fault
 
 from .hosts import Stopped

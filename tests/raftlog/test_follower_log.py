@@ -8,16 +8,16 @@ import random
 
 import pytest
 
-from raftlog.archive import ARCHIVE, ArchiveCursor
-from raftlog.errors import Damaged
-from raftlog.frames import HEADER, HEADER_BYTES
-from raftlog.journal import Journal
-from raftlog.loading import mark_clean
-from raftlog.reader import ShardReader
-from raftlog.settings import CHAIN_STRIDE, LogSettings
-from raftlog.simfiles import Crash, SimFiles
-from raftlog.snapshotting import Snapshotter
-from raftlog.synced import SYNCED_FILE
+from raftlog.env.errors import Damaged
+from raftlog.env.settings import CHAIN_STRIDE, LogSettings
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.archive import ARCHIVE, ArchiveCursor
+from raftlog.storage.frames import HEADER, HEADER_BYTES
+from raftlog.storage.journal import Journal
+from raftlog.storage.loader import mark_clean
+from raftlog.storage.snapshotter import Snapshotter
+from raftlog.storage.sync_mark import SYNCED_FILE
 
 from .hosts import ManualHost
 from .logs import HOME, SMALL, chain_of, flush, frame, frames, member_disk, open_log, snapshot_file
@@ -201,7 +201,7 @@ def test_any_archived_entry_is_found_without_reading_its_segment() -> None:
         return original(self, size_bytes, offset)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("raftlog.simfiles.SimFile.pread", counted)
+        patched.setattr("raftlog.env.simulated_files.SimFile.pread", counted)
         for index in range(1, follower.journal.base_index + 1):
             cursor = ArchiveCursor(follower.disk, HOME)
             assert _indexes(cursor.frames(index, 300))[0] == index

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog import loading
-from raftlog.archive import read_manifest
-from raftlog.directory import (
+from raftlog.env.errors import Refused
+from raftlog.env.simulated_files import Crash, SimFile, SimFiles
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import ShardReader
+from raftlog.storage import loader
+from raftlog.storage.archive import read_manifest
+from raftlog.storage.directory import (
     NodeIdentity,
     NotFormatted,
     format_node,
@@ -14,14 +18,10 @@ from raftlog.directory import (
     joined,
     read_identity,
 )
-from raftlog.errors import Refused
-from raftlog.install import INSTALLING_FILE, SnapshotSink, SnapshotSource
-from raftlog.journal import Journal
-from raftlog.machine import SnapshotHeader
-from raftlog.metafile import write_meta
-from raftlog.reader import ShardReader
-from raftlog.simfiles import Crash, SimFile, SimFiles
-from raftlog.snapshots import SNAPSHOT_FILE
+from raftlog.storage.journal import Journal
+from raftlog.storage.metafile import write_meta
+from raftlog.storage.snapshot_install import INSTALLING_FILE, SnapshotSink, SnapshotSource
+from raftlog.storage.snapshots import SNAPSHOT_FILE
 from tests.report import count_fault
 
 from .logs import HOME, MEMBER, TERM_MAX, flush, frame, frames, member_disk, open_log, snapshot_file, terms_of
@@ -160,7 +160,7 @@ def test_a_snapshot_that_ends_within_a_link_is_refused(disk: SimFiles) -> None:
 
 
 def test_chunks_come_in_order_and_not_for_ever(disk: SimFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raftlog.install.SNAPSHOT_BYTES_MAX", 1_000)
+    monkeypatch.setattr("raftlog.storage.snapshot_install.SNAPSHOT_BYTES_MAX", 1_000)
     sink = SnapshotSink(disk, HOME, "token")
     sink.take(0, bytes(600))
     for offset in (0, 599, 601):
@@ -334,5 +334,5 @@ def test_the_enumeration_finds_a_missing_safeguard(missing: str, monkeypatch: py
     elif missing == "fdatasync":
         monkeypatch.setattr(SimFile, missing, lambda self: None)
     else:
-        monkeypatch.setattr(loading, missing, lambda files, home: None)
+        monkeypatch.setattr(loader, missing, lambda files, home: None)
     assert _crash_everywhere()[1]

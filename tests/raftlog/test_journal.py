@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.errors import Corrupt
-from raftlog.frames import HEADER_BYTES
-from raftlog.reader import ShardReader
-from raftlog.segments import LAGGING_GROUP_BYTES
-from raftlog.settings import CHAIN_STRIDE, LogSettings
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.errors import Corrupt
+from raftlog.env.settings import CHAIN_STRIDE, LogSettings
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.frames import HEADER_BYTES
+from raftlog.storage.segments import LAGGING_GROUP_BYTES
 
 from .logs import HOME, chain_of, flush, frame, frames, member_disk, on_disk, open_log, terms_of
 from .nodes import PATH

@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from raftlog.errors import Damaged
-from raftlog.files import join
-from raftlog.kept import kept_indexes, kept_path, surplus
-from raftlog.reader import ShardReader
-from raftlog.settings import LogSettings
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.errors import Damaged
+from raftlog.env.files import join
+from raftlog.env.settings import LogSettings
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.retained_snapshots import kept_indexes, kept_path, surplus
 
 from .nodes import PATH, SETTINGS, KeyValues, Node, formatted
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from raftlog import messages
-from raftlog.messages import (
+from raftlog.consensus import messages
+from raftlog.consensus.messages import (
     Ack,
     Append,
     BadMessage,

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from raftlog.balancing import WAITS_MAX, Balancing
-from raftlog.messages import Ack, TimeoutNow, decode
-from raftlog.obstacles import Obstacle, obstacle_words
-from raftlog.progress import Progress
+from raftlog.consensus.messages import Ack, TimeoutNow, decode
+from raftlog.consensus.progress import Progress
+from raftlog.env.obstacles import Obstacle, obstacle_words
+from raftlog.replica.balancing import WAITS_MAX, Balancing
 
 from .cluster import ClusterNode, World
 from .nodes import SETTINGS

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pysyncobj import syncobj
 
-from raftlog import library
-from raftlog.library import LogView
-from raftlog.raft import Raft, majority
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.consensus import pysyncobj_adapter
+from raftlog.consensus.pysyncobj_adapter import LogView
+from raftlog.consensus.raft import Raft, majority
+from raftlog.env.simulated_files import Crash, SimFiles
 
 from .hosts import Stopped
 from .nodes import PATH, Node, formatted
@@ -165,12 +165,12 @@ def test_its_clock_is_the_hosts(node: Node) -> None:
 def test_another_release_of_the_library_is_refused() -> None:
     code = (
         "import pysyncobj.version; pysyncobj.version.VERSION = '0.3.18'\n"
-        "try:\n    import raftlog.raft\n"
+        "try:\n    import raftlog.consensus.raft\n"
         "except ImportError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "install pysyncobj==0.3.17" in said
-    assert library.PINNED_VERSION in said
+    assert pysyncobj_adapter.PINNED_VERSION in said
 
 
 def test_a_majority_is_more_than_half() -> None:

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from raftlog.leading import Leading
-from raftlog.messages import Ack, Append, Vote
-from raftlog.raft import Raft
-from raftlog.simfiles import Crash
+from raftlog.consensus.messages import Ack, Append, Vote
+from raftlog.consensus.raft import Raft
+from raftlog.env.simulated_files import Crash
+from raftlog.replica.leader import Leading
 
 from .cluster import ClusterNode, World
 from .nodes import SETTINGS

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.peers.contract import SelfDescription
-from raftlog.peers.handshake import Handshake, Stage
-from raftlog.peers.hello import HELLO_BYTES_MAX, Frame, Hello, decode_hello, encode_hello, take_frame
-from raftlog.peers.packets import MESSAGE_HEAD, PACKET_BYTES_MAX, BadPacket, Opener, Sealer
-from raftlog.peers.refusals import TOLD, Refusal, Refused, RefusedByPeer, told
+from raftlog.transport.contract import SelfDescription
+from raftlog.transport.handshake import Handshake, Stage
+from raftlog.transport.hello import HELLO_BYTES_MAX, Frame, Hello, decode_hello, encode_hello, take_frame
+from raftlog.transport.packets import MESSAGE_HEAD, PACKET_BYTES_MAX, BadPacket, Opener, Sealer
+from raftlog.transport.refusals import TOLD, Refusal, Refused, RefusedByPeer, told
 
 SECRET = b"sixteen bytes or more"
 DESCRIPTION = SelfDescription(

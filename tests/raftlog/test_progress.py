@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.progress import NEVER_MS, Peer, Progress
+from raftlog.consensus.progress import NEVER_MS, Peer, Progress
 
 LEASE_MS = 150.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.errors import Torn
-from raftlog.files import OsFiles
-from raftlog.reader import Damaged, ShardReader, read_identity, shards
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.errors import Torn
+from raftlog.env.files import OsFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import Damaged, ShardReader, read_identity, shards
 from records import decode_entry
 
 from .nodes import IDENTITY, PATH, SETTINGS, Node, formatted

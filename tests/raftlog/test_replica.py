@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from raftlog.frames import frames_in
-from raftlog.machine import LogFull, NotLeader
-from raftlog.metafile import write_meta
-from raftlog.reader import ShardReader
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.env.state_machine import LogFull, NotLeader
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.frames import frames_in
+from raftlog.storage.metafile import write_meta
 from records import RecordType, TermStartValue, TermWhy, Trigger, decode_entry, decode_record
 
 from .hosts import Stopped

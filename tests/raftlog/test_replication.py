@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
 
 from .cluster import World
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from raftlog.install import SnapshotSink
-from raftlog.machine import SnapshotHeader
-from raftlog.segments import LogIdentity
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.storage.segments import LogIdentity
+from raftlog.storage.snapshot_install import SnapshotSink
 
 from .cluster import PATH, World
 from .nodes import SETTINGS

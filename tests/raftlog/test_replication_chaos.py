@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlog.directory import is_joining
-from raftlog.settings import LogSettings
-from raftlog.simfiles import Crash
+from raftlog.env.settings import LogSettings
+from raftlog.env.simulated_files import Crash
+from raftlog.storage.directory import is_joining
 from tests.report import count_fault
 
 from .cluster import PATH, ClusterHost, ClusterNode, World

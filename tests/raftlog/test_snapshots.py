@@ -12,13 +12,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from raftlog import merge
-from raftlog.errors import Corrupt
-from raftlog.files import OsFiles
-from raftlog.machine import SnapshotHeader
-from raftlog.reader import ShardReader
-from raftlog.simfiles import Crash, SimFiles
-from raftlog.snapshots import BLOCK_RECORDS, SnapshotFile, write_snapshot
+from raftlog.env.errors import Corrupt
+from raftlog.env.files import OsFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.offline.reader import ShardReader
+from raftlog.storage import merge
+from raftlog.storage.snapshots import BLOCK_RECORDS, SnapshotFile, write_snapshot
 from records import Stamped
 
 from .hosts import Stopped

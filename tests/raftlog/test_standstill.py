@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from raftlog.errors import Refused
-from raftlog.install import SnapshotSink
-from raftlog.messages import Append, Kind
+from raftlog.consensus.messages import Append, Kind
+from raftlog.env.errors import Refused
+from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
 
 from .cluster import ClusterNode, World

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlog.errors import Corrupt
-from raftlog.group_commit import MARK_EVERY_MS
-from raftlog.reader import ShardReader
-from raftlog.segments import LAGGING_GROUP_BYTES
-from raftlog.simfiles import Crash, SimFiles
-from raftlog.synced import Synced, decode_mark, encode_mark, is_whole, read_mark
+from raftlog.env.errors import Corrupt
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
+from raftlog.storage.group_commit import MARK_EVERY_MS
+from raftlog.storage.segments import LAGGING_GROUP_BYTES
+from raftlog.storage.sync_mark import Synced, decode_mark, encode_mark, is_whole, read_mark
 from tests.report import count_fault
 
 from .cluster import PATH as NODE_PATH

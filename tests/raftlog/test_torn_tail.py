@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.reader import ShardReader
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.offline.reader import ShardReader
 
 from .hosts import Stopped
 from .nodes import PATH, Node, formatted

@@ -11,7 +11,7 @@ from typing import Any
 
 from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
 from tests.cluster.lab import Consumer, commit_request
 from tests.coordinator.writeorder import check_write_order

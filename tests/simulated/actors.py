@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from cluster.simulator import Network, VirtualHost, World
-from raftlog.simfiles import SimFiles
+from raftlog.env.simulated_files import SimFiles
 from tests.cluster.lab import commit_request, join_request
 from tests.simulated.chronicle import Chronicle, Ownership, Write
 from tests.simulated.talking import MOVED, RETRY_MS, Caller, Connection

@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 
 from cluster.simulator import Machine, Network, SimCluster, World
-from raftlog.peering import Peering
-from raftlog.simfiles import Crash, SimFiles
+from raftlog.env.simulated_files import Crash, SimFiles
+from raftlog.replica.peering import Peering
 from tests.simulated.actors import Member
 from tests.simulated.cast import Versatile
 

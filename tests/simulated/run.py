@@ -19,8 +19,8 @@ from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from coordinator.groupconfigs import HEARTBEAT_INTERVAL
 from history.checking.invariants import InvariantChecker
-from raftlog.frames import frames_in
-from raftlog.replica import Replica
+from raftlog.replica.replica import Replica
+from raftlog.storage.frames import frames_in
 from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
 from tests.cluster.lab import GROUPS
 from tests.simulated.actors import Actor, Member, Reader, Tool

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.simulator import VirtualHost
-from raftlog.host import Stream, StreamHandler, Timer
+from raftlog.env.host import Stream, StreamHandler, Timer
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.framing import Framer

@@ -19,10 +19,10 @@ import pytest
 from cluster.runtime.held import NO_PROOF, HeldReplies, Question
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.state.reconcile import Report
-from raftlog.election import Election
-from raftlog.messages import Vote, VoteRequest
-from raftlog.progress import Progress
-from raftlog.raft import Raft
+from raftlog.consensus.election import Election
+from raftlog.consensus.messages import Vote, VoteRequest
+from raftlog.consensus.progress import Progress
+from raftlog.consensus.raft import Raft
 from tests.report import count_fault
 from tests.simulated.actors import Member
 from tests.simulated.chaos import repeat_messages

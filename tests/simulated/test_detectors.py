@@ -10,9 +10,9 @@ from typing import Final
 from cluster.runtime.shard_state import ShardState
 from cluster.simulator import Machine
 from coordinator.shard import GroupShard
-from raftlog.frames import HEADER, HEADER_BYTES, encode_frame
-from raftlog.segments import LAGGING_GROUP_BYTES
-from raftlog.simfiles import Crash
+from raftlog.env.simulated_files import Crash
+from raftlog.storage.frames import HEADER, HEADER_BYTES, encode_frame
+from raftlog.storage.segments import LAGGING_GROUP_BYTES
 from tests.report import count_fault
 from tests.simulated.stage import SHARD, Stage
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.machine import StateMachine
+from raftlog.env.state_machine import StateMachine
 from tests.report import count_fault
 from tests.simulated.stage import SHARD, Stage
 

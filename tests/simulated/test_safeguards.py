@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlog.directory import TERM_FILE, TERM_KIND
-from raftlog.election import Due, Election
-from raftlog.files import join
-from raftlog.metafile import encode_meta
-from raftlog.peering import Peering
-from raftlog.peers import boots
-from raftlog.replica import Replica
-from raftlog.simfiles import Crash
+from raftlog.consensus.election import Due, Election
+from raftlog.env.files import join
+from raftlog.env.simulated_files import Crash
+from raftlog.replica.peering import Peering
+from raftlog.replica.replica import Replica
+from raftlog.storage.directory import TERM_FILE, TERM_KIND
+from raftlog.storage.metafile import encode_meta
+from raftlog.transport import boots
 from tests.cluster.lab import Consumer
 from tests.report import count_fault
 from tests.simulated.stage import GROUP, PREFERRED, SHARD, Stage

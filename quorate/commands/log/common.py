@@ -97,7 +97,7 @@ def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str
 
 def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
     from history.reading.source import NothingToRead
-    from raftlog.reader import Damaged
+    from raftlog.offline.reader import Damaged
     from records import RecordsError
 
     if isinstance(error, NothingToRead):

@@ -29,7 +29,7 @@ def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterat
     from history.reading.groups import unknown_group
     from history.reading.source import NothingToRead, Walk
     from quorate.following import followed
-    from raftlog.frames import Frame
+    from raftlog.storage.frames import Frame
 
     number = log.shard_of_group(group_id) if shard is None else shard
     walk = Walk(number, log.reader(number))

@@ -1,0 +1,184 @@
+"""Applying the log to the machine: loaded entries, newly committed ones, and rebuilding.
+
+Committed entries reach the machine once and in order, in slices of `load_slice_ms`; entries that the machine
+already has, because this node proposed them, are only chained.  What must stay true:
+
+- Only entries that are committed and synced here are chained; the machine is never ahead of the log.
+- The machine may be ahead of the commit index, by its own proposals; if a later leader replaces one of them,
+  the whole machine is reset and built again from snapshot and log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raftlog.consensus.messages import Checkpoint
+from raftlog.env.errors import Corrupt
+from raftlog.env.files import join
+from raftlog.env.host import Host
+from raftlog.env.settings import CHAIN_STRIDE, LogSettings
+from raftlog.env.state_machine import SnapshotHeader, StateMachine
+from raftlog.replica.agreement import Agreement
+from raftlog.replica.log_replay import CatchUp
+from raftlog.storage.journal import Journal
+from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.storage.snapshotter import Snapshotter
+
+STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
+
+
+class Applying:
+    """Applies the log to the machine of one replica; `projected_index` is the last entry in it."""
+
+    def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
+        self._host = host
+        self._journal = journal
+        self._machine = machine
+        self._settings = settings
+        self._snapshotter: Snapshotter | None = None
+        self._catch_up: CatchUp | None = None
+        self._loaded_index = 0
+        self.projected_index = 0
+        self.is_rebuilding = False
+        self.rebuilds = 0
+        self.agreement: Agreement | None = None
+        """Receives checkpoints when there are other nodes to compare with."""
+
+    # From the snapshot
+
+    def restore(self) -> Iterator[SnapshotHeader]:
+        """Restore the machine from the snapshot, if there is one, chunk by chunk.  Raises Corrupt."""
+        path = join(self._journal.home, SNAPSHOT_FILE)
+        if not self._host.files.exists(path):
+            return
+        snapshot = SnapshotFile(self._host.files, path)
+        header = snapshot.header
+        identity = self._journal.identity
+        ours = (identity.cluster_id, identity.shard, identity.num_shards)
+        try:
+            if (header.cluster_id, header.shard, header.num_shards) != ours:
+                raise Corrupt(path, 0, f"belongs to shard {header.shard} of cluster {header.cluster_id}")
+            for _, records in snapshot.blocks():
+                self._machine.restore(records, header)
+                yield header
+        finally:
+            snapshot.close()
+        if (state_hash := self._machine.state_hash()) != header.state_hash:
+            what = f"its records give the state hash {state_hash:016x}, it names {header.state_hash:016x}"
+            raise Corrupt(path, 0, what, STATE_HINT)
+        self.projected_index = header.last_index
+        yield header
+
+    def loaded(self, snapshotter: Snapshotter) -> None:
+        """The journal is open: its entries are applied as they are found to be committed."""
+        self._snapshotter = snapshotter
+        self._loaded_index = self._journal.last_index
+        self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+
+    def _new_catch_up(self, last_index: int, *, chains: bool) -> CatchUp:
+        batch_bytes = self._settings.apply_batch_bytes
+        return CatchUp(
+            self._host, self._journal, self._machine, batch_bytes, last_index, self._applied_one, chains
+        )
+
+    # Committed entries
+
+    def apply(self, applied_index: int, commit_index: int) -> int:
+        """Apply a slice of the committed entries after `applied_index`; returns the last one applied."""
+        assert self._catch_up is not None
+        assert self._snapshotter is not None
+        if self.is_rebuilding:
+            return applied_index
+        commit_index = min(commit_index, self._journal.durable_index)
+        loaded_index = min(self._loaded_index, commit_index)
+        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        if applied_index < loaded_index:
+            applied_index = self._catch_up.step(applied_index, loaded_index, deadline_ms)
+            self.projected_index = max(self.projected_index, applied_index)
+            if applied_index < loaded_index:
+                return applied_index
+        if applied_index >= commit_index:
+            return applied_index
+        if self.agreement is None and self.projected_index >= commit_index:  # own proposals, no comparison
+            self._snapshotter.take_committed(commit_index)
+            return commit_index
+        while applied_index < commit_index:
+            applied_index = min(commit_index, (applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
+            visit = None if self.projected_index >= applied_index else self._visit
+            self._snapshotter.take_committed(applied_index, visit)
+            if not applied_index % CHAIN_STRIDE and self.agreement is not None:
+                self.agreement.chained(applied_index, self._journal.chain.digest)
+            if self._host.monotonic_ms() >= deadline_ms:
+                break
+        return applied_index
+
+    def _visit(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        if index > self.projected_index:
+            self._machine.apply_frame(index, term, timestamp_ms, body)
+            self.projected_index = index
+            if not index % CHAIN_STRIDE:
+                self._applied_one(index)
+
+    def proposed(self, index: int) -> None:
+        """Note that the machine has applied an entry that this node has just appended."""
+        self.projected_index = index
+        if not index % CHAIN_STRIDE:
+            self._applied_one(index)
+
+    def _applied_one(self, index: int) -> None:
+        assert self._snapshotter is not None
+        self._snapshotter.after_apply(index)
+        if self.agreement is not None and index >= self._journal.chain.index:  # else it was noted before
+            self.agreement.applied(index, self._machine.state_hash())
+            if self._journal.chain.index == index:
+                self.agreement.chained(index, self._journal.chain.digest)
+
+    def at_rest(self) -> Checkpoint | None:
+        """Both hashes at the end of the log if everything is committed and applied, else None."""
+        index = self._journal.last_index
+        if self.is_rebuilding or not index == self._journal.chain.index == self.projected_index:
+            return None
+        return Checkpoint(index, self._journal.chain.digest, self._machine.state_hash())
+
+    # Entries that were replaced
+
+    def truncated(self, index: int) -> bool:
+        """Drop the entries after `index`; returns whether the machine had applied one of them."""
+        assert self._catch_up is not None
+        assert self._snapshotter is not None
+        self._snapshotter.truncated(index)
+        if self.agreement is not None:
+            self.agreement.truncated(index)
+        if index < self._loaded_index:
+            self._loaded_index = index
+            self._catch_up = self._new_catch_up(index, chains=True)
+        return index < self.projected_index
+
+    def installed(self) -> None:
+        """A snapshot replaced the log; the caller calls `rebuild` next."""
+        assert self._snapshotter is not None
+        self._snapshotter.installed()
+        self._loaded_index = 0
+
+    def rebuild(self) -> Iterator[None]:
+        """Reset the machine and rebuild it up to what is committed; a generator, to run in slices."""
+        self.is_rebuilding = True
+        self.rebuilds += 1
+        journal = self._journal
+        while True:
+            self._machine.reset()
+            self.projected_index = 0
+            for _ in self.restore():
+                yield
+            to_index = journal.chain.index  # applied before; from there on as always
+            catch_up = self._new_catch_up(to_index, chains=False)
+            while journal.base_index <= self.projected_index < to_index:
+                self.projected_index = catch_up.step(
+                    self.projected_index, to_index, self._host.monotonic_ms()
+                )
+                yield
+            if self.projected_index >= to_index:
+                break
+        if self._loaded_index > journal.chain.index:
+            self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+        self.is_rebuilding = False

@@ -1,0 +1,85 @@
+"""Which node should lead which shard, and to which node a leader hands it over.
+
+Shards are assigned to the nodes round-robin, so that a node's loss costs each of the others its share.  A
+node that has just come back is left to catch up first: it leads again when it has been level for
+`leader_balance_delay_ms`, has no obstacle to serving, and answers fast enough not to lose leadership before
+its first entry is committed.  Losing leadership once is an accident; from the second short lead in a row on,
+that wait doubles, up to `WAITS_MAX` times the delay.
+
+A leader with an obstacle to serving does not wait: it hands the shard to a peer that can serve it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from raftlog.consensus.progress import Peer, Progress
+
+LOOK_MS: Final = 250.0
+"""Milliseconds between a leader's checks whether another node should lead."""
+LEVEL_ENTRIES: Final = 10_000
+"""A peer behind by at most this many entries, about a batch, is level: it catches up in milliseconds."""
+WAITS_MAX: Final = 32
+"""The longest wait, as a multiple of the delay.
+
+By the default delay a preferred node that fails repeatedly gets its shard every five minutes; a lead of at
+least that long is not short.
+"""
+
+
+def preferred_node(voters: Sequence[int], shard: int) -> int:
+    """The node that should lead `shard`; the metadata shard (-1) is the first node's."""
+    return sorted(voters)[(shard + 1) % len(voters)]
+
+
+class Balancing:
+    """A leader's wait for the preferred node, and every node's record of how long that one led."""
+
+    def __init__(self, preferred: int, delay_ms: float, far_ms: float) -> None:
+        self._preferred = preferred
+        self._delay_ms = delay_ms
+        self._far_ms = far_ms
+        self._short_leads = 0
+        self._led_since_ms: float | None = None
+        self._look_ms = 0.0
+        self._level_since_ms: float | None = None
+
+    def leads(self, node_id: int, now_ms: float) -> None:
+        """Note that a node leads a new term; whether the preferred one is level with it is not known yet."""
+        self._level_since_ms = None
+        since_ms = self._led_since_ms
+        if node_id == self._preferred:
+            self._led_since_ms = now_ms if since_ms is None else since_ms
+        elif since_ms is not None:
+            is_short = now_ms - since_ms < WAITS_MAX * self._delay_ms
+            self._short_leads = self._short_leads + 1 if is_short else 0
+            self._led_since_ms = None
+
+    @property
+    def _wait_ms(self) -> float:
+        doublings = min(max(0, self._short_leads - 1), WAITS_MAX.bit_length() - 1)
+        return self._delay_ms * (1 << doublings)
+
+    def successor(self, now_ms: float, progress: Progress, last_index: int, *, can_serve: bool) -> int | None:
+        """The node that should lead instead of this one, None for none; called at every heartbeat."""
+        if now_ms < self._look_ms:
+            return None
+        self._look_ms = now_ms + LOOK_MS
+        if not can_serve:
+            best = progress.best
+            return None if best is None else best.node_id
+        preferred = progress.peers.get(self._preferred)  # None: it is this node
+        if preferred is None or not self._is_level(preferred, last_index):
+            self._level_since_ms = None
+            return None
+        if self._level_since_ms is None:
+            self._level_since_ms = now_ms
+        if now_ms - self._level_since_ms < self._wait_ms:
+            return None
+        self._level_since_ms = None
+        return self._preferred
+
+    def _is_level(self, peer: Peer, last_index: int) -> bool:
+        is_near = not peer.is_probing and peer.round_trip_ms < self._far_ms
+        return peer.can_lead and is_near and last_index - peer.match_index <= LEVEL_ENTRIES

@@ -1,0 +1,595 @@
+"""One replica among several: its part in elections, and its half of replication.
+
+Messages of peers and the one timer arrive here and go to the engine (`raft`), the pre-vote (`election`), the
+leader's half (`leading`) or the follower's (`following`).  What must stay true:
+
+- A loop that was blocked (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: messages from
+  the leader may be waiting in them, or another node may lead by now.
+- A replaced disk (`joining`) has forgotten what it promised: until it knows the terms of all other nodes, and
+  has everything that was committed when it joined, it neither votes nor campaigns, and its answers do not
+  count.
+- A node with an obstacle to serving reports it, refuses leadership when it is handed over, and gives it away
+  when it has it; one whose disk stalls falls silent too, as it would only slow the others down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raftlog.catch_up.archive_backfill import Backfilling
+from raftlog.catch_up.archive_sender import Lending
+from raftlog.catch_up.follower_catch_up import Feeding
+from raftlog.catch_up.snapshot_receiver import Installing
+from raftlog.consensus.election import Due, Election
+from raftlog.consensus.messages import (
+    Ack,
+    Append,
+    BadMessage,
+    Diverged,
+    HistoryChunk,
+    HistoryRequest,
+    PreVote,
+    PreVoteRequest,
+    Reject,
+    SnapshotAck,
+    SnapshotChunk,
+    Term,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+    decode,
+)
+from raftlog.consensus.progress import NEVER_MS
+from raftlog.consensus.raft import Raft
+from raftlog.env.errors import Refused
+from raftlog.env.host import Host, Timer
+from raftlog.env.obstacles import Obstacle, obstacle_words
+from raftlog.env.rate_limit import Seldom
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import SnapshotHeader, StateMachine
+from raftlog.replica.applier import Applying
+from raftlog.replica.balancing import Balancing, preferred_node
+from raftlog.replica.comparison import Comparing
+from raftlog.replica.follower import Following
+from raftlog.replica.leader import Leading
+from raftlog.storage.directory import NodeDirectory, is_joining, joined, shard_name
+from raftlog.storage.journal import Journal
+from raftlog.storage.snapshotter import Snapshotter
+from records import TermWhy
+
+LOG = logging.getLogger("quorate.raftlog")
+DRAIN_MS = 30.0
+"""Milliseconds to wait after a gap: several turns of the loop, each of which reads the sockets."""
+LOOK_AGAIN_MS = 1000.0
+"""Milliseconds between checks of the own obstacle: no event reports the end of one."""
+
+
+class Links(Protocol):
+    """The part of `peers.Links` that a replica needs."""
+
+    def send(self, node_id: int, shard: int, payload: bytes) -> bool: ...
+    def can_send(self, node_id: int) -> bool: ...
+    def flush(self) -> None: ...
+
+
+class Owner(Protocol):
+    """The replica, as this module sees it."""
+
+    state: str
+    shard: int
+    is_current: bool
+
+    @property
+    def sync_outstanding_ms(self) -> float: ...
+    @property
+    def is_rebuilding(self) -> bool: ...
+    def look_at_disk(self) -> bool: ...
+    def enter(self, state: str) -> None: ...
+    def advance(self) -> None: ...
+    def queue_flush(self) -> None: ...
+    def leader_changed(self) -> None: ...
+    def installed(self, header: SnapshotHeader) -> None: ...
+    def halt(self, reason: str) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Peering:
+    """A replica's communication with its peers; created when its log is loaded."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: NodeDirectory,
+        owner: Owner,
+        links: Links,
+        journal: Journal,
+        raft: Raft,
+        snapshotter: Snapshotter,
+        applying: Applying,
+        machine: StateMachine,
+        settings: LogSettings,
+        past_ms: Callable[[], int],
+    ) -> None:
+        identity = directory.identity
+        self._host = host
+        self._owner = owner
+        self._links = links
+        self._journal = journal
+        self._raft = raft
+        self._settings = settings
+        self._machine = machine
+        self._node_id = identity.node_id
+        self._home = directory.shard_path(owner.shard)
+        self._name = shard_name(owner.shard)
+        self._peer_ids = [one for one in identity.voters if one != identity.node_id]
+        self.preferred = preferred_node(identity.voters, owner.shard)
+        self.election = Election(
+            host.rng.uniform,
+            settings,
+            identity.node_id,
+            len(identity.voters),
+            is_preferred=self.preferred == identity.node_id,
+            now_ms=host.monotonic_ms(),
+        )
+        self.is_joining = is_joining(host.files, self._home)
+        self._terms_heard: set[int] = set()
+        self.feeding = Feeding(host, journal, raft, settings, self._send, links.can_send)
+        self.installing = Installing(host, journal, snapshotter, self._installed, owner.fail)
+        self.leading = Leading(
+            host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
+        )
+        self.following = Following(
+            journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
+        )
+        self.lending = Lending(host, self._home, self._send, links.can_send, owner.fail)
+        self.backfilling = Backfilling(
+            host,
+            journal,
+            settings,
+            self._name,
+            self._peer_ids,
+            self._send,
+            links.can_send,
+            lambda: raft.leader_id,
+            self._may_backfill,
+            past_ms,
+            owner.fail,
+        )
+        self.comparing = Comparing(
+            host,
+            identity.node_id,
+            self._peer_ids,
+            journal,
+            raft,
+            applying,
+            self._send,
+            links.flush,
+            owner.halt,
+            owner.fail,
+        )
+        self._balancing = Balancing(
+            self.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
+        )
+        self._seldom = Seldom()
+        self._timer: Timer | None = None
+        self._timer_ms = float("inf")
+        self._is_stopped = False
+        self._lost_leader: int | None = None
+        self.last_leader: int | None = None
+        self.why = TermWhy.START
+        self._handlers = self._table_of_handlers()
+
+    def _table_of_handlers(self) -> dict[type, Callable[[int, object], None]]:
+        return {
+            Append: self._on_append,  # type: ignore[dict-item]
+            Ack: self._on_ack,  # type: ignore[dict-item]
+            Reject: self._on_reject,  # type: ignore[dict-item]
+            VoteRequest: self._on_vote_request,  # type: ignore[dict-item]
+            Vote: self._on_vote,  # type: ignore[dict-item]
+            PreVoteRequest: self._on_pre_vote_request,  # type: ignore[dict-item]
+            PreVote: self._on_pre_vote,  # type: ignore[dict-item]
+            TimeoutNow: self._on_timeout_now,  # type: ignore[dict-item]
+            Diverged: self._on_diverged,  # type: ignore[dict-item]
+            Term: self._on_term,  # type: ignore[dict-item]
+            SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
+            SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
+            HistoryRequest: self.lending.asked,  # type: ignore[dict-item]
+            HistoryChunk: self.backfilling.answered,  # type: ignore[dict-item]
+        }
+
+    def start(self, linked: Sequence[int]) -> None:
+        """Begin once the log is loaded; `linked` are the peers whose links are up already."""
+        for peer in linked:
+            self.link_up(peer)
+        self._arm()
+        self.backfilling.start()
+
+    def stop(self) -> None:
+        """Stop sending and handling messages."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.feeding.stop()
+        self.installing.stop()
+        self.backfilling.stop()
+        self.lending.stop()
+
+    def _may_backfill(self) -> bool:
+        """Whether this node is level with the cluster, and nothing else changes the archive on the loop."""
+        owner = self._owner
+        is_settled = owner.state in ("Following", "Ready") and owner.is_current and not owner.is_rebuilding
+        return is_settled and not self.installing.is_finishing
+
+    def _send(self, peer: int, payload: bytes) -> bool:
+        return not self._is_stopped and self._links.send(peer, self._owner.shard, payload)
+
+    # Links
+
+    def link_up(self, peer: int) -> None:
+        """Note that a link came up."""
+        self._carefully(self._link_up, peer)
+
+    def _link_up(self, peer: int) -> None:
+        """Send the current term; a leader also announces that it leads."""
+        self._raft.linked(peer, is_up=True)
+        self.leading.linked(peer, is_up=True)
+        self._say_term(peer, asks=True)
+        self.election.linked(self._host.monotonic_ms())
+        if self._raft.is_leader:
+            self._raft.forgive([peer])
+            self.leading.replicate(is_heartbeat=True)
+        self._arm()
+
+    def link_down(self, peer: int) -> None:
+        """Note that a link is gone; if it was the leader's, an election may follow at once."""
+        was_leader = self._raft.leader_id == peer
+        self._raft.linked(peer, is_up=False)
+        self.leading.linked(peer, is_up=False)
+        self.feeding.drop(peer)
+        self.lending.link_down(peer)
+        self.backfilling.link_down(peer)
+        if was_leader:
+            self._lost_leader = peer
+            self.election.leader_lost(self._host.monotonic_ms())
+            self._owner.leader_changed()
+            self._arm()
+
+    def writable(self, peer: int) -> None:
+        """Send more to a peer whose link has room again."""
+        if self._raft.is_leader:
+            self._carefully(lambda one: self.leading.feed(self._raft.progress.peers[one]), peer)
+
+    def message(self, peer: int, payload: bytes) -> None:
+        """Handle a message from a peer's replica of this shard."""
+        if self._is_stopped:
+            return
+        try:
+            message = decode(payload)
+        except BadMessage as error:
+            self._complain(peer, f"said what is no message: {error}")
+            return
+        self._carefully(self._handlers[type(message)], peer, message)
+
+    def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
+        """Run the handler of a message: Refused is logged against the peer, other errors stop this node."""
+        try:
+            do(peer, *more)
+        except Refused as error:
+            self._complain(peer, f"said what cannot be: {error}")
+        except Exception as error:
+            self._owner.fail(error)
+
+    def _complain(self, peer: int, what: str) -> None:
+        if self._seldom.may(peer, self._host.monotonic_ms()):
+            LOG.error("%s: node %d %s", self._name, peer, what)
+
+    # Replication
+
+    def _on_append(self, peer: int, message: Append) -> None:
+        if not self._followed(peer, message.term):
+            self.following.refuse(peer, message, 0)
+            return
+        if not self.installing.is_finishing and not self.following.must_wait(peer, message):
+            self._take(peer, message)
+
+    def _followed(self, peer: int, term: int) -> bool:
+        """Follow the leader of `term`, from which a message came; False when that term is over."""
+        raft = self._raft
+        if self._owner.state == "Following" and raft.is_following(peer, term):
+            self.election.heard(self._host.monotonic_ms())
+            return True
+        before = raft.leader_id
+        if not raft.follow(peer, term):
+            return False
+        self.election.heard(self._host.monotonic_ms())
+        if before != peer or self._owner.state == "Campaigning":
+            self._lost_leader, self.last_leader = None, peer
+            self._balancing.leads(peer, self._host.monotonic_ms())
+            self._owner.enter("Following")
+            self._owner.leader_changed()
+            self._arm()
+        return True
+
+    def _take(self, peer: int, message: Append) -> None:
+        following = self.following
+        is_news = following.take(peer, message)
+        if is_news is None:
+            return
+        if self._journal.is_dirty:
+            self._owner.queue_flush()
+        elif is_news:
+            self._owner.advance()
+        if self.is_joining:
+            self._look_whether_joined(message)
+        if not message.frames or not following.is_waiting:
+            following.answer(peer, message.sent_ms, self.comparing.answer(message.checkpoint))
+
+    def is_level(self, applied_index: int) -> bool:
+        """Whether a leader named an entry of its own term as committed, and this node has applied up to it.
+
+        A leader that names an older entry may not know yet what is committed, as after a restart of all
+        nodes.
+        """
+        named = self.following.leader_commit_index
+        return 0 <= named <= applied_index and self._journal.term_at(named) == self._raft.term
+
+    def flushed(self) -> None:
+        """A group is synced: acknowledge it, then handle the messages that waited for it."""
+        self.following.flushed()
+        for peer, message in self.following.take_deferred():
+            self._carefully(self._take_deferred, peer, message)
+
+    def _take_deferred(self, peer: int, message: Append) -> None:
+        is_over = message.term != self._raft.term or self.installing.is_finishing
+        if not is_over and not self.following.must_wait(peer, message):
+            self._take(peer, message)
+
+    def _on_ack(self, peer: int, message: Ack) -> None:
+        raft = self._raft
+        if not raft.answered(peer, message):
+            return
+        follower = raft.progress.peers[peer]
+        if self.leading.took(follower, message) and raft.committable() > raft.commit_index:
+            self._owner.advance()
+        if follower.next_index <= self._journal.last_index:
+            self.leading.feed(follower)
+        if message.checkpoint is not None:
+            self.comparing.hear(peer, message.checkpoint)
+
+    def _on_reject(self, peer: int, message: Reject) -> None:
+        if self._raft.answered(peer, message):
+            self.leading.refused(self._raft.progress.peers[peer], message)
+
+    def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
+        """Store a chunk of the leader's snapshot, or acknowledge the own log if it is not needed."""
+        if not self._followed(peer, message.term):
+            return
+        following, journal = self.following, self._journal
+        following.begin_term(message.term)
+        if (
+            journal.term_at(message.last_index) == message.last_term
+            or message.last_index <= self._raft.commit_index
+        ):
+            following.knows(message.last_index)
+            following.answer(peer, message.sent_ms)
+        else:
+            answer = self.installing.take(peer, message, is_joining=self.is_joining)
+            self._send(peer, answer.encode())
+
+    def _installed(self, header: SnapshotHeader) -> None:
+        self._owner.installed(header)
+        self.following.knows(header.last_index)
+        self.backfilling.restart()
+
+    def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
+        if self._raft.answered(peer, message):
+            self.feeding.acknowledged(self._raft.progress.peers[peer], message)
+
+    def _on_diverged(self, peer: int, message: Diverged) -> None:
+        if self._followed(peer, message.term):
+            self.comparing.told(message)
+
+    # Elections
+
+    def _on_vote_request(self, peer: int, message: VoteRequest) -> None:
+        now_ms, raft = self._host.monotonic_ms(), self._raft
+        if self.is_joining:
+            return
+        is_protected = self.leading.has_lease(now_ms) or self.election.vote_wait_ms(now_ms) > 0
+        if is_protected and not message.is_transfer:
+            return
+        raft.grant_or_count(peer, message)
+        if message.term == raft.term and raft.vote == str(peer):
+            self.election.voted(now_ms)
+        self._arm()
+
+    def _on_vote(self, peer: int, message: Vote) -> None:
+        self._raft.grant_or_count(peer, message)
+
+    def _on_pre_vote_request(self, peer: int, message: PreVoteRequest) -> None:
+        raft, journal, now_ms = self._raft, self._journal, self._host.monotonic_ms()
+        theirs = (message.last_term, message.last_index)
+        ours = (journal.last_term, journal.last_index)
+        if raft.is_leader or self.is_joining or message.term <= raft.term:
+            granted, wait_ms = False, self.election.vote_wait_ms(now_ms)
+        else:
+            granted, wait_ms = self.election.answer(
+                now_ms, peer, is_behind=theirs < ours, is_equal=theirs == ours
+            )
+        self._send(peer, PreVote(raft.term, message.round, granted, wait_ms).encode())
+        self._arm()
+
+    def _on_pre_vote(self, peer: int, message: PreVote) -> None:
+        if message.term > self._raft.term:
+            self._raft.observe(message.term)
+        self.election.answered(
+            self._host.monotonic_ms(),
+            peer,
+            message.round,
+            granted=message.granted,
+            wait_ms=message.wait_ms,
+        )
+        self._arm()
+
+    def _on_timeout_now(self, peer: int, message: TimeoutNow) -> None:
+        raft = self._raft
+        if message.term != raft.term or raft.leader_id != peer:
+            return
+        if self.obstacle() is Obstacle.NONE:
+            self._campaign(TermWhy.TRANSFER)
+        else:
+            self.following.answer(peer, NEVER_MS)  # reports the obstacle; proves nothing
+
+    def _on_term(self, peer: int, message: Term) -> None:
+        self._terms_heard.add(peer)
+        self._raft.progress.protects(peer, message.protects_ms)
+        self._raft.observe(message.term)
+        if message.asks:
+            self._say_term(peer, asks=False)
+
+    def _say_term(self, peer: int, *, asks: bool) -> None:
+        self._send(peer, Term(self._raft.term, asks, self.election.protects_ms).encode())
+
+    def _campaign(self, why: TermWhy) -> None:
+        self.why = why
+        self._owner.enter("Campaigning")
+        self._raft.tick(campaign=True, is_transfer=why is TermWhy.TRANSFER)
+        self._owner.leader_changed()
+        self._arm()
+
+    def _obstacle_to_votes(self) -> Obstacle:
+        """The obstacle that keeps this node from campaigning."""
+        if self.is_joining:
+            return Obstacle.JOINING
+        if self._owner.is_rebuilding or self.installing.is_finishing:
+            return Obstacle.REBUILDING
+        if self._owner.sync_outstanding_ms > self._settings.sync_stall_ms:
+            return Obstacle.DISK_STALLED
+        return Obstacle.NONE
+
+    def obstacle(self) -> Obstacle:
+        """The obstacle that keeps this node from serving the shard, or would if it led it."""
+        obstacle = self._obstacle_to_votes()
+        if obstacle is not Obstacle.NONE:
+            return obstacle
+        return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
+
+    def led(self) -> None:
+        """Begin the term that this node was elected for."""
+        self.leading.begin_term()
+        self._balancing.leads(self._node_id, self._host.monotonic_ms())
+        self._arm()
+
+    def no_longer_leads(self) -> None:
+        """End the leader's work: this node does not lead any more."""
+        self.leading.end_term()
+        self.feeding.stop()
+        self.comparing.agreement.forget()
+        now_ms = self._host.monotonic_ms()
+        self.last_leader = self._node_id
+        self.election.voted(now_ms)
+        self._arm()
+
+    # Joining
+
+    def _look_whether_joined(self, message: Append) -> None:
+        for peer in self._peer_ids:
+            if peer not in self._terms_heard:
+                self._say_term(peer, asks=True)
+        everybody = self._terms_heard.issuperset(self._peer_ids)
+        index = message.joined_index
+        if not everybody or not 0 <= index <= self._raft.acknowledged(self._raft.commit_index):
+            return
+        self._raft.forgo_vote()
+        joined(self._host.files, self._home)
+        self.is_joining = False
+        LOG.info("%s: has everything that was committed when this disk came: it votes now", self._name)
+        self._arm()
+
+    # Time
+
+    def _arm(self) -> None:
+        """Set the timer to the next deadline."""
+        if self._is_stopped:
+            return
+        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
+        now_ms = self._host.monotonic_ms()
+        if self._raft.is_leader:
+            step_ms = self._settings.raft_heartbeat_ms
+            due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
+        else:
+            due_ms = min(self.election.next_deadline_ms(), now_ms + LOOK_AGAIN_MS)  # barred: look again
+        if due_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = due_ms
+            self._timer = self._host.call_later(max(0.0, due_ms - now_ms), self._tick)
+
+    def _tick(self) -> None:
+        due_ms, self._timer_ms, self._timer = self._timer_ms, float("inf"), None
+        if self._is_stopped:
+            return
+        now_ms = self._host.monotonic_ms()
+        is_late = now_ms - due_ms > self._settings.raft_min_timeout_ms / 2
+        try:
+            if self._raft.is_leader:
+                self._lead_on(now_ms, is_late=is_late)
+            elif is_late:
+                self.election.postpone(now_ms, DRAIN_MS)
+            else:
+                self._stand(now_ms)
+        except Exception as error:
+            self._owner.fail(error)
+        self._arm()
+
+    def _lead_on(self, now_ms: float, *, is_late: bool) -> None:
+        """Send heartbeats, or step down or hand over if this node should not lead."""
+        if is_late:
+            self._raft.forgive([peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up])
+        stalled_ms = self._owner.sync_outstanding_ms
+        if stalled_ms > 2 * self._settings.sync_stall_ms:
+            LOG.error("%s: the disk has not answered for %d ms: leads no more", self._name, stalled_ms)
+            self._raft.step_down()
+        self.comparing.judge()
+        if self._raft.is_leader:
+            if self._raft.committable() > self._raft.commit_index:  # acknowledged before it had joined
+                self._owner.advance()
+            self._raft.tick()
+        if self._raft.is_leader and self.leading.transfer_under_way is None:
+            self._look_who_should_lead(now_ms)
+
+    def _look_who_should_lead(self, now_ms: float) -> None:
+        obstacle = self.obstacle()
+        to = self._balancing.successor(
+            now_ms, self._raft.progress, self._journal.last_index, can_serve=obstacle is Obstacle.NONE
+        )
+        if to is None:
+            return
+        if obstacle is not Obstacle.NONE and self._seldom.may(obstacle, now_ms):
+            what = "%s: is handed to node %d, as this node cannot serve it: %s"
+            LOG.warning(what, self._name, to, obstacle_words(obstacle))
+        self.leading.transfer(to, lambda reason: None)
+
+    def _stand(self, now_ms: float) -> None:
+        """Act on a deadline of the election."""
+        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
+        due = self.election.due(now_ms)
+        raft, journal = self._raft, self._journal
+        if due is Due.CAMPAIGN:
+            if self._lost_leader is not None:
+                self._campaign(TermWhy.RESET)
+            else:
+                self._campaign(TermWhy.START if self.last_leader is None else TermWhy.EXPIRY)
+        elif due is Due.ASK:
+            if self._owner.state == "Following":
+                self._owner.enter("Campaigning")
+            request = PreVoteRequest(
+                raft.term + 1, journal.last_index, journal.last_term, self.election.round
+            ).encode()
+            for peer in self._peer_ids:
+                self._send(peer, request)
+
+
+__all__ = ["Links", "Owner", "Peering"]

@@ -1,0 +1,738 @@
+"""One shard's replica: loads, leads or follows, appends entries, makes them durable, reports commits.
+
+    Loading --journal open--> Following <--another leads-- (any of the next three)
+                              Following --deadline--> Campaigning --elected--> CatchUp
+                              CatchUp --own term start applied--> Ready
+    (any of them) --stop / failure--> Down          (any) --hashes differ, no majority--> Halted
+
+A node that is alone campaigns as soon as its journal is open, and wins.
+
+Entries proposed in one turn of the loop are written and synced together at the end of the turn, and sent to
+the peers just before, so that all disks work at the same time.  `committed` is called when a majority has
+synced them.  What must stay true:
+
+- Nothing is committed that is not synced; nothing is applied here that the proposer has applied already.
+- A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing
+  is acknowledged after it.
+- Work that grows with the log (restore, scan, apply) is done in slices of `load_slice_ms`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from raftlog.consensus.raft import Raft
+from raftlog.env.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
+from raftlog.env.files import join, way_out
+from raftlog.env.host import Host
+from raftlog.env.obstacles import Obstacle, obstacle_words
+from raftlog.env.settings import LogSettings
+from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateMachine
+from raftlog.replica.applier import Applying
+from raftlog.replica.clock import AgreedClock, LogTime
+from raftlog.replica.peering import Links, Peering
+from raftlog.storage.archive import ARCHIVE, ArchiveCursor, read_manifest
+from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
+from raftlog.storage.group_commit import GroupCommit
+from raftlog.storage.journal import Journal
+from raftlog.storage.loader import clean_up, load_journal, mark_clean
+from raftlog.storage.segments import LogIdentity
+from raftlog.storage.snapshot_install import SnapshotSource
+from raftlog.storage.snapshotter import Snapshotter
+from records import (
+    Cause,
+    Record,
+    TermStartKey,
+    TermStartValue,
+    TermWhy,
+    Trigger,
+    encode_entry,
+    encode_record,
+)
+
+LOG = logging.getLogger("quorate.raftlog")
+DISK_CHECK_MS = 1000
+"""Milliseconds between two checks of free disk space; a disk fills slowly compared to it."""
+DISK_ROOM_AGAIN = 1.25
+"""A full disk counts as full until this multiple of the floor is free, so that the state does not flap."""
+
+
+class Replica:
+    """The replica of `shard` in an opened directory; all methods are to be called on the loop."""
+
+    engine: type[Raft] = Raft
+    """The engine that decides terms and commits; tests substitute one that lacks an override."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: NodeDirectory,
+        shard: int,
+        machine: StateMachine,
+        settings: LogSettings,
+        links: Links | None = None,
+        clock: AgreedClock | None = None,
+    ) -> None:
+        self._host = host
+        self._directory = directory
+        self._machine = machine
+        self._settings = settings
+        self._links = links
+        self._linked: set[int] = set()
+        self.shard = shard
+        self.home = directory.shard_path(shard)
+        identity: LogIdentity = directory.identity.log(shard)
+        self._journal = Journal(
+            host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
+        )
+        self._time = LogTime(AgreedClock(host) if clock is None else clock, self.home)
+        self._applying = Applying(host, self._journal, machine, settings)
+        self._raft: Raft | None = None
+        self._peering: Peering | None = None
+        self._snapshotter: Snapshotter | None = None
+        self.group_commit = GroupCommit(
+            host,
+            self._journal,
+            settings,
+            is_over=lambda: self._is_over,
+            send_first=self._send_first,
+            synced=self._synced,
+            fail=self.fail,
+        )
+        self._advance_queued = False
+        self._rebuilding: Iterator[None] | None = None
+        self._told_leader: int | None = None
+        self._told_commit = 0
+        self._disk_checked_ms = float("-inf")
+        self.is_disk_full = False
+        self._stop_done: Callable[[], None] | None = None
+        self._since_ms: dict[str, int] = {}
+        self.state = "Down"
+        self.is_ready = False
+        self.is_current = False
+        self.term = 0
+        self.vote: str | None = None
+        self.leader_since_ms: int | None = None
+        self.halted_reason: str | None = None
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to load, in slices; `StateMachine.ready` is called later."""
+        self.enter("Loading")
+        self._host.call_soon(self._load_slice, self._load_steps())
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Sync the proposed entries, mark a clean stop, close the journal, then call `done()`."""
+        self._stop_done = done
+        self.is_ready = False
+        if self._snapshotter is not None:
+            self._snapshotter.stop()
+        if self._peering is not None:
+            self._peering.stop()
+        self._finish_stop()
+
+    def enter(self, state: str) -> None:
+        """Set the state that operators see, and note the wall-clock time."""
+        self.state = state
+        self._since_ms[state] = self._host.wall_ms()
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state == "Down"
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the node; no further entry is acknowledged."""
+        if self._is_over:
+            return
+        self.is_ready = False
+        self.enter("Down")
+        if self._peering is not None:
+            self._peering.stop()
+        if isinstance(error, FileNotFoundError):
+            what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
+        elif isinstance(error, OSError):
+            what = f"a file call failed: {error}: {way_out(error)}"
+        elif isinstance(error, RaftlogError):
+            what = f"{type(error).__name__}: {error}"
+        else:
+            what = in_one_line(error)
+        self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
+
+    def halt(self, reason: str) -> None:
+        """Stop serving this shard until an operator steps in: no majority agrees on the log or the state."""
+        if self._is_over or self.state == "Halted":
+            return
+        LOG.error("%s: halted: %s", self.home, reason)
+        self.is_ready = self.is_current = False
+        self.halted_reason = reason
+        if self.is_leader:
+            assert self._raft is not None
+            self._raft.step_down()
+        self.enter("Halted")
+        if self._peering is not None:
+            self._peering.stop()
+
+    def _finish_stop(self) -> None:
+        """Complete a pending stop once nothing is in flight."""
+        done = self._stop_done
+        if done is None:
+            return
+        adopting = self._snapshotter is not None and self._snapshotter.is_adopting
+        installing = None if self._peering is None else self._peering.installing
+        adopting = adopting or (installing is not None and installing.is_on_disk)
+        adopting = adopting or (self._peering is not None and self._peering.backfilling.is_on_disk)
+        is_writing = self._raft is not None and (self._journal.is_flushing or self._journal.is_dirty)
+        if not self._is_over and (adopting or is_writing):
+            if adopting:
+                self._host.call_later(1.0, self._finish_stop)
+            return  # the flush calls this method again
+        try:
+            is_ours = installing is None or not installing.has_replaced_log
+            if self._raft is not None and not self._is_over and is_ours:
+                mark_clean(self._host.files, self._journal, self.commit_index)
+        except OSError as error:
+            LOG.warning("%s: no marker of a clean stop, the log itself is synced: %s", self.home, error)
+        self._journal.close()
+        self.enter("Down")
+        self._stop_done = None
+        done()
+
+    # Load
+
+    def _load_slice(self, steps: Iterator[None]) -> None:
+        if self._is_over:
+            return
+        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        try:
+            for _ in steps:
+                if self._host.monotonic_ms() >= deadline_ms:
+                    self._host.call_soon(self._load_slice, steps)
+                    return
+            self._open()
+        except Exception as error:
+            self.fail(error)
+
+    def _load_steps(self) -> Iterator[None]:
+        files, identity = self._host.files, self._directory.identity
+        self.term, self.vote, is_named = read_term(files, self.home, identity)
+        if not is_named:
+            write_term(files, self.home, identity, self.term, self.vote)
+        clean_up(files, self.home)
+        snapshot: SnapshotHeader | None = None
+        for header in self._applying.restore():
+            snapshot = header
+            yield
+        yield from load_journal(files, self._journal, snapshot)
+        if self.term < self._journal.last_term:
+            what = f"the term is {self.term}, but the log has entries of term {self._journal.last_term}"
+            raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
+
+    def _open(self) -> None:
+        """Everything is loaded: lead when alone, otherwise follow and look for the leader."""
+        host, journal, settings = self._host, self._journal, self._settings
+        identity = self._directory.identity
+        peers = [one for one in identity.voters if one != identity.node_id]
+        if peers and self._links is None:
+            self.fail(ValueError(f"it is one of {identity.voters}, and has no links to the others"))
+            return
+        self._time.clock.loaded(journal.last_timestamp_ms)
+        self._snapshotter = Snapshotter(
+            host, journal, self._machine, settings, self._time.clock.past_ms, self.fail
+        )
+        self._applying.loaded(self._snapshotter)
+        self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
+        if self._links is None or not peers:
+            self.enter("Campaigning")
+            self._tick()
+            return
+        self.enter("Following")
+        self._peering = Peering(
+            host,
+            self._directory,
+            self,
+            self._links,
+            journal,
+            self._raft,
+            self._snapshotter,
+            self._applying,
+            self._machine,
+            settings,
+            self._time.clock.past_ms,
+        )
+        self._peering.start(sorted(self._linked))
+
+    def _tick(self) -> None:
+        """Tick the library of a node that is alone until it leads."""
+        if self._is_over or self._raft is None:
+            return
+        try:
+            self._raft.tick()
+        except Exception as error:
+            self.fail(error)
+            return
+        if self._raft.is_leader and self.state == "Campaigning":
+            self.enter("CatchUp")
+        deadline_ms = self._raft.next_deadline_ms()
+        if deadline_ms is not None:
+            self._host.call_later(max(0.0, deadline_ms - self._host.monotonic_ms()), self._tick)
+
+    # Calls from the links (peers.LinkUser)
+
+    def peer_up(self, node_id: int) -> None:
+        """Note that the link to a peer came up."""
+        self._linked.add(node_id)
+        if self._peering is not None and not self._is_over:
+            self._peering.link_up(node_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """Note that the link to a peer is gone."""
+        self._linked.discard(node_id)
+        if self._peering is not None and not self._is_over:
+            self._peering.link_down(node_id)
+
+    def peer_message(self, node_id: int, payload: bytes) -> None:
+        """Handle a message from a peer's replica of this shard; dropped while the log is still loading."""
+        if self._peering is not None and not self._is_over:
+            self._peering.message(node_id, payload)
+
+    def peer_writable(self, node_id: int) -> None:
+        """Note that there is room again in the send buffer to a peer."""
+        if self._peering is not None and not self._is_over:
+            self._peering.writable(node_id)
+
+    # Calls from the engine (raft.RaftOwner)
+
+    def save_term(self, term: int, vote: str | None) -> None:
+        """Sync term and vote before they take effect."""
+        write_term(self._host.files, self.home, self._directory.identity, term, vote)
+        self.term, self.vote = term, vote
+
+    def open_term(self, index: int, term: int) -> None:
+        """Append the first frame of a term that this node leads: who leads, and why."""
+        identity = self._directory.identity
+        peering = self._peering
+        previous = None if peering is None else peering.last_leader
+        value = TermStartValue(
+            term=term,
+            node_id=identity.node_id,
+            why=TermWhy.START if peering is None else peering.why,
+            previous_leader=-1 if previous is None else previous,
+            incarnation=identity.incarnation,
+            boot_id=self._directory.boot_id,
+        )
+        body = encode_entry(
+            Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]
+        )
+        commit_index = min(self.commit_index, index - 1)
+        opened = self._journal.append(term, commit_index, self.time_at(self._host.monotonic_ms()), 1, body)
+        assert opened == index
+        self.queue_flush()
+
+    def apply_committed(self, applied_index: int, commit_index: int) -> int:
+        """Apply a slice of the committed entries; returns the last applied index."""
+        return self._applying.apply(applied_index, commit_index)
+
+    def send(self, node_id: int, payload: bytes) -> bool:
+        """Queue a message for a peer's replica of this shard."""
+        return self._links is not None and self._links.send(node_id, self.shard, payload)
+
+    def replicate(self) -> None:
+        """Send the heartbeats that are due."""
+        if self._peering is not None:
+            self._peering.leading.replicate(
+                is_heartbeat=True, checkpoint=self._peering.comparing.checkpoint()
+            )
+
+    def truncate_after(self, index: int) -> None:
+        """Remove the entries after `index`, which another leader replaced; rebuild the machine if need be."""
+        LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
+        self._journal.truncate_after(index)
+        if self._applying.truncated(index):
+            self._rebuild()
+
+    def installed(self, header: SnapshotHeader) -> None:
+        """Continue after a snapshot from the leader that has just been put in place."""
+        assert self._raft is not None
+        LOG.info("%s: goes on behind the snapshot up to entry %d", self.home, header.last_index)
+        self._journal.adopt_snapshot(header)
+        self._applying.installed()
+        self._raft.installed(header.last_index)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Rebuild the machine from scratch, in slices; a rebuild under way is abandoned."""
+        self._rebuilding = self._applying.rebuild()
+        self._applying.is_rebuilding = True
+        self._host.call_soon(self._rebuild_slice, self._rebuilding)
+
+    def _rebuild_slice(self, steps: Iterator[None]) -> None:
+        if self._is_over or steps is not self._rebuilding:
+            return
+        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        try:
+            for _ in steps:
+                if self._host.monotonic_ms() >= deadline_ms:
+                    self._host.call_soon(self._rebuild_slice, steps)
+                    return
+        except Exception as error:
+            self.fail(error)
+            return
+        self.advance()
+
+    def led(self) -> None:
+        """This node was elected; it serves once its term's first entry is applied."""
+        self.enter("CatchUp")
+        self.leader_since_ms = self._host.wall_ms()
+        assert self._raft is not None
+        if self._peering is not None:
+            self._peering.led()
+            self._machine.leading(self._raft.term)
+            self.leader_changed()
+
+    def no_longer_leads(self) -> None:
+        """Leadership ended: another term began, or no majority answers."""
+        self.is_ready = False
+        self.leader_since_ms = None
+        assert self._raft is not None
+        assert self._peering is not None
+        self.enter("Following")
+        is_planned = self.is_handing_over
+        self._peering.no_longer_leads()
+        what = "handed over" if is_planned else "another leader, or none"
+        self._machine.deposed(f"{what} in term {self._raft.term}")
+        self._host.call_soon(self.leader_changed)
+
+    def leader_changed(self) -> None:
+        """Notify the machine if the known leader has changed."""
+        leader_id = self.leader_id
+        if leader_id != self._told_leader:
+            self._told_leader = leader_id
+            self._machine.followed(leader_id)
+
+    # Propose
+
+    @property
+    def can_append(self) -> bool:
+        """Whether there is room for one more entry, in memory and on disk.
+
+        To be checked before the first record of a decision is applied, because `propose` must not fail after
+        that.
+        """
+        if self.look_at_disk() or self.is_handing_over:
+            return False
+        return self.is_ready and self._journal.has_room
+
+    def look_at_disk(self) -> bool:
+        """Check at most every `DISK_CHECK_MS` whether the disk is full; see `DISK_ROOM_AGAIN`."""
+        now_ms = self._host.monotonic_ms()
+        if now_ms - self._disk_checked_ms < DISK_CHECK_MS or self._is_over:
+            return self.is_disk_full
+        self._disk_checked_ms = now_ms
+        try:
+            free_bytes = self._host.files.free_bytes(self.home)
+        except OSError as error:
+            self.fail(error)
+            return self.is_disk_full
+        least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
+        self.is_disk_full = free_bytes < (DISK_ROOM_AGAIN * least if was_full else least)
+        if self.is_disk_full and not was_full:
+            what = "%d bytes are free on the disk of %s: writes are refused below %d; free some space"
+            LOG.error(what, free_bytes, self.home, least)
+        elif was_full and not self.is_disk_full:
+            LOG.info("%d bytes are free on the disk of %s: writes are taken again", free_bytes, self.home)
+        return self.is_disk_full
+
+    def _obstacle(self) -> Obstacle:
+        """The obstacle that keeps this node from serving the shard, or would if it led it."""
+        if self._peering is not None:
+            return self._peering.obstacle()
+        return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE
+
+    def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
+        """Append an entry that the caller has applied already; returns its index, the `next_index` before.
+
+        `timestamp_ms` is raised to the newest entry's if it is smaller.  Raises NotLeader and LogFull;
+        nothing was appended then.
+        """
+        raft = self._raft
+        if not self.is_ready or raft is None:
+            raise NotLeader(f"shard {self.shard} is {self.state}")
+        journal = self._journal
+        if not journal.has_room:
+            raise LogFull(f"{journal.uncommitted_bytes} bytes wait to be committed (uncommitted_bytes_max)")
+        term = raft.term
+        time_ms = max(timestamp_ms, journal.last_timestamp_ms)
+        index = journal.append(term, raft.commit_index, time_ms, record_count, body)
+        self._applying.proposed(index)
+        self.group_commit.queue()
+        return index
+
+    # Group commit
+
+    def queue_flush(self) -> None:
+        """Write and sync at the end of this turn."""
+        self.group_commit.queue()
+
+    def _send_first(self) -> bool:
+        """Send entries to the peers before the own sync blocks the loop: all disks then work in parallel."""
+        if self._peering is None or not self.is_leader:
+            return False
+        assert self._links is not None
+        self._peering.leading.replicate(is_heartbeat=False)
+        self._links.flush()
+        return True
+
+    def _synced(self) -> None:
+        """A group of entries is durable: acknowledge or commit it."""
+        if self._peering is not None and not self.is_leader:
+            self._peering.flushed()
+            self._advance_soon()  # acknowledge the synced entries before applying takes its time
+        else:
+            self.advance()
+        if self._stop_done is not None:
+            self._finish_stop()
+
+    def advance(self) -> None:
+        """Commit all that a majority has synced, apply a slice, notify the machine."""
+        self._advance_queued = False
+        raft = self._raft
+        if self._is_over or raft is None:
+            return
+        try:
+            raft.advance()
+            applied = raft.applied_index
+            if not self._applying.is_rebuilding:
+                self._tell_committed(raft, applied)
+        except Exception as error:
+            self.fail(error)
+            return
+        due = min(raft.commit_index, self._journal.durable_index)
+        if applied < due and not self._applying.is_rebuilding:
+            self._advance_soon()
+
+    def _advance_soon(self) -> None:
+        if not self._advance_queued:
+            self._advance_queued = True
+            self._host.call_soon(self.advance)
+
+    def _tell_committed(self, raft: Raft, applied: int) -> None:
+        """Notify the machine of entries that it has applied and that are committed."""
+        if not self.is_current and self._peering is not None and self.state != "Halted":
+            self.is_current = self._peering.is_level(applied)
+        known = max(applied, min(raft.commit_index, self._applying.projected_index))
+        self._told_commit = max(self._told_commit, known)  # after a rebuild less may be known again
+        self._machine.committed(self._told_commit)
+        if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
+            self.is_ready = self.is_current = True
+            self.enter("Ready")
+            self._machine.ready(raft.term)
+
+    # Properties and calls for the runtime
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next proposal gets."""
+        return self._journal.last_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """The index of the newest entry, committed or not."""
+        return self._journal.last_index
+
+    @property
+    def commit_index(self) -> int:
+        """The index of the last entry known to be committed."""
+        return self._journal.base_index if self._raft is None else self._raft.commit_index
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads the shard; it may still be catching up."""
+        return self._raft is not None and self._raft.is_leader and not self._is_over
+
+    @property
+    def leader_id(self) -> int | None:
+        """The leader of the current term as far as this node knows; None if there is none in contact."""
+        if self._raft is None or self._is_over or self.state == "Halted":
+            return None
+        return self._raft.leader_id
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether this node still leads, but takes no more proposals and waits for another to take over."""
+        return self._peering is not None and self._peering.leading.is_closing
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether the machine is being rebuilt and so holds less than is committed."""
+        return self._applying.is_rebuilding
+
+    @property
+    def sync_outstanding_ms(self) -> float:
+        """Milliseconds for which the sync in flight has been running; 0 without one."""
+        return self.group_commit.outstanding_ms
+
+    # Leadership
+
+    @property
+    def proven_ms(self) -> float:
+        """Monotonic time until which this node certainly led: inf when alone, -inf if it does not lead."""
+        if self._peering is None:
+            return float("inf") if self.is_leader else float("-inf")
+        return self._peering.leading.proven_ms
+
+    def ask_proof(self) -> None:
+        """Bring `proven_ms` up to now at the cost of one round trip, shared by all calls of a turn."""
+        if self._peering is not None:
+            self._peering.leading.ask_proof()
+
+    def has_lease(self, now_ms: float) -> bool:
+        """Whether no other node can lead before `now_ms`."""
+        if self._peering is None:
+            return self.is_leader
+        return not self._is_over and self._peering.leading.has_lease(now_ms)
+
+    @property
+    def horizon(self) -> tuple[float, int]:
+        """A time of this node's clock and an index: nothing after that index was committed by that time.
+
+        On a leader the time until which it has certainly led; elsewhere the last pair that the leader sent,
+        however old.
+        """
+        raft = self._raft
+        if raft is not None and raft.is_leader and raft.knows_commit:
+            now_ms = self._host.monotonic_ms()
+            led_until_ms = now_ms if self._peering is None else self._peering.leading.led_until(now_ms)
+            return led_until_ms, raft.commit_index
+        return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
+
+    def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
+        """Hand leadership to node `target`, or to the most advanced peer that can serve.
+
+        Calls `done(None)` once another term has begun, otherwise `done` with the reason why this node still
+        leads.
+        """
+        if self._peering is None:
+            self._host.call_soon(done, "there is no other node")
+            return
+        try:
+            self._peering.leading.transfer(target, done)
+        except Exception as error:
+            self.fail(error)
+
+    def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
+        """Call `fn` when every node in contact has applied `index`, or after `timeout_ms`."""
+        if self._peering is None:
+            self._host.call_soon(fn)
+        else:
+            self._peering.leading.when_everywhere(index, timeout_ms, fn)
+
+    @property
+    def applied_everywhere(self) -> int:
+        """The last entry that every node, in contact or not, has applied, as far as this leader knows."""
+        if self._peering is None:
+            return self._told_commit
+        return min(self._told_commit, self._peering.leading.applied_everywhere)
+
+    def followers(self) -> list[dict[str, Any]]:
+        """The progress of each peer as a leader knows it; JSON-ready."""
+        return [] if self._peering is None else self._peering.leading.followers()
+
+    def time_at(self, now_ms: float) -> int:
+        """The timestamp of an entry that arrives at `now_ms` of the monotonic clock.
+
+        It is the time that most nodes' clocks agree on, and never less than the newest entry's.
+        """
+        return self._time.at(now_ms, self._journal.last_timestamp_ms)
+
+    def past_ms(self) -> int:
+        """A wall-clock time that has certainly passed, whatever one clock or entry says; for retention."""
+        return self._time.clock.past_ms()
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        """The newest entry's timestamp: the log's own clock."""
+        return self._journal.last_timestamp_ms
+
+    @property
+    def chain_hash(self) -> bytes:
+        """16 bytes over all committed frames up to `chain_index`."""
+        return self._journal.chain.digest
+
+    @property
+    def chain_index(self) -> int:
+        """The last entry that `chain_hash` covers."""
+        return self._journal.chain.index
+
+    @property
+    def live_from(self) -> int:
+        """The first entry after the snapshot; older ones are in the archive, or removed."""
+        return self._journal.base_index + 1
+
+    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
+        """Committed entries from `from_index` on as whole frames, about `bytes_max` but at least one frame.
+
+        Returns b"" when there are none (yet).  Entries below the snapshot come from the archive.  Raises
+        Corrupt, and KeyError when retention has removed the entry.
+        """
+        commit_index = self.commit_index
+        if from_index > commit_index:
+            return b""
+        if from_index >= self.live_from:
+            return self._journal.frames_for(from_index, commit_index, bytes_max)
+        cursor = self.archive()
+        try:
+            return cursor.frames(from_index, bytes_max)
+        finally:
+            cursor.close()
+
+    def archive(self) -> ArchiveCursor:
+        """A cursor for sequential reads of entries older than the snapshot; any thread, one at a time."""
+        return ArchiveCursor(self._host.files, self.home)
+
+    def first_kept(self) -> int:
+        """The oldest entry that can be read; reads a file, on any thread.  Raises Corrupt."""
+        segments = read_manifest(self._host.files, join(self.home, ARCHIVE)).segments
+        return segments[0].first_index if segments else self.live_from
+
+    def snapshot(self) -> SnapshotSource:
+        """The current snapshot, opened for reading on any thread; raises FileNotFoundError, Corrupt."""
+        return SnapshotSource(self._host.files, self.home)
+
+    def status(self) -> dict[str, Any]:
+        """The replica's state for operators; JSON-ready."""
+        self.look_at_disk()
+        journal, snapshotter = self._journal, self._snapshotter
+        return {
+            "shard": self.shard,
+            "state": self.state,
+            "state_since_ms": dict(self._since_ms),
+            "is_leader": self.is_leader,
+            "term": self.term,
+            "last_index": self.last_index,
+            "durable_index": journal.durable_index,
+            "commit_index": self.commit_index,
+            "last_timestamp_ms": journal.last_timestamp_ms,
+            "is_disk_full": self.is_disk_full,
+            "cannot_serve": obstacle_words(self._obstacle()),
+            "uncommitted_bytes": journal.uncommitted_bytes,
+            "tail_records": journal.tail_records,
+            "torn_bytes_cut": journal.torn_bytes,
+            "segments": len(journal.segments),
+            "snapshot_index": journal.base_index,
+            "snapshots_made": 0 if snapshotter is None else snapshotter.snapshots_made,
+            "chain_index": journal.chain.index,
+            "chain_hash": journal.chain.digest.hex(),
+            "syncs": self.group_commit.count,
+            "sync_average_ms": round(self.group_commit.average_ms, 3),
+            "sync_outstanding_ms": self.sync_outstanding_ms,
+            "leader_id": self.leader_id,
+            "halted_reason": self.halted_reason,
+            "leader_since_ms": self.leader_since_ms,
+            "is_joining": self._peering is not None and self._peering.is_joining,
+            "rebuilds": self._applying.rebuilds,
+            "backfill": None if self._peering is None else self._peering.backfilling.status(),
+            "followers": self.followers() if self.is_leader else [],
+        }

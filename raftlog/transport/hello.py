@@ -1,0 +1,176 @@
+"""A node's hello when a connection opens, and the frames of a handshake.
+
+    frame   u32 length of the rest, u8 kind, body        (little endian; at most 4 KiB)
+    HELLO   magic, u16 protocol version, msgpack list    (fields are only ever appended)
+    PROOF   32 bytes, see `handshake`
+    REFUSED one byte: the reason, so that both sides can log it; a proof, once both hellos are known
+
+What must stay true: any bytes decode to a hello or are Refused; nothing longer than a frame is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import msgpack
+
+from raftlog.transport.contract import SelfDescription
+from raftlog.transport.refusals import Refusal, Refused
+
+PROTOCOL_VERSION: Final = 1
+HELLO_BYTES_MAX: Final = 4096
+"""At most this many bytes: twenty short fields and nine node ids take 400, but host names may be long."""
+
+NONCE_BYTES: Final = 32
+
+_MAGIC: Final = b"QUORATE-PEER"
+_FRAME = struct.Struct("<IB")
+_VERSION = struct.Struct("<H")
+
+
+class Frame(IntEnum):
+    """The kinds of frames before the session."""
+
+    HELLO = 1
+    PROOF = 2
+    REFUSED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A node's claims about itself, not believed before its proof."""
+
+    cluster_id: str
+    node_id: int
+    to_node_id: int
+    """The node that the sender means to talk to; reveals mixed-up addresses."""
+    num_shards: int
+    voters: tuple[int, ...]
+    incarnation: str
+    is_replacement: bool
+    boot_id: str
+    previous_boot_id: str
+    attempt: int
+    """Counts the dials of one boot, so that the later of two connections wins; 0 from an acceptor."""
+    description: SelfDescription
+    nonce: bytes
+
+
+_FIELD_TYPES: Final = (
+    *(str, int, int, int, list, str, bool, str, str, int),
+    *(str, str, int, str, int, int, int),
+    bytes,
+)
+_DESCRIPTION_AT: Final = 10
+_NONCE_AT: Final = 17
+
+
+def pack_description(of: SelfDescription) -> list[object]:
+    """The fields of a description in the order in which they travel."""
+    return [
+        *(of.release, of.kafka_host, of.kafka_port, of.http_host, of.http_port),
+        *(of.format_level_max, of.format_level),
+    ]
+
+
+def _description(fields: list[Any]) -> SelfDescription:
+    release, kafka_host, kafka_port, http_host, http_port, format_level_max, format_level = fields
+    if not all(0 <= port < 1 << 16 for port in (kafka_port, http_port)):
+        raise ValueError("an advertised port is none")
+    return SelfDescription(
+        release=release,
+        kafka_host=kafka_host,
+        kafka_port=kafka_port,
+        http_host=http_host,
+        http_port=http_port,
+        format_level_max=format_level_max,
+        format_level=format_level,
+    )
+
+
+def unpack_description(data: bytes) -> SelfDescription:
+    """Decode a description that arrived within a session; raises ValueError."""
+    return _description(_unpack(data, _FIELD_TYPES[_DESCRIPTION_AT:_NONCE_AT]))
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """The body of a HELLO frame."""
+    fields = [
+        *(hello.cluster_id, hello.node_id, hello.to_node_id, hello.num_shards, hello.voters),
+        *(hello.incarnation, hello.is_replacement, hello.boot_id, hello.previous_boot_id, hello.attempt),
+        *pack_description(hello.description),
+        hello.nonce,
+    ]
+    packed: bytes = msgpack.packb(fields)
+    return _MAGIC + _VERSION.pack(PROTOCOL_VERSION) + packed
+
+
+def decode_hello(body: bytes) -> Hello:
+    """Decode the body of a HELLO frame; raises Refused: MALFORMED or PROTOCOL."""
+    start = len(_MAGIC) + _VERSION.size
+    if len(body) < start or not body.startswith(_MAGIC):
+        raise Refused(Refusal.MALFORMED, "is not a node of Quorate; its first bytes are something else")
+    (version,) = _VERSION.unpack_from(body, len(_MAGIC))
+    if version != PROTOCOL_VERSION:
+        raise Refused(
+            Refusal.PROTOCOL,
+            f"speaks version {version} of the protocol between nodes, this release {PROTOCOL_VERSION}; "
+            "run releases that are nearer to each other",
+        )
+    try:
+        fields = _unpack(body[start:], _FIELD_TYPES)
+        if not all(type(voter) is int for voter in fields[4]) or len(fields[_NONCE_AT]) != NONCE_BYTES:
+            raise ValueError("a field of its hello has the wrong shape")
+        description = _description(fields[_DESCRIPTION_AT:_NONCE_AT])
+    except ValueError as error:
+        raise Refused(Refusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
+    return Hello(
+        cluster_id=fields[0],
+        node_id=fields[1],
+        to_node_id=fields[2],
+        num_shards=fields[3],
+        voters=tuple(fields[4]),
+        incarnation=fields[5],
+        is_replacement=fields[6],
+        boot_id=fields[7],
+        previous_boot_id=fields[8],
+        attempt=fields[9],
+        description=description,
+        nonce=fields[_NONCE_AT],
+    )
+
+
+def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
+    """Decode a list that begins with values of `types`; a newer release may append.  Raises ValueError."""
+    try:
+        fields = msgpack.unpackb(data, use_list=True)
+    except Exception as error:  # msgpack's errors have no common base beside this one
+        raise ValueError(f"not msgpack ({type(error).__name__})") from None
+    if not isinstance(fields, list) or len(fields) < len(types):
+        raise ValueError(f"not a list of {len(types)} fields")
+    for number, (field, expected) in enumerate(zip(fields, types, strict=False)):
+        if type(field) is not expected:
+            raise ValueError(f"field {number} is no {expected.__name__}")
+    return fields[: len(types)]
+
+
+def frame(kind: Frame, body: bytes) -> bytes:
+    """A frame of the handshake."""
+    return _FRAME.pack(len(body) + 1, kind) + body
+
+
+def take_frame(buffer: bytearray) -> tuple[int, bytes] | None:
+    """Remove and return the first whole frame (kind, body); raises Refused if the bytes cannot become one."""
+    if len(buffer) < _FRAME.size:
+        return None
+    length, kind = _FRAME.unpack_from(buffer)
+    if not 1 <= length <= HELLO_BYTES_MAX:
+        raise Refused(Refusal.MALFORMED, "is not a node of Quorate; its first bytes are something else")
+    if len(buffer) < _FRAME.size - 1 + length:
+        return None
+    body = bytes(buffer[_FRAME.size : _FRAME.size - 1 + length])
+    del buffer[: _FRAME.size - 1 + length]
+    return kind, body
