@@ -31,9 +31,9 @@ from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.regularity import MeasuredEntry
+from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_runtime import ShardRuntime
-from cluster.runtime.surroundings import RuntimeSettings, TurnCounter
 from cluster.settings import Settings, SettingsError
 from coordinator.api import JobKind
 from coordinator.catalog.shard import CatalogShard

@@ -30,8 +30,8 @@ from typing import Any, Final
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Why
 from cluster.runtime.held import Barrier, Question, Reply
+from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import ShardRuntime
-from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Outcome
 from coordinator.catalog.shard import CatalogShard
 from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogView
@@ -87,7 +87,7 @@ class CatalogRuntime(ShardRuntime):
     machine: CatalogShard
 
     def __init__(
-        self, node: Surroundings, directory: NodeDirectory, make_machine: Callable[[], CatalogShard]
+        self, node: ShardContext, directory: NodeDirectory, make_machine: Callable[[], CatalogShard]
     ) -> None:
         super().__init__(node, directory, METADATA_SHARD, make_machine)
         self.committed_catalog = CatalogView()

@@ -23,10 +23,10 @@ from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Why
 from cluster.runtime.job_slots import Slot
 from cluster.runtime.regularity import MeasuredEntry, Regularity
+from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.runtime.shard_state import ShardState
 from cluster.runtime.slices import OWN
-from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.offsets import commits
 from coordinator.shard import GroupShard
@@ -74,7 +74,7 @@ class GroupRuntime(ShardRuntime):
 
     def __init__(
         self,
-        node: Surroundings,
+        node: ShardContext,
         directory: NodeDirectory,
         shard: int,
         make_machine: Callable[[], GroupShard],

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 from cluster.runtime.answers import Why
 from cluster.runtime.held import HeldReplies
+from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
 from cluster.runtime.slices import OWN
-from cluster.runtime.surroundings import Projection, Surroundings
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
@@ -48,10 +48,10 @@ class ShardLife(ABC):
 
     def __init__(
         self,
-        node: Surroundings,
+        node: ShardContext,
         directory: NodeDirectory,
         shard: int,
-        make_machine: Callable[[], Projection],
+        make_machine: Callable[[], ShardMachine],
     ) -> None:
         self.node = node
         self.host = node.host

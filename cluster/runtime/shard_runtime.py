@@ -28,9 +28,9 @@ from cluster.node_info import ClientInfo
 from cluster.runtime.answers import READ_APIS, Why
 from cluster.runtime.held import NO_PROOF, Barrier, Question, Reply
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
+from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_state import ShardState
-from cluster.runtime.surroundings import Projection, Surroundings
 from coordinator.api import Context, Outcome, Trouble
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
@@ -59,10 +59,10 @@ class ShardRuntime(ShardLife):
 
     def __init__(
         self,
-        node: Surroundings,
+        node: ShardContext,
         directory: NodeDirectory,
         shard: int,
-        make_machine: Callable[[], Projection],
+        make_machine: Callable[[], ShardMachine],
     ) -> None:
         super().__init__(node, directory, shard, make_machine)
         self._unfinished: deque[Unfinished] = deque()

@@ -13,9 +13,9 @@ from cluster.node_info import ClientInfo
 from cluster.runtime.catalog_runtime import CatalogRuntime
 from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.slices import Slices
-from cluster.runtime.surroundings import RuntimeSettings, TurnCounter
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from coordinator.api import JobKind

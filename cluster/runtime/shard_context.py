@@ -1,4 +1,4 @@
-"""The surroundings of a shard's runtime: its settings, the interface of its node and of every projection."""
+"""The context of a shard: settings of its runtime, the interface of its node and of every state machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cluster.runtime.shard_life import ShardLife
 
 
-class Projection(Protocol):
+class ShardMachine(Protocol):
     """The interface of every shard's state machine."""
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
@@ -66,7 +66,7 @@ class TurnCounter:
         self._is_ending = False
 
 
-class Surroundings(Protocol):
+class ShardContext(Protocol):
     """The interface of a node towards the runtimes of its shards."""
 
     host: Host
