@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, islice
 from typing import NamedTuple
 
-from coordinator.api import Context, Draft, Steps
+from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
 from coordinator.members.regexes import shown
 from coordinator.state.machines import GroupState
@@ -73,17 +73,21 @@ GROUPS_AT_ONCE = 2_000
 """Groups listed in one turn of the event loop: about 10 ms."""
 
 
-def list_groups(core: Core, request: ListGroupsRequest, draft: Draft) -> Steps:
+def list_groups(core: Core, request: ListGroupsRequest, builder: DecisionBuilder) -> Steps:
     """List this shard's groups.
 
     Filters are case-insensitive: values within one are alternatives, and both must match.
 
     A group that exists from the first turn to the last is listed, in the state it has in its own turn."""
-    return _list_on(core, request, ListGroupsResponse(), group_ids(core), draft)
+    return _list_on(core, request, ListGroupsResponse(), group_ids(core), builder)
 
 
 def _list_on(
-    core: Core, request: ListGroupsRequest, response: ListGroupsResponse, left: Iterator[str], draft: Draft
+    core: Core,
+    request: ListGroupsRequest,
+    response: ListGroupsResponse,
+    left: Iterator[str],
+    builder: DecisionBuilder,
 ) -> Steps:
     """List the next groups; the final part returns the response."""
     states = {name.lower() for name in request.states_filter}
@@ -106,7 +110,7 @@ def _list_on(
             ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
         )
     if num_seen == GROUPS_AT_ONCE:
-        draft.rest = lambda ctx, draft: _list_on(core, request, response, left, draft)
+        builder.rest = lambda ctx, builder: _list_on(core, request, response, left, builder)
     yield from ()  # writes no records
     return response
 
@@ -126,7 +130,7 @@ class _Described(NamedTuple):
 
 
 def describe_consumer_groups(
-    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context, draft: Draft
+    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Describe all requested groups as they are now. Formatting many members takes several turns."""
     response = described.ConsumerGroupDescribeResponse()
@@ -144,14 +148,14 @@ def describe_consumer_groups(
                 for member_id, member in sorted(group.members.items())
                 if member.metadata is not None
             ]
-    return _describe_members(response, iter(members), ctx, draft)
+    return _describe_members(response, iter(members), ctx, builder)
 
 
 def _describe_members(
     response: described.ConsumerGroupDescribeResponse,
     left: Iterator[tuple[described.DescribedGroup, _Described]],
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Format the next members; the final part returns the response."""
     num_described = 0
@@ -159,7 +163,7 @@ def _describe_members(
         answer.members.append(_describe_member(member, ctx))
         num_described += 1
     if num_described == MEMBERS_AT_ONCE:
-        draft.rest = lambda ctx, draft: _describe_members(response, left, ctx, draft)
+        builder.rest = lambda ctx, builder: _describe_members(response, left, ctx, builder)
     yield from ()  # writes no records
     return response
 

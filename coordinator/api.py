@@ -124,7 +124,7 @@ Steps = Generator[list[RawRecord], None, object]
 
 
 @dataclass(slots=True)
-class Draft:
+class DecisionBuilder:
     """A cause under construction: steps add to it, and the shard freezes it when the decision ends.
 
     Each reason and each reference is kept once, in order of first addition."""
@@ -141,7 +141,7 @@ class Draft:
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
-    rest: Callable[[Context, Draft], Steps] | None = None
+    rest: Callable[[Context, DecisionBuilder], Steps] | None = None
 
     def cause(self, ctx: Context) -> Cause:
         """The finished cause, as it is written to the log."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from coordinator.api import Context, Draft, Job, JobKind, Refused
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.limits import Limits
 from coordinator.state.dissolving import emptied
@@ -207,11 +207,11 @@ class Core:
             timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
         self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
 
-    def start_job(self, job: Job, draft: Draft) -> None:
+    def start_job(self, job: Job, builder: DecisionBuilder) -> None:
         """Start a job in a child process. A later decision handles its result (`GroupShard.job_ended`)."""
         assert job.key not in self.jobs, f"{job.kind} is under way for {job.group_id}"
         self.jobs[job.key] = job
-        draft.jobs.append(job)
+        builder.jobs.append(job)
 
     def is_working(self, kind: JobKind, group_id: str) -> bool:
         """Whether a child process is working on this kind of job for the group."""

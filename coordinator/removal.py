@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from coordinator import admin
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.core import Core
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import terms_of
@@ -56,14 +56,14 @@ class _Deletion:
         self.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
 
 
-def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
+def delete_groups(core: Core, request: DeleteGroupsRequest, builder: DecisionBuilder) -> Steps:
     """Delete the groups that have no members, with their offsets. Errors are per group."""
-    return _delete(core, _Deletion(list(request.groups_names)), draft)
+    return _delete(core, _Deletion(list(request.groups_names)), builder)
 
 
-def _delete(core: Core, deletion: _Deletion, draft: Draft) -> Steps:
-    draft.trigger = Trigger.GROUP_DELETED
-    draft.by_operator = True
+def _delete(core: Core, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
+    builder.trigger = Trigger.GROUP_DELETED
+    builder.by_operator = True
     records: list[RawRecord] = []
     now_gone: list[str] = []
     room_bytes = core.limits.removal_bytes_max
@@ -89,7 +89,7 @@ def _delete(core: Core, deletion: _Deletion, draft: Draft) -> Steps:
         for group_id in now_gone:
             core.forget_group(group_id)
     if not is_done:
-        draft.rest = lambda ctx, draft: _delete(core, deletion, draft)
+        builder.rest = lambda ctx, builder: _delete(core, deletion, builder)
     return DeleteGroupsResponse(results=deletion.results)
 
 
@@ -119,7 +119,7 @@ class _Everything(Container[str]):
         return True
 
 
-def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft: Draft) -> Steps:
+def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Delete offsets of topics that the group does not subscribe to. A missing offset is no error (E.3)."""
     group_id = request.group_id
     topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
@@ -130,8 +130,8 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft
             ErrorCode.INVALID_REQUEST,
             f"{number} partitions are named, {core.limits.offsets_deleted_max} is the most: delete in parts.",
         )
-    draft.trigger = Trigger.OFFSETS_DELETED
-    draft.by_operator = True
+    builder.trigger = Trigger.OFFSETS_DELETED
+    builder.by_operator = True
     keys: dict[bytes, None] = {}
     response = OffsetDeleteResponse()
     for asked in request.topics:
@@ -184,7 +184,9 @@ def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
 # Removal of members.
 
 
-def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Context, draft: Draft) -> Steps:
+def remove_members(
+    core: Core, request: LeaveGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
+) -> Steps:
     """Remove members by member id or by instance id. Errors are per member.
 
     Writes the same tombstones and the same new target as if they had left by themselves. Kafka refuses this
@@ -201,7 +203,7 @@ def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Co
     group = core.projection.groups.get(request.group_id)
     if group is not None and group.is_consumer:
         core.require_catalog(group, ctx)
-    return _remove_part(core, request.group_id, asked, [], version, ctx, draft)
+    return _remove_part(core, request.group_id, asked, [], version, ctx, builder)
 
 
 def _remove_part(
@@ -211,15 +213,17 @@ def _remove_part(
     answered: list[MemberResponse],
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
-    draft.trigger = Trigger.MEMBER_REMOVED
-    draft.by_operator = True
+    builder.trigger = Trigger.MEMBER_REMOVED
+    builder.by_operator = True
     group = core.projection.groups.get(group_id)
     gone: dict[str, None] = {}
     for identity in asked[len(answered) :]:
         if len(gone) == core.limits.expiries_max:
-            draft.rest = lambda ctx, draft: _remove_part(core, group_id, asked, answered, version, ctx, draft)
+            builder.rest = lambda ctx, builder: _remove_part(
+                core, group_id, asked, answered, version, ctx, builder
+            )
             break
         answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         found = _identified(group, identity)
@@ -229,9 +233,9 @@ def _remove_part(
             gone[found] = None
         answered.append(answer)
     for member_id in gone:
-        draft.because(ReasonKind.MEMBER_REMOVED, member_id=member_id)
+        builder.because(ReasonKind.MEMBER_REMOVED, member_id=member_id)
     if gone:
-        yield from remove(core, group_id, list(gone), ctx, draft)
+        yield from remove(core, group_id, list(gone), ctx, builder)
     if version >= MEMBERS_SINCE:
         return LeaveGroupResponse(members=answered)
     return LeaveGroupResponse(error_code=answered[0].error_code)

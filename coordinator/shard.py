@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any
 
 from coordinator import admin, removal
-from coordinator.api import Context, Draft, Job, JobKind, Outcome, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, Outcome, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
 from coordinator.limits import Limits, SameForAll, SettingsView
@@ -41,35 +41,39 @@ from wire.refusals import refuse
 COUNTED_PER_STEP = 1_000
 """Groups and members counted in one step: about a millisecond."""
 
-Handler = Callable[[Core, Any, int, Context, Draft], Any]
+Handler = Callable[[Core, Any, int, Context, DecisionBuilder], Any]
 
 _HANDLERS: dict[int, Handler] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
     ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT: extended_heartbeat,
-    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: lambda core, request, version, ctx, draft: prepare_assignment(
-        core, request, ctx, draft
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: lambda core, request, version, ctx, builder: prepare_assignment(
+        core, request, ctx, builder
     ),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
     ApiKey.OFFSET_COMMIT: commit_offsets,
     ApiKey.OFFSET_FETCH: fetch_offsets,
-    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request, draft),
+    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, builder: admin.list_groups(
+        core, request, builder
+    ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
-        lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx, draft)
+        lambda core, request, version, ctx, builder: admin.describe_consumer_groups(
+            core, request, ctx, builder
+        )
     ),
     ApiKey.DESCRIBE_GROUPS: (
-        lambda core, request, version, ctx, draft: admin.describe_groups(core, request, version)
+        lambda core, request, version, ctx, builder: admin.describe_groups(core, request, version)
     ),
-    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, draft: removal.delete_groups(
-        core, request, draft
+    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, builder: removal.delete_groups(
+        core, request, builder
     ),
-    ApiKey.OFFSET_DELETE: lambda core, request, version, ctx, draft: removal.delete_offsets(
-        core, request, ctx, draft
+    ApiKey.OFFSET_DELETE: lambda core, request, version, ctx, builder: removal.delete_offsets(
+        core, request, ctx, builder
     ),
     ApiKey.LEAVE_GROUP: removal.remove_members,
 }
 
 
-JobEnd = Callable[[Core, Job, object, str | None, Context, Draft], Steps]
+JobEnd = Callable[[Core, Job, object, str | None, Context, DecisionBuilder], Steps]
 
 _JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.ASSIGN: assignment_ended, JobKind.RESOLVE: resolution_ended}
 """Handlers for the results of child processes. Each takes the result, or None and an error message."""
@@ -155,15 +159,15 @@ class GroupShard:
         """Decide one request. Raises KeyError for an API that group shards do not handle."""
         handler = _HANDLERS[api_key]
         self.settings = ctx.settings
-        draft = Draft()
+        builder = DecisionBuilder()
         try:
-            answer = handler(self.core, request, api_version, ctx, draft)
+            answer = handler(self.core, request, api_version, ctx, builder)
             if isinstance(answer, GeneratorType):
-                return self._run(answer, ctx, draft)
+                return self._run(answer, ctx, builder)
         except Refused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            return Outcome(reply=reply, trouble=draft.trouble)
-        return Outcome(reply=answer, trouble=draft.trouble)
+            return Outcome(reply=reply, trouble=builder.trouble)
+        return Outcome(reply=answer, trouble=builder.trouble)
 
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""
@@ -185,47 +189,49 @@ class GroupShard:
         Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
         check, a target, a round of regular expressions, or one pass of the search for expired offsets. Work
         that raises before its first record stays due, after everything else."""
-        draft = Draft()
-        due = self._due_work(ctx, draft)
+        builder = DecisionBuilder()
+        due = self._due_work(ctx, builder)
         if due is None:
             return None
         work, again = due
         try:
-            return self._run(work, ctx, draft)
+            return self._run(work, ctx, builder)
         except Exception:
             again()
             raise
 
-    def _due_work(self, ctx: Context, draft: Draft) -> tuple[Steps, Callable[[], None]] | None:
+    def _due_work(self, ctx: Context, builder: DecisionBuilder) -> tuple[Steps, Callable[[], None]] | None:
         """Return the work that is due first, and a function that makes it due again."""
         core = self.core
         core.collect_expired(ctx.monotonic_ms)
         if core.expired:
             group_id, members = next(iter(core.expired.items()))
-            return expire(core, group_id, ctx, draft), partial(core.expired.__setitem__, group_id, members)
+            return expire(core, group_id, ctx, builder), partial(core.expired.__setitem__, group_id, members)
         if core.news:
             # Only every other turn: constant topic changes must not starve the other work.
             self._has_news_had_turn = not self._has_news_had_turn
-            work = None if self._has_news_had_turn else self._due_beside_news(ctx, draft)
+            work = None if self._has_news_had_turn else self._due_beside_news(ctx, builder)
             return work or (_spread_news(core, ctx), _nothing)
-        return self._due_beside_news(ctx, draft)
+        return self._due_beside_news(ctx, builder)
 
-    def _due_beside_news(self, ctx: Context, draft: Draft) -> tuple[Steps, Callable[[], None]] | None:
+    def _due_beside_news(
+        self, ctx: Context, builder: DecisionBuilder
+    ) -> tuple[Steps, Callable[[], None]] | None:
         core = self.core
         if core.checks:
             group_id, trigger = next(iter(core.checks.items()))
-            work = checks.check_group(core, group_id, ctx, draft)
+            work = checks.check_group(core, group_id, ctx, builder)
             return work, partial(core.checks.__setitem__, group_id, trigger)
         if core.installs:
             group_id = next(iter(core.installs))
-            return install_more(core, group_id, ctx, draft), partial(core.pacing.defer, group_id, ctx)
+            return install_more(core, group_id, ctx, builder), partial(core.pacing.defer, group_id, ctx)
         if (deferred := core.pacing.take_due(ctx)) is not None:
-            work = checks.compute_deferred_target(core, deferred, ctx, draft)
+            work = checks.compute_deferred_target(core, deferred, ctx, builder)
             return work, partial(core.pacing.defer, deferred, ctx)
         if (unresolved := core.resolutions.take_due(ctx)) is not None:
-            return resolve(core, unresolved, ctx, draft), partial(core.resolutions.want, unresolved, ctx)
+            return resolve(core, unresolved, ctx, builder), partial(core.resolutions.want, unresolved, ctx)
         if core.expiry.next_ms is not None and core.expiry.next_ms <= ctx.monotonic_ms:
-            return expire_offsets(core, ctx, draft), partial(core.give_up_reading, ctx)
+            return expire_offsets(core, ctx, builder), partial(core.give_up_reading, ctx)
         return None
 
     def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
@@ -236,22 +242,22 @@ class GroupShard:
         if self.core.jobs.get(job.key) is not job:
             return None
         del self.core.jobs[job.key]
-        draft = Draft()
-        return self._run(_JOB_ENDS[job.kind](self.core, job, result, error, ctx, draft), ctx, draft)
+        builder = DecisionBuilder()
+        return self._run(_JOB_ENDS[job.kind](self.core, job, result, error, ctx, builder), ctx, builder)
 
-    def _run(self, steps: Steps, ctx: Context, draft: Draft) -> Outcome:
+    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Outcome:
         try:
-            outcome = run_steps(steps, self.apply_all, ctx, draft)
+            outcome = run_steps(steps, self.apply_all, ctx, builder)
         except Exception:
-            self.core.give_up(draft.jobs)  # they will not be started
+            self.core.give_up(builder.jobs)  # they will not be started
             raise
-        if draft.rest is not None and outcome.error is None:
-            outcome.rest = partial(self._go_on, draft.rest)
+        if builder.rest is not None and outcome.error is None:
+            outcome.rest = partial(self._go_on, builder.rest)
         return outcome
 
-    def _go_on(self, rest: Callable[[Context, Draft], Steps], ctx: Context) -> Outcome:
-        draft = Draft()
-        return self._run(rest(ctx, draft), ctx, draft)
+    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Outcome:
+        builder = DecisionBuilder()
+        return self._run(rest(ctx, builder), ctx, builder)
 
     # Leadership.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Outcome, Refused, Steps
 from coordinator.limits import DECISION_BYTES_MAX, RECORD_HEADER_BYTES
 from records import RawRecord, Trigger
 from wire.errors import ErrorCode
@@ -25,7 +25,7 @@ def size_of(step: list[RawRecord]) -> int:
 
 
 def run_steps(
-    steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, draft: Draft
+    steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, builder: DecisionBuilder
 ) -> Outcome:
     """Run a decision to its end. `Refused` passes through, because it comes before the first record.
 
@@ -40,7 +40,7 @@ def run_steps(
             step = next(steps)
             num_bytes += size_of(step)
             if num_bytes > DECISION_BYTES_MAX:
-                is_commit = draft.trigger == Trigger.OFFSETS_COMMITTED
+                is_commit = builder.trigger == Trigger.OFFSETS_COMMITTED
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
                 raise Refused(code, TOO_LARGE.format(num_bytes))
             apply_all(step, ctx.next_index)
@@ -52,8 +52,8 @@ def run_steps(
             raise
         outcome.error = error
     if records:
-        outcome.cause = draft.cause(ctx)
-    outcome.trouble = draft.trouble
-    outcome.has_assignor_failed = draft.has_assignor_failed
-    outcome.jobs = draft.jobs
+        outcome.cause = builder.cause(ctx)
+    outcome.trouble = builder.trouble
+    outcome.has_assignor_failed = builder.has_assignor_failed
+    outcome.jobs = builder.jobs
     return outcome

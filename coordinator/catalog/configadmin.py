@@ -11,7 +11,7 @@ from collections import Counter
 from enum import IntEnum
 from typing import Final
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.catalog import topicracks
 from coordinator.groupconfigs import GROUP_CONFIGS, InvalidConfig, check_together
 from coordinator.limits import Limits
@@ -71,12 +71,12 @@ def alter_configs(
     request: IncrementalAlterConfigsRequest,
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Set and delete configs of groups, and the replica racks of topics."""
-    draft.trigger = Trigger.CONFIG_CHANGED
+    builder.trigger = Trigger.CONFIG_CHANGED
     if ctx.client_id:
-        draft.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a forwarding node names the client
+        builder.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a forwarding node names the client
     times = named_times(request)
     response = IncrementalAlterConfigsResponse()
     records: list[RawRecord] = []

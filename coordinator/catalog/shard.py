@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Outcome, Refused, Steps
 from coordinator.catalog.configadmin import alter_configs
 from coordinator.catalog.topicadmin import create_partitions, create_topics, delete_topics
 from coordinator.limits import Limits
@@ -42,7 +42,7 @@ from wire.refusals import refuse
 
 __all__ = ["CatalogShard", "CatalogTopic", "CatalogView"]
 
-_HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, Draft], Steps]] = {
+_HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, DecisionBuilder], Steps]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
@@ -96,22 +96,22 @@ class CatalogShard:
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
         """Decide a request that changes topics or configs. Raises KeyError for any other API."""
-        draft = Draft(by_operator=True)
-        steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, draft)
+        builder = DecisionBuilder(by_operator=True)
+        steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, builder)
         try:
-            return self._run(steps, ctx, draft)
+            return self._run(steps, ctx, builder)
         except Refused as refused:
             return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
 
-    def _run(self, steps: Steps, ctx: Context, draft: Draft) -> Outcome:
-        outcome = run_steps(steps, self.apply_all, ctx, draft)
-        if draft.rest is not None and outcome.error is None:
-            outcome.rest = partial(self._go_on, draft.rest)
+    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Outcome:
+        outcome = run_steps(steps, self.apply_all, ctx, builder)
+        if builder.rest is not None and outcome.error is None:
+            outcome.rest = partial(self._go_on, builder.rest)
         return outcome
 
-    def _go_on(self, rest: Callable[[Context, Draft], Steps], ctx: Context) -> Outcome:
-        draft = Draft(by_operator=True)
-        return self._run(rest(ctx, draft), ctx, draft)
+    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Outcome:
+        builder = DecisionBuilder(by_operator=True)
+        return self._run(rest(ctx, builder), ctx, builder)
 
     def _projected(self, key: Key) -> Value | None:
         if isinstance(key, TopicKey):

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.limits import Limits
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicRacksKey, TopicValue, Trigger, encode_record
@@ -52,12 +52,14 @@ Part = Callable[[Context, list[RawRecord]], bool]
 topics are left."""
 
 
-def _in_parts(part: Part, response: object, trigger: Trigger, ctx: Context, draft: Draft) -> Steps:
+def _in_parts(
+    part: Part, response: object, trigger: Trigger, ctx: Context, builder: DecisionBuilder
+) -> Steps:
     """Run one part; the final part returns the response."""
-    draft.trigger = trigger
+    builder.trigger = trigger
     records: list[RawRecord] = []
     if part(ctx, records):
-        draft.rest = lambda ctx, draft: _in_parts(part, response, trigger, ctx, draft)
+        builder.rest = lambda ctx, builder: _in_parts(part, response, trigger, ctx, builder)
     if records:
         yield records
     return response
@@ -91,7 +93,12 @@ def _write(name: str, topic_id: bytes, num_partitions: int) -> RawRecord:
 
 
 def create_topics(
-    view: CatalogView, limits: Limits, request: CreateTopicsRequest, version: int, ctx: Context, draft: Draft
+    view: CatalogView,
+    limits: Limits,
+    request: CreateTopicsRequest,
+    version: int,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Create topics with fresh ids. A partition count of −1 means the default."""
     twice = _twice(topic.name for topic in request.topics)
@@ -135,7 +142,7 @@ def create_topics(
             )
         return bool(left)
 
-    return _in_parts(part, response, Trigger.TOPIC_CREATED, ctx, draft)
+    return _in_parts(part, response, Trigger.TOPIC_CREATED, ctx, builder)
 
 
 def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
@@ -195,7 +202,7 @@ def create_partitions(
     request: CreatePartitionsRequest,
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Increase the number of partitions of topics to a total count. Topics never shrink."""
     twice = _twice(topic.name for topic in request.topics)
@@ -221,7 +228,7 @@ def create_partitions(
                 records.append(_write(topic.name, topic.topic_id, asked.count))
         return bool(left)
 
-    return _in_parts(part, response, Trigger.TOPIC_GROWN, ctx, draft)
+    return _in_parts(part, response, Trigger.TOPIC_GROWN, ctx, builder)
 
 
 def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -> CatalogTopic:
@@ -244,7 +251,12 @@ def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -
 
 
 def delete_topics(
-    view: CatalogView, limits: Limits, request: DeleteTopicsRequest, version: int, ctx: Context, draft: Draft
+    view: CatalogView,
+    limits: Limits,
+    request: DeleteTopicsRequest,
+    version: int,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Delete topics by name or, from version 6, by id.
 
@@ -274,7 +286,7 @@ def delete_topics(
                 records.append(encode_record(Record(TopicRacksKey(name=topic.name), None)))
         return bool(left)
 
-    return _in_parts(part, response, Trigger.TOPIC_DELETED, ctx, draft)
+    return _in_parts(part, response, Trigger.TOPIC_DELETED, ctx, builder)
 
 
 def _named(view: CatalogView, asked: Iterable[DeleteTopicState]) -> Iterator[str]:

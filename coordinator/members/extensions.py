@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
 from coordinator.core import Core
 from coordinator.limits import Limits
@@ -46,7 +46,7 @@ def extended_heartbeat(
     request: extended.ExtendedConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Decide the stock heartbeat with the member's assignors, and return the extended response."""
     offered = _offered(request.client_assignors, core.limits)
@@ -65,7 +65,7 @@ def extended_heartbeat(
         server_assignor=request.server_assignor,
         topic_partitions=request.topic_partitions,
     )
-    reply = yield from heartbeat(core, stock, COORDINATOR_MAY_NAME, ctx, draft, offered)
+    reply = yield from heartbeat(core, stock, COORDINATOR_MAY_NAME, ctx, builder, offered)
     assert isinstance(reply, ConsumerGroupHeartbeatResponse)
     response = extended.ExtendedConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
@@ -75,7 +75,7 @@ def extended_heartbeat(
     if reply.member_epoch < 0:
         return response
     group = core.projection.groups[request.group_id]
-    member = group.members[draft.member_id]
+    member = group.members[builder.member_id]
     response.should_compute_assignment = clientside.is_chosen(core, group, member.member_id)
     if reply.assignment is not None:
         response.assignment = _assignment(group, member, reply.assignment.topic_partitions)
@@ -163,11 +163,11 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
 
 
 def prepare_assignment(
-    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, draft: Draft
+    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, builder: DecisionBuilder
 ) -> prepare.ConsumerGroupPrepareAssignmentResponse:
     """Return the group to the chosen member. A repeated request returns the group as it is then."""
     group, member = _member(core, request)
-    round_ = _round(core, group, member, ctx, draft)
+    round_ = _round(core, group, member, ctx, builder)
     spec = assignment_spec(group)
     round_.prepared = Prepared(group.epoch, spec, core.pacing.bumped_at.get(group.group_id))
     return prepare.ConsumerGroupPrepareAssignmentResponse(
@@ -204,7 +204,7 @@ def install_assignment(
     request: install.ConsumerGroupInstallAssignmentRequest,
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Install the target that the chosen member computed, for the epoch that it was shown.
 
@@ -212,7 +212,7 @@ def install_assignment(
     group, member = _member(core, request)
     if is_installed(group, request):  # the first reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()
-    round_ = _round(core, group, member, ctx, draft)
+    round_ = _round(core, group, member, ctx, builder)
     prepared = round_.prepared
     if prepared is None:
         raise _not_chosen(group, member, "it has not prepared one with this coordinator; prepare first")
@@ -229,13 +229,13 @@ def install_assignment(
             group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
         )
     except PartitionAssignorError as error:
-        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, draft)
+        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, builder)
         core.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
         raise Refused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
-    draft.trigger = Trigger.ASSIGNMENT_INSTALLED
-    draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
+    builder.trigger = Trigger.ASSIGNMENT_INSTALLED
+    builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if prepared.bumped_at is not None:
-        draft.refer(core.shard_id, prepared.bumped_at)
+        builder.refer(core.shard_id, prepared.bumped_at)
     yield records
     core.client_side.forget(group.group_id)
     bumped_at = core.pacing.bumped_at.get(group.group_id)
@@ -243,7 +243,7 @@ def install_assignment(
     if group.epoch > group.assignment_epoch:
         if bumped_at is not None:
             core.pacing.bumped_at[group.group_id] = bumped_at
-        yield from target_step(core, group.group_id, ctx, draft)
+        yield from target_step(core, group.group_id, ctx, builder)
     return install.ConsumerGroupInstallAssignmentResponse()
 
 
@@ -267,9 +267,9 @@ def _member(
     return group, member
 
 
-def _round(core: Core, group: Group, member: Member, ctx: Context, draft: Draft) -> Round:
+def _round(core: Core, group: Group, member: Member, ctx: Context, builder: DecisionBuilder) -> Round:
     """The round in which this member is the chosen one. Raises `Refused` if there is none."""
-    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, draft) is None:
+    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, builder) is None:
         core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
     round_ = clientside.round_of(core, group)
     if round_ is None or round_.chosen != member.member_id:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.core import Core
 from coordinator.limits import GroupSettings, Limits
 from coordinator.members.leaving import leave
@@ -52,7 +52,7 @@ def heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
     offered: tuple[ClientAssignor, ...] | None = None,
 ) -> Steps:
     """Decide one heartbeat. Raises `Refused` before the first step, or returns the response.
@@ -61,30 +61,30 @@ def heartbeat(
     (`coordinator.members.extensions`)."""
     settings = ctx.settings.for_group(request.group_id)
     validate_heartbeat(request, version, settings.assignors, core.limits)
-    draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
+    builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
         for_good = request.member_epoch == LEAVE_EPOCH
-        yield from (leave if for_good else go_away)(core, request, ctx, draft)
+        yield from (leave if for_good else go_away)(core, request, ctx, builder)
         return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     owned = _owned(request)
     group = core.projection.groups.get(request.group_id)
     member = _admit(core, group, request, owned, settings, ctx)
     check_expression(group, request.subscribed_topic_regex, core.limits)
     if not request.member_id:
-        draft.member_id = ctx.fresh_id()
-    group_id, member_id = request.group_id, draft.member_id
+        builder.member_id = ctx.fresh_id()
+    group_id, member_id = request.group_id, builder.member_id
     current_before = member.current if member is not None else JOINING
     lost_its_reply = member is not None and request.member_epoch < member.current.epoch
     report = core.reports.hear((group_id, member_id), member, owned, request.member_epoch, _is_full(request))
 
-    draft.trigger = _trigger(group, member, report)
-    if draft.trigger is Trigger.MEMBER_ACKED:
-        draft.owned = _as_reported(owned or {})
+    builder.trigger = _trigger(group, member, report)
+    if builder.trigger is Trigger.MEMBER_ACKED:
+        builder.owned = _as_reported(owned or {})
     _restart_session(core, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
     if group is not None and member is not None and member.is_away:
-        yield from take_place(core, group, member, member_id, draft)
+        yield from take_place(core, group, member, member_id, builder)
         member = group.members[member_id]
     before: Before | None = None
     metadata = clientside.with_assignors(
@@ -92,14 +92,14 @@ def heartbeat(
     )
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
-        _say_what_changed(draft, group, member, metadata, member_id, core.limits)
-        bumps = bool(draft.reasons)
+        _say_what_changed(builder, group, member, metadata, member_id, core.limits)
+        bumps = bool(builder.reasons)
         epoch = (group.epoch if group is not None else 0) + bumps
         yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
         yield from drop_unsubscribed(core, group_id)
         want_resolution(core, group_id, metadata.subscribed_topic_regex, ctx)
-    yield from epoch_step(core, group_id, before, ctx, draft)
-    yield from target_step(core, group_id, ctx, draft)
+    yield from epoch_step(core, group_id, before, ctx, builder)
+    yield from target_step(core, group_id, ctx, builder)
 
     group = core.projection.groups[group_id]
     member = group.members[member_id]
@@ -253,7 +253,7 @@ def _updated(
 
 
 def _say_what_changed(
-    draft: Draft,
+    builder: DecisionBuilder,
     group: Group | None,
     member: Member | None,
     metadata: ConsumerGroupMemberMetadataValue,
@@ -265,19 +265,19 @@ def _say_what_changed(
     These are a new member, a changed subscription, and a changed rack if the assignor uses racks. Other
     changes only change record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
-        draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
+        builder.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return
-    if draft.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
-        draft.trigger = Trigger.MEMBER_UPDATED
+    if builder.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
+        builder.trigger = Trigger.MEMBER_UPDATED
     if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
-        draft.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
+        builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
-        draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # otherwise once it is resolved
+        builder.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # otherwise once it is resolved
     if metadata.rack_id != member.metadata.rack_id and group.knows_racks:
-        draft.because(ReasonKind.RACK_CHANGED, member_id=member_id)
+        builder.because(ReasonKind.RACK_CHANGED, member_id=member_id)
     if clientside.change_matters(group, member, metadata.assignors, limits):
-        draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
+        builder.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 
 
 def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRecord]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.api import Context, Draft, Steps
+from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
 from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member
@@ -21,17 +21,17 @@ from records import MemberState, RawRecord, ReasonKind, Trigger
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
+def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder) -> Step:
     """Remove a member that leaves for good (epoch −1), dynamic or static. Its epoch is not checked (C.4)."""
     group = core.consumer_group(request.group_id)
     core.require_catalog(group, ctx)
     member_id = existing_member(core, group, request).member_id
-    draft.trigger = Trigger.MEMBER_LEFT
-    draft.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
-    yield from remove(core, group.group_id, [member_id], ctx, draft)
+    builder.trigger = Trigger.MEMBER_LEFT
+    builder.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
+    yield from remove(core, group.group_id, [member_id], ctx, builder)
 
 
-def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+def expire(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Remove the members of one group whose session or rebalance timeout has expired.
 
     Timeouts that were restarted since do not count. More than `limits.expiries_max` members are removed in
@@ -51,12 +51,12 @@ def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
         ):
             continue
         gone.append(member_id)
-        draft.because(_REASONS[trigger], member_id=member_id)
-        draft.expiries.append(deadline.evidence(member_id))
-        if draft.trigger != Trigger.SESSION_EXPIRED:
-            draft.trigger = trigger
+        builder.because(_REASONS[trigger], member_id=member_id)
+        builder.expiries.append(deadline.evidence(member_id))
+        if builder.trigger != Trigger.SESSION_EXPIRED:
+            builder.trigger = trigger
     if gone:
-        yield from remove(core, group_id, gone, ctx, draft)
+        yield from remove(core, group_id, gone, ctx, builder)
     return None
 
 
@@ -78,8 +78,10 @@ def _is_over(
     )
 
 
-def remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
-    """Remove these members. `draft` already has a reason for each."""
+def remove(
+    core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
+) -> Step:
+    """Remove these members. `builder` already has a reason for each."""
     group = core.projection.groups[group_id]
     before = Before.of(group, ctx, group_id)
     tombstones: list[RawRecord] = []
@@ -92,6 +94,6 @@ def remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, d
     left = core.projection.groups.get(group_id)
     if left is None or not left.is_consumer:
         return
-    yield from epoch_step(core, group_id, before, ctx, draft)
-    yield from target_step(core, group_id, ctx, draft)
+    yield from epoch_step(core, group_id, before, ctx, builder)
+    yield from target_step(core, group_id, ctx, builder)
     core.expect_end(group_id, ctx)

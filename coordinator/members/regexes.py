@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps, Trouble
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, Refused, Steps, Trouble
 from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.regex import expressions
@@ -84,7 +84,7 @@ def drop_unsubscribed(core: Core, group_id: str) -> Step:
 # Rounds of resolution.
 
 
-def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+def resolve(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Run the group's due round here if it is small; otherwise start it in a child process."""
     group = core.projection.groups.get(group_id)
     if group is None or not group.regex_subscribers:
@@ -97,22 +97,22 @@ def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
     if core.catalog_is_behind(group, ctx):
         core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
     elif progress.taking is not None:
-        yield from _take(core, group, progress.taking, ctx, draft)
+        yield from _take(core, group, progress.taking, ctx, builder)
     else:
         started_ms = ctx.stopwatch_ms()
         asked = _plan(core, group, ctx)
         answers = _answers_here(core, asked, ctx)
         if answers is None:
             progress.not_before_ms = ctx.monotonic_ms  # the start time, until it ends
-            core.start_job(_job(group_id, asked, core.limits), draft)
+            core.start_job(_job(group_id, asked, core.limits), builder)
             return None
         taking = Taking.of(asked, answers, ctx.stopwatch_ms() - started_ms)
-        yield from _take(core, group, taking, ctx, draft)
+        yield from _take(core, group, taking, ctx, builder)
     return None
 
 
 def resolution_ended(
-    core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+    core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Handle a child process's answer to a round, or its failure."""
     group, asked = core.projection.groups.get(job.group_id), job.context
@@ -127,9 +127,9 @@ def resolution_ended(
         except (TypeError, ValueError) as failure:
             error = _nonsense(failure)
     if error is not None:
-        yield from _failed(core, group, asked, error, ctx, draft)
+        yield from _failed(core, group, asked, error, ctx, builder)
     else:
-        yield from _take(core, group, taking, ctx, draft)
+        yield from _take(core, group, taking, ctx, builder)
     return None
 
 
@@ -184,7 +184,7 @@ def _job(group_id: str, asked: Round, limits: Limits) -> Job:
 # Writing the results of a round.
 
 
-def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+def _take(core: Core, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
     """Process a part of an answer: first compare all of it with the group, then write the differences.
 
     The rest is left for another turn."""
@@ -193,11 +193,11 @@ def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) 
     try:
         is_all = taking.look(group, progress.errors, ctx.catalog, core.limits.resolved_names_look_max)
     except (TypeError, ValueError, LookupError) as failure:
-        yield from _failed(core, group, taking.asked, _nonsense(failure), ctx, draft)
+        yield from _failed(core, group, taking.asked, _nonsense(failure), ctx, builder)
         return
     if is_all:
         progress.failure = None
-        yield from _install(core, group, taking, ctx, draft)
+        yield from _install(core, group, taking, ctx, builder)
     if not is_all or taking.news:
         progress.not_before_ms = ctx.monotonic_ms + core.limits.resolved_pause_ms
         core.resolutions.want(group.group_id, ctx)
@@ -215,20 +215,22 @@ def _nonsense(failure: Exception) -> str:
     return f"the answer makes no sense: {failure!r}"
 
 
-def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, draft: Draft) -> Step:
+def _failed(
+    core: Core, group: Group, asked: Round, error: str, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Handle the failure of a round: it is retried after a pause."""
     progress = core.resolutions.of(group.group_id)
     said = f"Expressions of group {group.group_id} were not resolved: {error}"
     if said != progress.failure:
-        draft.trouble = Trouble(group.group_id, said, JobKind.RESOLVE)
+        builder.trouble = Trouble(group.group_id, said, JobKind.RESOLVE)
     progress.failure = said
     progress.taking = None
     progress.not_before_ms = ctx.monotonic_ms + core.limits.regex_retry_ms
     core.resolutions.want(group.group_id, ctx)
-    yield from _free_what_is_held(core, group, asked.fresh, ctx, draft)
+    yield from _free_what_is_held(core, group, asked.fresh, ctx, builder)
 
 
-def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+def _install(core: Core, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
     """Write records 16 for changed results, and bump the epoch and target if needed.
 
     Very large results are written in parts."""
@@ -236,7 +238,7 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draf
         return
     group_id, asked = group.group_id, taking.asked
     progress = core.resolutions.of(group_id)
-    draft.trigger = Trigger.REGEX_RESOLVED
+    builder.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group_id)
     records: list[RawRecord] = []
     match_nothing: set[str] = set()
@@ -265,27 +267,29 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draf
         records.append(writes.resolved_regex(group_id, regex, names, asked.version, ctx.wall_ms))
         if old is None and not names:
             match_nothing.add(regex)
-        _say_what_changed(group, regex, old_names, names, old is not None, ctx, draft)
+        _say_what_changed(group, regex, old_names, names, old is not None, ctx, builder)
     if records:
         yield records
-    if match_nothing and not draft.reasons:
-        _say_who_holds_too_much(core, group, match_nothing, draft)
-    if records or draft.reasons:
-        yield from epoch_step(core, group_id, before, ctx, draft)
-        yield from target_step(core, group_id, ctx, draft)
+    if match_nothing and not builder.reasons:
+        _say_who_holds_too_much(core, group, match_nothing, builder)
+    if records or builder.reasons:
+        yield from epoch_step(core, group_id, before, ctx, builder)
+        yield from target_step(core, group_id, ctx, builder)
 
 
-def _free_what_is_held(core: Core, group: Group, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
+def _free_what_is_held(
+    core: Core, group: Group, regexes: Iterable[str], ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Release partitions assigned because of expressions whose topics are not known.
 
     Until they are resolved, their members subscribe to no topics by them, so other members get what the
     target still assigns to these members."""
-    draft.trigger = Trigger.REGEX_RESOLVED
+    builder.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group.group_id)
-    _say_who_holds_too_much(core, group, set(regexes), draft)
-    if draft.reasons:
-        yield from epoch_step(core, group.group_id, before, ctx, draft)
-        yield from target_step(core, group.group_id, ctx, draft)
+    _say_who_holds_too_much(core, group, set(regexes), builder)
+    if builder.reasons:
+        yield from epoch_step(core, group.group_id, before, ctx, builder)
+        yield from target_step(core, group.group_id, ctx, builder)
 
 
 def _want_next(core: Core, group: Group, ctx: Context) -> None:
@@ -307,7 +311,7 @@ def _say_what_changed(
     new: tuple[str, ...],
     was_resolved: bool,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> None:
     """Add a reason if the group is affected.
 
@@ -317,17 +321,17 @@ def _say_what_changed(
         sorted(name for name in names if name in noticed or ctx.catalog.topic(name) is not None)
         for names in (set(new) - set(old), set(old) - set(new))
     )
-    if (not came and not went) or len(draft.reasons) >= REASONS_KEPT:
+    if (not came and not went) or len(builder.reasons) >= REASONS_KEPT:
         return
     said = [f"now matches {_some(came)}"] if came else []
     said += [f"no longer matches {_some(went)}"] if went else []
-    draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {' and '.join(said)}")
+    builder.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {' and '.join(said)}")
     if was_resolved:
         for name in (*came[:NAMES_SHOWN], *went[:NAMES_SHOWN]):
-            draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
+            builder.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
 
 
-def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: Draft) -> None:
+def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], builder: DecisionBuilder) -> None:
     """Add a reason if a member of one of these expressions holds more than its subscription allows.
 
     This happens if an expression matches nothing or cannot be resolved. Targets that are being computed count
@@ -346,7 +350,7 @@ def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: 
                 granted |= spec.members[member.member_id].subscribed_topics
         if granted - subscribed_ids(group, metadata, ids):
             what = "matches nothing" if regex in group.regexes else "is not resolved"
-            draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {what}")
+            builder.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {what}")
             return
 
 

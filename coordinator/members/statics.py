@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.api import Context, Draft, Refused
+from coordinator.api import Context, DecisionBuilder, Refused
 from coordinator.core import Core
 from coordinator.state import writes
 from coordinator.state.model import Group, Member
@@ -91,7 +91,9 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
     )
 
 
-def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
+def go_away(
+    core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Mark a static member as away: it stops and intends to come back (epoch −2).
 
     Repeating it has no effect."""
@@ -99,7 +101,7 @@ def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, dr
     member = existing_member(core, group, request)
     if member.is_away:
         return
-    draft.trigger = Trigger.MEMBER_AWAY
+    builder.trigger = Trigger.MEMBER_AWAY
     yield [writes.current_assignment(group.group_id, member.member_id, _away(member.current))]
     core.rearm_rebalance(group, member, ctx)
     if clientside.is_chosen(core, group, member.member_id):
@@ -115,12 +117,12 @@ def _away(current: Current) -> Current:
     return replace(current, epoch=AWAY_EPOCH, assigned=assigned, pending={})
 
 
-def take_place(core: Core, group: Group, old: Member, member_id: str, draft: Draft) -> Step:
+def take_place(core: Core, group: Group, old: Member, member_id: str, builder: DecisionBuilder) -> Step:
     """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
     if old.member_id == member_id:
         yield [writes.current_assignment(group.group_id, member_id, current)]
         return
-    draft.trigger, draft.detail = Trigger.MEMBER_REPLACED, old.member_id
+    builder.trigger, builder.detail = Trigger.MEMBER_REPLACED, old.member_id
     yield writes.member_replaced(group, old, member_id, current)
     core.forget_member(group.group_id, old.member_id)

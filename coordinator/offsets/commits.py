@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.core import Core
 from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
 from coordinator.state.model import Group
@@ -46,7 +46,7 @@ PARTITIONS_AT_ONCE = 2_000
 
 
 def commit_offsets(
-    core: Core, request: OffsetCommitRequest, version: int, ctx: Context, draft: Draft
+    core: Core, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps | OffsetCommitResponse:
     """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
 
@@ -67,7 +67,7 @@ def commit_offsets(
     expire_ms = NO_EXPIRY
     if request.retention_time_ms != -1:
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
-    return _commit_some(core, request, version, settings, _Part(expire_ms), ctx, draft)
+    return _commit_some(core, request, version, settings, _Part(expire_ms), ctx, builder)
 
 
 def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
@@ -114,13 +114,13 @@ def _commit_some(
     settings: GroupSettings,
     part: _Part,
     ctx: Context,
-    draft: Draft,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Commit the next partitions; the final part returns the response."""
     group_id = request.group_id
-    draft.trigger = Trigger.OFFSETS_COMMITTED
-    draft.member_id, draft.member_epoch = request.member_id, request.generation_id_or_member_epoch
-    draft.by_operator = not request.member_id
+    builder.trigger = Trigger.OFFSETS_COMMITTED
+    builder.member_id, builder.member_epoch = request.member_id, request.generation_id_or_member_epoch
+    builder.by_operator = not request.member_id
     metadata_max = settings.offset_metadata_max_bytes
     records: list[RawRecord] = []
     for asked, partitions, answered in part.some(request, PARTITIONS_AT_ONCE):
@@ -132,7 +132,7 @@ def _commit_some(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
     if part.topic < len(request.topics):
-        draft.rest = lambda ctx, draft: _commit_on(core, request, version, part, ctx, draft)
+        builder.rest = lambda ctx, builder: _commit_on(core, request, version, part, ctx, builder)
     if records:
         if part.expire_ms != NO_EXPIRY:
             core.expect_expiry(group_id, part.expire_ms, ctx)
@@ -143,7 +143,12 @@ def _commit_some(
 
 
 def _commit_on(
-    core: Core, request: OffsetCommitRequest, version: int, part: _Part, ctx: Context, draft: Draft
+    core: Core,
+    request: OffsetCommitRequest,
+    version: int,
+    part: _Part,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Commit the parts after the first.
 
@@ -155,7 +160,7 @@ def _commit_on(
             answered.partitions += _all(partitions, refused.code)
         return part.response
     settings = ctx.settings.for_group(request.group_id)
-    return (yield from _commit_some(core, request, version, settings, part, ctx, draft))
+    return (yield from _commit_some(core, request, version, settings, part, ctx, builder))
 
 
 def _all(partitions: list[OffsetCommitRequestPartition], code: int) -> list[OffsetCommitResponsePartition]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Refused, Steps
 from coordinator.core import Core
 from coordinator.offsets.commits import TOPIC_IDS_SINCE, check_reader
 from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
@@ -36,7 +36,9 @@ NO_OFFSET = OffsetCommitValue(offset=-1, commit_timestamp_ms=-1)
 T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
 
-def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Context, draft: Draft) -> Steps:
+def fetch_offsets(
+    core: Core, request: OffsetFetchRequest, version: int, ctx: Context, builder: DecisionBuilder
+) -> Steps:
     """Read offsets and return the response. Errors are per group.
 
     Many partitions are read in several turns, each as it is in its own turn."""
@@ -48,13 +50,13 @@ def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Co
         reads = _read(core, request.group_id, asked, response.topics, _old_topic, ctx)
     else:
         reads = _read_groups(core, request, version, response, ctx)
-    return _read_on(response, reads, draft)
+    return _read_on(response, reads, builder)
 
 
-def _read_on(response: OffsetFetchResponse, reads: Iterator[None], draft: Draft) -> Steps:
+def _read_on(response: OffsetFetchResponse, reads: Iterator[None], builder: DecisionBuilder) -> Steps:
     """Read the next partitions; the final part returns the response."""
     if sum(1 for _ in islice(reads, PARTITIONS_AT_ONCE)) == PARTITIONS_AT_ONCE:
-        draft.rest = lambda ctx, draft: _read_on(response, reads, draft)
+        builder.rest = lambda ctx, builder: _read_on(response, reads, builder)
     yield from ()  # writes no records
     return response
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from coordinator.api import Context, Draft, Steps
+from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
 from coordinator.state import writes
 from coordinator.state.model import Group
@@ -95,11 +95,11 @@ def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int
     return (value.commit_timestamp_ms if terms.base_ms is None else terms.base_ms) + retention_ms
 
 
-def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
+def expire_offsets(core: Core, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Process one slice of the due looks.
 
     It ends with the first records, or when about `expiry_slice_max` offsets were read."""
-    draft.trigger = Trigger.OFFSETS_EXPIRED
+    builder.trigger = Trigger.OFFSETS_EXPIRED
     table, room, has_written = core.expiry, core.limits.expiry_slice_max, False
     while room > 0 and not has_written:
         room -= 1
@@ -110,7 +110,7 @@ def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
             continue
         keys = reading.keys[reading.position : reading.position + room]
         room -= len(keys)
-        tombstones = _read(core, reading, keys, ctx, draft)
+        tombstones = _read(core, reading, keys, ctx, builder)
         if tombstones:
             has_written = True
             yield tombstones
@@ -145,7 +145,9 @@ def _take_up(core: Core, ctx: Context) -> bool:
     return True
 
 
-def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: Draft) -> list[RawRecord]:
+def _read(
+    core: Core, reading: Reading, keys: list[bytes], ctx: Context, builder: DecisionBuilder
+) -> list[RawRecord]:
     """Return tombstones for the expired offsets among these; note in `reading` when the others expire."""
     group_id, offsets = reading.group_id, core.projection.offsets
     retention_ms = ctx.settings.for_group(group_id).offsets_retention_ms
@@ -170,7 +172,7 @@ def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: 
             tombstones.append(tombstone(key))
             oldest = _older(oldest, offset, at_ms)
     if oldest is not None:
-        draft.expiries.append(oldest)
+        builder.expiries.append(oldest)
     return tombstones
 
 

@@ -7,7 +7,7 @@ at once, whereas Kafka waits for a heartbeat; a heartbeat that comes first finds
 
 from __future__ import annotations
 
-from coordinator.api import Context, Draft, Steps
+from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
 from coordinator.state.offsetstore import removal_bytes, tombstone, topic_of
 from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
@@ -20,26 +20,26 @@ _TRIGGER_OF_REASON = {
 }
 
 
-def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+def check_group(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Compare one group with the catalog.
 
     Offsets of deleted topics are removed, and changed topics bump the epoch."""
-    draft.trigger = core.checks.pop(group_id)
-    tombstones = _offsets_without_topic(core, group_id, ctx, draft)
+    builder.trigger = core.checks.pop(group_id)
+    tombstones = _offsets_without_topic(core, group_id, ctx, builder)
     if group_id in core.offset_scans:
-        core.checks[group_id] = Trigger(draft.trigger)  # the rest is checked after all other due groups
+        core.checks[group_id] = Trigger(builder.trigger)  # the rest is checked after all other due groups
     if tombstones:
-        if draft.trigger is Trigger.CATALOG_CHANGED:
-            draft.trigger = Trigger.TOPIC_DELETED
+        if builder.trigger is Trigger.CATALOG_CHANGED:
+            builder.trigger = Trigger.TOPIC_DELETED
         yield tombstones
         core.expect_end(group_id, ctx)
     group = core.projection.groups.get(group_id)
     if group is not None and group.is_consumer:
-        yield from epoch_step(core, group_id, None, ctx, draft)
-        kinds = {reason.kind for reason in draft.reasons}
-        if draft.trigger is Trigger.CATALOG_CHANGED and len(kinds) == 1:
-            draft.trigger = _TRIGGER_OF_REASON.get(ReasonKind(kinds.pop()), draft.trigger)
-        yield from target_step(core, group_id, ctx, draft)
+        yield from epoch_step(core, group_id, None, ctx, builder)
+        kinds = {reason.kind for reason in builder.reasons}
+        if builder.trigger is Trigger.CATALOG_CHANGED and len(kinds) == 1:
+            builder.trigger = _TRIGGER_OF_REASON.get(ReasonKind(kinds.pop()), builder.trigger)
+        yield from target_step(core, group_id, ctx, builder)
     return None
 
 
@@ -51,7 +51,9 @@ OFFSETS_AT_ONCE = 10_000
 """Offsets examined in one decision: about 5 ms."""
 
 
-def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
+def _offsets_without_topic(
+    core: Core, group_id: str, ctx: Context, builder: DecisionBuilder
+) -> list[RawRecord]:
     """Tombstones for offsets of topics that were deleted, by topic id.
 
     There are at most as many as one decision may write. If more may follow, the search is stored in
@@ -70,8 +72,8 @@ def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft
         if is_gone is None:
             is_gone = ctx.catalog.topic_by_id(topic_id) is None and not ctx.catalog.is_behind(topic_id)
             verdicts[topic_id] = is_gone
-            if is_gone and len(draft.refs) < REASONS_KEPT:
-                draft.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(key)))
+            if is_gone and len(builder.refs) < REASONS_KEPT:
+                builder.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(key)))
         if is_gone:
             gone.append(tombstone(key))
         if len(gone) == room or number == OFFSETS_AT_ONCE:
@@ -80,11 +82,11 @@ def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft
     return gone
 
 
-def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+def compute_deferred_target(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Compute a deferred target that is now due."""
     if group_id in core.projection.groups:
-        draft.trigger = Trigger.TARGET_COMPUTED
+        builder.trigger = Trigger.TARGET_COMPUTED
         if (index := core.pacing.bumped_at.get(group_id)) is not None:
-            draft.refer(core.shard_id, index)
-        yield from target_step(core, group_id, ctx, draft)
+            builder.refer(core.shard_id, index)
+        yield from target_step(core, group_id, ctx, builder)
     return None

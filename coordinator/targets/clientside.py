@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from coordinator.api import Context, Draft, JobKind, Trouble
+from coordinator.api import Context, DecisionBuilder, JobKind, Trouble
 from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.state.model import Group, Member
@@ -127,7 +127,7 @@ def with_assignors(
 # The choice of the member that computes.
 
 
-def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | None:
+def wait_ms(core: Core, group: Group, ctx: Context, builder: DecisionBuilder) -> float | None:
     """Time that the chosen member has left to compute the group's target, after choosing one if needed.
 
     None if the server assignor computes it."""
@@ -137,9 +137,9 @@ def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | Non
     if not round_.chosen:
         _elect(core, group, round_, ctx)
     elif not _may_compute(group.member(round_.chosen)):
-        fail(core, group, round_, "is gone", ctx, draft)
+        fail(core, group, round_, "is gone", ctx, builder)
     elif ctx.monotonic_ms >= round_.deadline_ms:
-        fail(core, group, round_, "did not install a target in time", ctx, draft)
+        fail(core, group, round_, "did not install a target in time", ctx, builder)
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
@@ -162,12 +162,12 @@ def is_chosen(core: Core, group: Group, member_id: str) -> bool:
     return round_ is not None and round_.chosen == member_id
 
 
-def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, draft: Draft) -> None:
+def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, builder: DecisionBuilder) -> None:
     """Exclude the chosen member from this round, and choose another one if any is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
     core.client_side.errors[group.group_id] = said
     if _may_compute(group.member(round_.chosen)):  # leaving meanwhile is not a failure
-        draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
+        builder.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
     _elect(core, group, round_, ctx)
 

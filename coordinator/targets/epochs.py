@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 
-from coordinator.api import Context, Draft
+from coordinator.api import Context, DecisionBuilder
 from coordinator.core import Core
 from coordinator.state import writes
 from coordinator.state.model import Group
@@ -82,22 +82,24 @@ def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
     return sum([8 + sum([2 + len(name.encode()) for name in one.racks]) for one in racks])
 
 
-def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, draft: Draft) -> Step:
+def epoch_step(
+    core: Core, group_id: str, before: Before | None, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Write records 4 and 3 where they are due. `before` is None if membership did not change.
 
-    Bumps the epoch if `draft` already has a reason (a member joined, left or changed its subscription) or
+    Bumps the epoch if `builder` already has a reason (a member joined, left or changed its subscription) or
     this step finds one: a subscribed topic or the preferred assignor changed."""
     group = core.projection.groups[group_id]
     if core.catalog_is_behind(group, ctx):
         topics = group.topics
     else:
-        topics = _compare_topics(core, group, before, ctx, draft)
+        topics = _compare_topics(core, group, before, ctx, builder)
     if before is not None and before.assignor is not None and group.num_members:
         assignor = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
         if assignor != before.assignor:
-            draft.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
+            builder.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
             core.pacing.forgive(group_id)
-    epoch = group.epoch + 1 if draft.reasons else group.epoch
+    epoch = group.epoch + 1 if builder.reasons else group.epoch
     records: list[RawRecord] = []
     if topics != group.topics or group.partition_metadata is None:
         records.append(writes.subscribed_topics(group_id, topics, epoch, ctx.catalog.version))
@@ -110,7 +112,7 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
 
 
 def _compare_topics(
-    core: Core, group: Group, before: Before | None, ctx: Context, draft: Draft
+    core: Core, group: Group, before: Before | None, ctx: Context, builder: DecisionBuilder
 ) -> tuple[TopicMetadata, ...]:
     """The group's topics in the current catalog.
 
@@ -131,8 +133,8 @@ def _compare_topics(
     stayed = group.subscriptions.keys() if before is None else before.names & group.subscriptions.keys()
     for name in sorted(name for name in stayed if old.get(name) != new.get(name))[:REASONS_KEPT]:
         kind, detail = _what_changed(old.get(name), new.get(name))
-        draft.because(kind, topic=name, detail=detail)
-        draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
+        builder.because(kind, topic=name, detail=detail)
+        builder.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
     return topics
 
 

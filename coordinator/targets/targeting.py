@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from coordinator.api import Context, Draft, Job, JobKind, Trouble
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, Trouble
 from coordinator.assignors.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
 from coordinator.core import Core
@@ -55,7 +55,7 @@ def cost_us(spec: AssignmentSpec) -> int:
     return len(spec.members) * MEMBER_COST_US + len(spec.topics) * TOPIC_COST_US + by_partitions
 
 
-def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
+def target_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Compute the target if the group's epoch has none yet and pacing allows it.
 
     Writes records 7 and 6, or starts a child process, or asks a member. A group without any target that gets
@@ -77,12 +77,12 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
         core.pacing.defer(group_id, ctx, wait_ms)
         yield from _empty_first_target(group, ctx)
         return
-    left_ms = clientside.wait_ms(core, group, ctx, draft)
+    left_ms = clientside.wait_ms(core, group, ctx, builder)
     if left_ms is not None:  # a member computes; the deferred check is after its deadline
         core.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
         return
-    if len(group.topics) > TOPICS_INLINE and draft.trigger != Trigger.TARGET_COMPUTED:
+    if len(group.topics) > TOPICS_INLINE and builder.trigger != Trigger.TARGET_COMPUTED:
         core.pacing.defer(group_id, ctx)
         yield from _empty_first_target(group, ctx)
         return
@@ -91,13 +91,13 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     assignor = core.assignors.get(name)
     if assignor is None or cost_us(spec) > core.limits.assign_inline_cost_max:
         yield from _empty_first_target(group, ctx)
-        _have_computed(core, group, spec, name, started_ms, ctx, draft)
+        _have_computed(core, group, spec, name, started_ms, ctx, builder)
         return
     try:
         answer = assignor.assign(spec).members
         records = install_records(group, spec, answer, group.epoch, ctx, core.limits, name)
     except Exception as error:
-        _failed(core, group_id, name, repr(error), ctx, draft)
+        _failed(core, group_id, name, repr(error), ctx, builder)
         yield from _empty_first_target(group, ctx)
         return
     yield records
@@ -159,7 +159,13 @@ def _empty_first_target(group: Group, ctx: Context) -> Step:
 
 
 def _have_computed(
-    core: Core, group: Group, spec: AssignmentSpec, name: str, started_ms: float, ctx: Context, draft: Draft
+    core: Core,
+    group: Group,
+    spec: AssignmentSpec,
+    name: str,
+    started_ms: float,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> None:
     """Start a child process that computes the target."""
     group_id, limits = group.group_id, core.limits
@@ -177,12 +183,12 @@ def _have_computed(
         lane=name,
         is_retry=core.pacing.has_failed(group_id),
     )
-    core.start_job(job, draft)
+    core.start_job(job, builder)
     core.pacing.begun(group_id, ctx, computation.cost_ms)
 
 
 def assignment_ended(
-    core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+    core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Handle the answer of a child process that computes a target, or its failure."""
     computation = job.context
@@ -191,24 +197,24 @@ def assignment_ended(
     group = core.projection.groups.get(group_id)
     if group is None or not group.num_members:
         return None
-    draft.trigger = Trigger.TARGET_COMPUTED
+    builder.trigger = Trigger.TARGET_COMPUTED
     started_ms = ctx.stopwatch_ms()
     try:
         if error is not None:
             raise PartitionAssignorError(error)
         answer = parts_of(computation.spec, result)
     except Exception as failure:
-        _failed(core, group_id, computation.assignor, str(failure), ctx, draft)
+        _failed(core, group_id, computation.assignor, str(failure), ctx, builder)
         return None
     installation = Installation(computation.spec, answer, computation.epoch)
     cost_ms = computation.cost_ms + ctx.stopwatch_ms() - started_ms
     core.installs[group_id] = Installing(computation, installation, cost_ms)
     if len(answer) <= core.limits.install_records_max and len(group.topics) <= TOPICS_INLINE:
-        yield from install_step(core, group_id, ctx, draft)
+        yield from install_step(core, group_id, ctx, builder)
     return None
 
 
-def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
+def install_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Write the next part of an answer.
 
     The last part completes the target, and the next target may be due."""
@@ -216,10 +222,10 @@ def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     group = core.projection.groups.get(group_id)
     if group is None or not group.num_members:
         return
-    draft.trigger = Trigger.TARGET_COMPUTED
+    builder.trigger = Trigger.TARGET_COMPUTED
     computation, installation = installing.computation, installing.installation
     if computation.bumped_at is not None:
-        draft.refer(core.shard_id, computation.bumped_at)
+        builder.refer(core.shard_id, computation.bumped_at)
     started_ms = ctx.stopwatch_ms()
     records = installation.records(group, ctx.wall_ms, core.limits.install_records_max)
     if records:
@@ -233,21 +239,21 @@ def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     if group.epoch > group.assignment_epoch:
         if bumped_at is not None:
             core.pacing.bumped_at[group_id] = bumped_at
-        yield from target_step(core, group_id, ctx, draft)
+        yield from target_step(core, group_id, ctx, builder)
 
 
 def install_more(
-    core: Core, group_id: str, ctx: Context, draft: Draft
+    core: Core, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Write the next part of an answer, as due work."""
-    yield from install_step(core, group_id, ctx, draft)
+    yield from install_step(core, group_id, ctx, builder)
     return None
 
 
-def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
+def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, builder: DecisionBuilder) -> None:
     """Handle the failure of an assignor.
 
     It may be third-party code, and the group must continue without it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
-    draft.trouble, draft.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
+    builder.trouble, builder.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
     core.pacing.failed(group_id, ctx, said)

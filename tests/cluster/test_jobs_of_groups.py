@@ -9,7 +9,7 @@ import pytest
 
 from cluster.runtime.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
-from coordinator.api import Context, Draft, Job, JobKind, Steps, Trouble
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, Steps, Trouble
 from coordinator.core import Core
 from raftlog.env.host import Done
 from raftlog.storage.evidence import read_evidence
@@ -145,12 +145,12 @@ class Worked:
         bench.log(bench.groups).commit()
 
     def _job_ended(
-        self, core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+        self, core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
     ) -> Steps:
         self.ended.append((result, error))
-        draft.trigger = Trigger.TARGET_COMPUTED
+        builder.trigger = Trigger.TARGET_COMPUTED
         if error is not None:
-            draft.trouble = Trouble("billing", error, job.kind)
+            builder.trouble = Trouble("billing", error, job.kind)
         if result == "raise":
             raise RuntimeError("nonsense")
         yield from ()
@@ -159,10 +159,10 @@ class Worked:
     def start(self, kind: JobKind = JobKind.ASSIGN, group_id: str = "billing") -> Child:
         """What a decision that starts a job leads to; the child that was started last."""
         runtime = self.bench.groups
-        draft = Draft()
+        builder = DecisionBuilder()
         job = Job(kind=kind, group_id=group_id, request=[kind, group_id], deadline_ms=1_000)
-        runtime.machine.core.start_job(job, draft)
-        outcome = runtime.machine._run(_nothing(), runtime._own_context(), draft)
+        runtime.machine.core.start_job(job, builder)
+        outcome = runtime.machine._run(_nothing(), runtime._own_context(), builder)
         runtime._append(outcome, runtime._own_context())
         return self.children.started[-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.api import Draft
+from coordinator.api import DecisionBuilder
 from coordinator.limits import Limits
 from records import (
     Cause,
@@ -193,11 +193,11 @@ def test_reasons_cost_the_same_however_many_there_are() -> None:
             comparisons += 1
             return str.__eq__(self, other)
 
-    draft = Draft()
+    builder = DecisionBuilder()
     for number in range(100):
-        draft.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(number))
-    draft.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(0))
-    assert len(draft.reasons) == 100
+        builder.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(number))
+    builder.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(0))
+    assert len(builder.reasons) == 100
     assert comparisons < 100
 
 
