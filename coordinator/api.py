@@ -1,7 +1,7 @@
 """Inputs and outputs of a shard.
 
 The shard is pure: time, ids, the catalog and the settings enter in a `Context`, and everything it decides
-leaves in an `Outcome`. A handler is a generator of *steps*. Each step yields the records it wants to write;
+leaves in an `Decision`. A handler is a generator of *steps*. Each step yields the records it wants to write;
 the shard applies them at once, and the next step sees the updated projection. The generator's return value is
 the reply. All records of all steps form one entry with one cause.
 """
@@ -100,7 +100,7 @@ class Trouble:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class Decision:
     """The result of one decision.
 
     `records` are already applied; if there are any, they become one entry at `Context.next_index` with
@@ -117,7 +117,7 @@ class Outcome:
     trouble: Trouble | None = None
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
-    rest: Callable[[Context], Outcome] | None = None
+    rest: Callable[[Context], Decision] | None = None
 
 
 Steps = Generator[list[RawRecord], None, object]

@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any
 
 from coordinator import admin, removal
-from coordinator.api import Context, DecisionBuilder, Job, JobKind, Outcome, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
 from coordinator.limits import Limits, SameForAll, SettingsView
@@ -155,7 +155,7 @@ class GroupShard:
 
     # Requests and due work.
 
-    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision:
         """Decide one request. Raises KeyError for an API that group shards do not handle."""
         handler = _HANDLERS[api_key]
         self.settings = ctx.settings
@@ -166,8 +166,8 @@ class GroupShard:
                 return self._run(answer, ctx, builder)
         except Refused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            return Outcome(reply=reply, trouble=builder.trouble)
-        return Outcome(reply=answer, trouble=builder.trouble)
+            return Decision(reply=reply, trouble=builder.trouble)
+        return Decision(reply=answer, trouble=builder.trouble)
 
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""
@@ -183,7 +183,7 @@ class GroupShard:
         )
         return min((time for time in times if time is not None), default=None)
 
-    def next_work(self, ctx: Context) -> Outcome | None:
+    def next_work(self, ctx: Context) -> Decision | None:
         """Run one decision of due work; None if none is due.
 
         Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
@@ -234,7 +234,7 @@ class GroupShard:
             return expire_offsets(core, ctx, builder), partial(core.give_up_reading, ctx)
         return None
 
-    def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
+    def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Decision | None:
         """Handle the result of a child process, or its error message.
 
         None if the job was abandoned, because leadership was lost or the group was removed in the
@@ -245,17 +245,17 @@ class GroupShard:
         builder = DecisionBuilder()
         return self._run(_JOB_ENDS[job.kind](self.core, job, result, error, ctx, builder), ctx, builder)
 
-    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Outcome:
+    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
         try:
-            outcome = run_steps(steps, self.apply_all, ctx, builder)
+            decision = run_steps(steps, self.apply_all, ctx, builder)
         except Exception:
             self.core.give_up(builder.jobs)  # they will not be started
             raise
-        if builder.rest is not None and outcome.error is None:
-            outcome.rest = partial(self._go_on, builder.rest)
-        return outcome
+        if builder.rest is not None and decision.error is None:
+            decision.rest = partial(self._go_on, builder.rest)
+        return decision
 
-    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Outcome:
+    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
         builder = DecisionBuilder()
         return self._run(rest(ctx, builder), ctx, builder)
 

@@ -1,4 +1,4 @@
-"""Run a decision: drive its generator of steps, apply the records of each step, and build one outcome.
+"""Run a decision: drive its generator of steps, apply the records of each step, and build the result.
 
 Both kinds of shard decide in this way. Invariants: a refusal comes before the first record, and nothing is
 applied that would not fit into one log entry.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.api import Context, DecisionBuilder, Outcome, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, Refused, Steps
 from coordinator.limits import DECISION_BYTES_MAX, RECORD_HEADER_BYTES
 from records import RawRecord, Trigger
 from wire.errors import ErrorCode
@@ -26,14 +26,14 @@ def size_of(step: list[RawRecord]) -> int:
 
 def run_steps(
     steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, builder: DecisionBuilder
-) -> Outcome:
+) -> Decision:
     """Run a decision to its end. `Refused` passes through, because it comes before the first record.
 
-    An exception in a later step ends the decision; the records applied so far stay, and are in the outcome. A
-    step that would make the entry too large for the log is not applied, because an applied step cannot be
-    undone."""
+    An exception in a later step ends the decision; the records applied so far stay, and are in the
+    `Decision`. A step that would make the entry too large for the log is not applied, because an applied step
+    cannot be undone."""
     records: list[RawRecord] = []
-    outcome = Outcome(records=records)
+    decision = Decision(records=records)
     num_bytes = 0
     try:
         while True:
@@ -46,14 +46,14 @@ def run_steps(
             apply_all(step, ctx.next_index)
             records += step
     except StopIteration as stop:
-        outcome.reply = stop.value
+        decision.reply = stop.value
     except Exception as error:
         if not records:
             raise
-        outcome.error = error
+        decision.error = error
     if records:
-        outcome.cause = builder.cause(ctx)
-    outcome.trouble = builder.trouble
-    outcome.has_assignor_failed = builder.has_assignor_failed
-    outcome.jobs = builder.jobs
-    return outcome
+        decision.cause = builder.cause(ctx)
+    decision.trouble = builder.trouble
+    decision.has_assignor_failed = builder.has_assignor_failed
+    decision.jobs = builder.jobs
+    return decision

@@ -32,7 +32,7 @@ from cluster.runtime.answers import Why
 from cluster.runtime.held import Barrier, Question, Reply
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import ShardRuntime
-from coordinator.api import Outcome
+from coordinator.api import Decision
 from coordinator.catalog.shard import CatalogShard
 from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogView
 from raftlog.env.obstacles import Obstacle
@@ -301,7 +301,7 @@ class CatalogRuntime(ShardRuntime):
         ctx = self._context(now_ms, ClientInfo())
         records = [encode_record(Record(FormatLevelKey(), FormatLevelValue(level=level)))]
         self.machine.apply_all(records, ctx.next_index)
-        self._append(Outcome(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
+        self._append(Decision(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
 
         def told(why: object) -> None:
             done(why.value if isinstance(why, Why) else None)

@@ -27,7 +27,7 @@ from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.runtime.shard_state import ShardState
 from cluster.runtime.slices import OWN
-from coordinator.api import Context, Job, JobKind, Outcome
+from coordinator.api import Context, Decision, Job, JobKind
 from coordinator.offsets import commits
 from coordinator.shard import GroupShard
 from raftlog.env.errors import in_one_line
@@ -275,9 +275,9 @@ class GroupRuntime(ShardRuntime):
 
     # Work of child processes.
 
-    def _append(self, outcome: Outcome, ctx: Context) -> None:
-        super()._append(outcome, ctx)
-        for job in outcome.jobs:
+    def _append(self, decision: Decision, ctx: Context) -> None:
+        super()._append(decision, ctx)
+        for job in decision.jobs:
             if (former := self._children.get(job.key)) is not None:
                 former.cancel()  # of a group that was deleted and created again
             self._children[job.key] = self.node.job_slots[job.kind].submit(
@@ -304,14 +304,14 @@ class GroupRuntime(ShardRuntime):
         self.node.observe_clock(now_ms)
         ctx = self._context(now_ms, NOBODY)
         try:
-            outcome = self.machine.job_ended(job, result, error, ctx)
+            decision = self.machine.job_ended(job, result, error, ctx)
         except Exception as failure:
-            outcome = Outcome(error=failure)
-        if outcome is None:
+            decision = Decision(error=failure)
+        if decision is None:
             return
-        self._append(outcome, ctx)
-        if outcome.error is not None:
-            LOG.error("%s: the result of a job failed", self.name, exc_info=outcome.error)
+        self._append(decision, ctx)
+        if decision.error is not None:
+            LOG.error("%s: the result of a job failed", self.name, exc_info=decision.error)
             self.counters.failures += 1
         self._arm()
 
@@ -326,14 +326,14 @@ class GroupRuntime(ShardRuntime):
             return NO_ROOM_PAUSE_MS
         ctx = self._context(now_ms, NOBODY)
         try:
-            outcome = self.machine.next_work(ctx)
+            decision = self.machine.next_work(ctx)
         except Exception as error:
-            outcome = Outcome(error=error)
-        if outcome is None:
+            decision = Decision(error=error)
+        if decision is None:
             return TIMER_MIN_MS
-        self._append(outcome, ctx)
-        if outcome.error is not None:
-            LOG.error("%s: due work failed", self.name, exc_info=outcome.error)
+        self._append(decision, ctx)
+        if decision.error is not None:
+            LOG.error("%s: due work failed", self.name, exc_info=decision.error)
             self.counters.failures += 1
             return FAILED_WORK_PAUSE_MS
         return 0.0

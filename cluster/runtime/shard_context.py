@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.slices import Slices
-from coordinator.api import Context, JobKind, Outcome
+from coordinator.api import Context, Decision, JobKind
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
 from raftlog.env.host import Host
@@ -27,7 +27,7 @@ class ShardMachine(Protocol):
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
 
-    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome: ...
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision: ...
 
     def dissolve(self) -> Iterator[None]: ...
 

@@ -31,7 +31,7 @@ from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partiti
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_state import ShardState
-from coordinator.api import Context, Outcome, Trouble
+from coordinator.api import Context, Decision, Trouble
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
 from raftlog.storage.directory import NodeDirectory
@@ -51,7 +51,7 @@ class Unfinished:
     question: Question
     client: ClientInfo
     deadline_ms: float
-    rest: Callable[[Context], Outcome]
+    rest: Callable[[Context], Decision]
 
 
 class ShardRuntime(ShardLife):
@@ -92,17 +92,17 @@ class ShardRuntime(ShardLife):
             return
         ctx = self._context(now_ms, client)
         try:
-            outcome = self.machine.handle(api_key, api_version, request, ctx)
+            decision = self.machine.handle(api_key, api_version, request, ctx)
         except Exception as error:
-            outcome = Outcome(error=error)
+            decision = Decision(error=error)
         deadline_ms = now_ms + self._settings.held_reply_timeout_ms
         try:
-            self._conclude(question, client, deadline_ms, outcome, ctx)
+            self._conclude(question, client, deadline_ms, decision, ctx)
         except Exception as error:
             self.host.fatal(f"{self.name}: a decision was taken and not carried out: {in_one_line(error)}")
 
     def _conclude(
-        self, question: Question, client: ClientInfo, deadline_ms: float, outcome: Outcome, ctx: Context
+        self, question: Question, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
     ) -> None:
         """Append one decision of a request and hold the reply if it is the last.
 
@@ -110,21 +110,21 @@ class ShardRuntime(ShardLife):
         request.
         """
         api_key, now_ms = question.api_key, ctx.monotonic_ms
-        self._append(outcome, ctx)
-        has_written = bool(outcome.records)
+        self._append(decision, ctx)
+        has_written = bool(decision.records)
         question.has_written |= has_written
-        if outcome.rest is not None:
-            self._unfinished.append(Unfinished(question, client, deadline_ms, outcome.rest))
+        if decision.rest is not None:
+            self._unfinished.append(Unfinished(question, client, deadline_ms, decision.rest))
             if self._going_on is None:
                 self._going_on = self.host.call_later(0.0, self._go_on)
-        elif outcome.error is not None or outcome.reply is None:
-            response = question.refusal(Why.FAILED, self._report(outcome.error, api_key))
+        elif decision.error is not None or decision.reply is None:
+            response = question.refusal(Why.FAILED, self._report(decision.error, api_key))
             self._hold(now_ms, question, response, has_written)
         else:
             if not has_written and api_key in NOTED_APIS:
-                self._note_refusal(question, client, outcome.reply)
-            self._hold(now_ms, question, outcome.reply, has_written)
-        self._handled(api_key, question.request, outcome.reply, now_ms)
+                self._note_refusal(question, client, decision.reply)
+            self._hold(now_ms, question, decision.reply, has_written)
+        self._handled(api_key, question.request, decision.reply, now_ms)
 
     def _go_on(self) -> None:
         """Take the next decision of the oldest unfinished request; one that may write waits for room."""
@@ -144,10 +144,10 @@ class ShardRuntime(ShardLife):
             asked = self._unfinished.popleft()
             ctx = self._context(now_ms, asked.client)
             try:
-                outcome = asked.rest(ctx)
+                decision = asked.rest(ctx)
             except Exception as error:
-                outcome = Outcome(error=error)
-            self._conclude(asked.question, asked.client, asked.deadline_ms, outcome, ctx)
+                decision = Decision(error=error)
+            self._conclude(asked.question, asked.client, asked.deadline_ms, decision, ctx)
         if self._unfinished and self._going_on is None:
             self._going_on = self.host.call_later(pause_ms, self._go_on)
 
@@ -211,27 +211,27 @@ class ShardRuntime(ShardLife):
             principal=client.principal,
         )
 
-    def _append(self, outcome: Outcome, ctx: Context) -> None:
+    def _append(self, decision: Decision, ctx: Context) -> None:
         """Append one decision as one entry. The node stops if its projection gets ahead of its log."""
-        if outcome.trouble is not None:
-            self._note_trouble(outcome.trouble)
-        self.counters.assignor_failures += outcome.has_assignor_failed
-        if not outcome.records:
+        if decision.trouble is not None:
+            self._note_trouble(decision.trouble)
+        self.counters.assignor_failures += decision.has_assignor_failed
+        if not decision.records:
             if self.machine.applied_index >= ctx.next_index:
                 self.host.fatal(
-                    f"{self.name}: a decision changed the state and left no records: {outcome.error}"
+                    f"{self.name}: a decision changed the state and left no records: {decision.error}"
                 )
             return
         try:
-            assert outcome.cause is not None, "records without a cause"
-            body = encode_entry(outcome.cause, outcome.records)
-            index = self.replica.propose(body, len(outcome.records), ctx.wall_ms)
+            assert decision.cause is not None, "records without a cause"
+            body = encode_entry(decision.cause, decision.records)
+            index = self.replica.propose(body, len(decision.records), ctx.wall_ms)
             assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
         except Exception as error:
             self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
             return
-        self.counters.count(outcome.cause, outcome.records, len(body))
-        self._decided(index, outcome.records)
+        self.counters.count(decision.cause, decision.records, len(body))
+        self._decided(index, decision.records)
 
     def when_consistent(self, told: Callable[[Why | None], None]) -> None:
         """Call `told` with None when a read that arrives now would be answered, or else with the reason.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from coordinator.api import Context, DecisionBuilder, Outcome, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, Refused, Steps
 from coordinator.catalog.configadmin import alter_configs
 from coordinator.catalog.topicadmin import create_partitions, create_topics, delete_topics
 from coordinator.limits import Limits
@@ -94,22 +94,22 @@ class CatalogShard:
         for raw in raws:
             self.apply(raw, index)
 
-    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision:
         """Decide a request that changes topics or configs. Raises KeyError for any other API."""
         builder = DecisionBuilder(by_operator=True)
         steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, builder)
         try:
             return self._run(steps, ctx, builder)
         except Refused as refused:
-            return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
+            return Decision(reply=refuse(api_key, api_version, request, refused.code, refused.message))
 
-    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Outcome:
-        outcome = run_steps(steps, self.apply_all, ctx, builder)
-        if builder.rest is not None and outcome.error is None:
-            outcome.rest = partial(self._go_on, builder.rest)
-        return outcome
+    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
+        decision = run_steps(steps, self.apply_all, ctx, builder)
+        if builder.rest is not None and decision.error is None:
+            decision.rest = partial(self._go_on, builder.rest)
+        return decision
 
-    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Outcome:
+    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
         builder = DecisionBuilder(by_operator=True)
         return self._run(rest(ctx, builder), ctx, builder)
 

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, Decision
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.shard import GroupShard
 from coordinator.state.model import Group, Member
@@ -196,24 +196,24 @@ class Replay:
 
     def _ask(self, api: ApiKey, version: int, request: object, client: tuple[str, str] = ("", "")) -> object:
         """Handle one request completely; return its reply."""
-        outcome = self._shard.handle(api, version, request, self._ctx(*client))
-        self._take(outcome)
-        while outcome.rest is not None:
-            outcome = outcome.rest(self._ctx(*client))
-            self._take(outcome)
-        return outcome.reply
+        decision = self._shard.handle(api, version, request, self._ctx(*client))
+        self._take(decision)
+        while decision.rest is not None:
+            decision = decision.rest(self._ctx(*client))
+            self._take(decision)
+        return decision.reply
 
-    def _take(self, outcome: Outcome) -> None:
-        if outcome.error is not None:
-            raise outcome.error
-        if outcome.trouble is not None:
-            raise WhatIfError(outcome.trouble.words)
-        if not outcome.records:
+    def _take(self, decision: Decision) -> None:
+        if decision.error is not None:
+            raise decision.error
+        if decision.trouble is not None:
+            raise WhatIfError(decision.trouble.words)
+        if not decision.records:
             return
-        assert outcome.cause is not None
+        assert decision.cause is not None
         self._index += 1
-        self.sink(self._index, self._now_ms, Entry(outcome.cause, tuple(outcome.records)))
-        fresh, _ = self._watch.look(self._group, outcome.records, self._now_ms, outcome.cause)
+        self.sink(self._index, self._now_ms, Entry(decision.cause, tuple(decision.records)))
+        fresh, _ = self._watch.look(self._group, decision.records, self._now_ms, decision.cause)
         self._expect(fresh)
 
     def _expect(self, fresh: dict[str, Due]) -> None:
@@ -243,10 +243,10 @@ class Replay:
         for _ in range(WORK_MAX):
             if not self._has_work(is_round):
                 return
-            outcome = self._shard.next_work(self._ctx())
-            if outcome is None:
+            decision = self._shard.next_work(self._ctx())
+            if decision is None:
                 return
-            self._take(outcome)
+            self._take(decision)
         raise AssertionError("due work does not end")
 
     def _has_work(self, is_round: bool) -> bool:
@@ -404,6 +404,6 @@ class Replay:
             if out.returns_ms is not None and member.metadata is not None:
                 self._put(out.returns_ms, LAST, _Back(out.member_id, member.metadata))
         if is_any:
-            outcome = self._shard.next_work(self._ctx())
-            if outcome is not None:
-                self._take(outcome)
+            decision = self._shard.next_work(self._ctx())
+            if decision is not None:
+                self._take(decision)

@@ -47,19 +47,19 @@ class Desk:
 
     def handle(self, api: ApiKey, version: int, request: object) -> object:
         index = len(self.log) + 1
-        outcome = self.shard.handle(api, version, request, self.world.ctx(next_index=index))
-        assert bool(outcome.records) == (outcome.cause is not None)
-        if outcome.cause is not None:
-            self.causes.append(outcome.cause.trigger)
-            assert outcome.cause.address == "/127.0.0.1", "an operator did it"
-        self.log += [(index, raw) for raw in outcome.records]
+        decision = self.shard.handle(api, version, request, self.world.ctx(next_index=index))
+        assert bool(decision.records) == (decision.cause is not None)
+        if decision.cause is not None:
+            self.causes.append(decision.cause.trigger)
+            assert decision.cause.address == "/127.0.0.1", "an operator did it"
+        self.log += [(index, raw) for raw in decision.records]
         replayed = CatalogShard()
         for at, raw in self.log:
             replayed.apply(raw, at)
         assert replayed.state_hash == self.shard.state_hash
         assert list(replayed.view.topics()) == list(self.shard.view.topics())
         assert replayed.view.version == self.shard.view.version
-        return outcome.reply
+        return decision.reply
 
     def create(self, *topics: CreatableTopic, validate_only: bool = False) -> list[CreatableTopicResult]:
         request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)

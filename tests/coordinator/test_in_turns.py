@@ -75,11 +75,11 @@ def test_a_commit_in_parts_is_the_same_commit(world: World, version: int) -> Non
 
 
 def test_a_commit_that_just_fits_is_one_decision(world: World) -> None:
-    outcome = []
+    decision = []
     run = world.shard.handle
-    world.shard.handle = lambda *args: outcome.append(run(*args)) or outcome[-1]  # type: ignore[method-assign]
+    world.shard.handle = lambda *args: decision.append(run(*args)) or decision[-1]  # type: ignore[method-assign]
     world.commit({("orders", 0): 1, ("orders", 1): 1})
-    assert outcome[0].rest is None
+    assert decision[0].rest is None
 
 
 def test_a_member_that_is_fenced_between_the_parts_commits_no_more(world: World) -> None:
@@ -139,19 +139,19 @@ def parts_of(world: World, api: ApiKey, version: int, request: object) -> tuple[
     """The answer, and how many records each decision wrote; the log replayed is the catalog."""
     raws = []
     sizes = []
-    outcome = world.catalog.handle(api, version, request, world.ctx(next_index=world.catalog_index + 1))
+    decision = world.catalog.handle(api, version, request, world.ctx(next_index=world.catalog_index + 1))
     while True:
         world.catalog_index += 1
-        raws += [(world.catalog_index, raw) for raw in outcome.records]
-        sizes.append(len(outcome.records))
-        assert not outcome.records or (outcome.cause is not None and outcome.cause.address == "/127.0.0.1")
-        if outcome.rest is None:
+        raws += [(world.catalog_index, raw) for raw in decision.records]
+        sizes.append(len(decision.records))
+        assert not decision.records or (decision.cause is not None and decision.cause.address == "/127.0.0.1")
+        if decision.rest is None:
             break
-        outcome = outcome.rest(world.ctx(next_index=world.catalog_index + 1))
+        decision = decision.rest(world.ctx(next_index=world.catalog_index + 1))
     before = CatalogShard()
     for index, raw in raws:
         before.apply(raw, index)
-    return outcome.reply, sizes
+    return decision.reply, sizes
 
 
 def test_topics_in_parts(world: World) -> None:

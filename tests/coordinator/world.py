@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 
-from coordinator.api import Context, Job, JobKind, Outcome, Trouble
+from coordinator.api import Context, Decision, Job, JobKind, Trouble
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.assignors.assigning import answer
 from coordinator.catalog.shard import CatalogShard
@@ -172,24 +172,24 @@ class World:
     # Requests.
 
     def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
-        outcome = self.shard.handle(api_key, version, request, self.ctx(**changes))
-        self._append(outcome)
-        while outcome.rest is not None:
+        decision = self.shard.handle(api_key, version, request, self.ctx(**changes))
+        self._append(decision)
+        while decision.rest is not None:
             shard = self.shard
             self.between_decisions()
             if self.shard is not shard:
                 raise LeadLost
-            outcome = outcome.rest(self.ctx(**changes))
-            self._append(outcome)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.reply
+            decision = decision.rest(self.ctx(**changes))
+            self._append(decision)
+        if decision.error is not None:
+            raise decision.error
+        return decision.reply
 
-    def _append(self, outcome: Outcome) -> None:
-        self._write(outcome)
-        if outcome.trouble is not None:
-            self.troubles.append(outcome.trouble)
-        self.jobs += outcome.jobs
+    def _append(self, decision: Decision) -> None:
+        self._write(decision)
+        if decision.trouble is not None:
+            self.troubles.append(decision.trouble)
+        self.jobs += decision.jobs
         if not self.holds_jobs:
             self.end_jobs()
 
@@ -209,24 +209,24 @@ class World:
     def end_job(self, job: Job, result: object = None, error: str | None = None) -> None:
         """One child process ends, with whatever the test says."""
         self.jobs.remove(job)
-        outcome = self.shard.job_ended(job, result, error, self.ctx())
-        if outcome is not None:
-            if outcome.error is not None:
-                raise outcome.error
-            self._append(outcome)
+        decision = self.shard.job_ended(job, result, error, self.ctx())
+        if decision is not None:
+            if decision.error is not None:
+                raise decision.error
+            self._append(decision)
 
-    def _write(self, outcome: Outcome) -> None:
-        if not outcome.records:
-            assert outcome.cause is None
+    def _write(self, decision: Decision) -> None:
+        if not decision.records:
+            assert decision.cause is None
             return
-        assert outcome.cause is not None
-        body = encode_entry(outcome.cause, outcome.records)
+        assert decision.cause is not None
+        body = encode_entry(decision.cause, decision.records)
         decoded = decode_entry(body)
-        assert decoded.cause == outcome.cause
+        assert decoded.cause == decision.cause
         entry = Entry(
             self.next_index, WALL_START_MS + int(self.now_ms), decoded.cause, tuple(decoded.records)
         )
-        assert entry.records == tuple(outcome.records)
+        assert entry.records == tuple(decision.records)
         self.log.append(entry)
         assert self.shard.applied_index == entry.index
         for reason in entry.cause.reasons:
@@ -236,14 +236,14 @@ class World:
     def work_once(self) -> bool:
         """One decision of due work, if any is due."""
         deadline = self.shard.next_deadline_ms()
-        outcome = None
+        decision = None
         if deadline is not None and deadline <= self.now_ms:
-            outcome = self.shard.next_work(self.ctx())
-        if outcome is None:
+            decision = self.shard.next_work(self.ctx())
+        if decision is None:
             return False
-        if outcome.error is not None:
-            raise outcome.error
-        self._append(outcome)
+        if decision.error is not None:
+            raise decision.error
+        self._append(decision)
         return True
 
     def work(self, limit: int = 1_000) -> list[Entry]:
@@ -288,8 +288,8 @@ class World:
 
     def admin(self, api_key: ApiKey, version: int, request: object) -> Any:
         self.catalog_index += 1
-        outcome = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
-        return outcome.reply
+        decision = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
+        return decision.reply
 
     def learn(self, *names: str) -> None:
         """The shard is told that topics changed, and finds the groups that it concerns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, Decision
 from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
@@ -213,29 +213,29 @@ class Node:
             principal="ann",
         )
 
-    def _append(self, machine: Machine, outcome: Outcome) -> None:
-        assert outcome.error is None, outcome.error
-        if outcome.records:
-            assert outcome.cause is not None
+    def _append(self, machine: Machine, decision: Decision) -> None:
+        assert decision.error is None, decision.error
+        if decision.records:
+            assert decision.cause is not None
             assert machine.replica is not None
-            body = encode_entry(outcome.cause, outcome.records)
-            machine.replica.propose(body, len(outcome.records), self.host.wall_ms())
+            body = encode_entry(decision.cause, decision.records)
+            machine.replica.propose(body, len(decision.records), self.host.wall_ms())
         self.host.settle()
 
     def group_request(
         self, group_id: str, api: ApiKey, version: int, request: object, client_id: str = ""
     ) -> object:
         machine = self.machines[shard_of(group_id, self.num_shards)]
-        outcome = machine.shard.handle(api, version, request, self.context(machine, client_id))
-        self._append(machine, outcome)
-        return outcome.reply
+        decision = machine.shard.handle(api, version, request, self.context(machine, client_id))
+        self._append(machine, decision)
+        return decision.reply
 
     def work(self) -> None:
         """Everything that is due now in the group shards."""
         for machine in self.machines.values():
             if isinstance(machine.shard, GroupShard):
-                while (outcome := machine.shard.next_work(self.context(machine))) is not None:
-                    self._append(machine, outcome)
+                while (decision := machine.shard.next_work(self.context(machine))) is not None:
+                    self._append(machine, decision)
 
     def pass_ms(self, span_ms: int, *alive: Member) -> None:
         """Time passes in steps of at most 500 ms; members that are alive send a heartbeat in each."""

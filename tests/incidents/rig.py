@@ -17,7 +17,7 @@ from typing import Any
 
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.regularity import Regularity
-from coordinator.api import Job, JobKind, Outcome
+from coordinator.api import Decision, Job, JobKind
 from coordinator.assignors import BUILT_IN
 from coordinator.assignors.assigning import answer
 from coordinator.limits import GroupSettings, Limits
@@ -210,12 +210,12 @@ class Rig(World):
             )
         return reply
 
-    def _append(self, outcome: Outcome) -> None:
-        super()._append(outcome)
-        if outcome.trouble is not None:
-            told = outcome.trouble
+    def _append(self, decision: Decision) -> None:
+        super()._append(decision)
+        if decision.trouble is not None:
+            told = decision.trouble
             self.evidence.trouble(told.group_id, told.words, work=told.work, member_id=told.member_id)
-        for job in outcome.jobs:
+        for job in decision.jobs:
             delay_ms, result, error = self.answers(job)
             self.at(self.now_ms + delay_ms, lambda job=job, r=result, e=error: self._job_over(job, r, e))
 
@@ -225,13 +225,13 @@ class Rig(World):
 
     def admin(self, api_key: ApiKey, version: int, request: object) -> Any:
         self.catalog_index += 1
-        outcome = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
-        assert outcome.records
-        assert outcome.cause is not None
+        decision = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
+        assert decision.records
+        assert decision.cause is not None
         self.catalog_log.append(
-            Entry(self.catalog_index, self.wall_now_ms, outcome.cause, tuple(outcome.records))
+            Entry(self.catalog_index, self.wall_now_ms, decision.cause, tuple(decision.records))
         )
-        return outcome.reply
+        return decision.reply
 
     def remove(self, *processes: Process) -> None:
         """An operator removes members."""

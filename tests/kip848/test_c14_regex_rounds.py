@@ -125,10 +125,10 @@ def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result:
     world.work()
     error = "exited with 9: killed" if result is None else None
     job = held(world)
-    outcome = world.shard.job_ended(job, result, error, world.ctx())
-    assert outcome is not None
-    assert outcome.records == []
-    assert "Expressions of group g were not resolved" in (outcome.trouble.words if outcome.trouble else "")
+    decision = world.shard.job_ended(job, result, error, world.ctx())
+    assert decision is not None
+    assert decision.records == []
+    assert "Expressions of group g were not resolved" in (decision.trouble.words if decision.trouble else "")
     world.jobs.clear()
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     (described,) = world.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups

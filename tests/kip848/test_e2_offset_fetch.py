@@ -174,11 +174,11 @@ def test_many_partitions_are_read_in_several_turns(
         whole = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx())
         assert whole.rest is None
         monkeypatch.setattr(fetching, "PARTITIONS_AT_ONCE", 3)
-        outcome, turns = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx()), 1
-        while outcome.rest is not None:
-            outcome, turns = outcome.rest(world.ctx()), turns + 1
+        decision, turns = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx()), 1
+        while decision.rest is not None:
+            decision, turns = decision.rest(world.ctx()), turns + 1
         assert turns >= 4
-        assert outcome.reply == whole.reply
+        assert decision.reply == whole.reply
         monkeypatch.undo()
 
 
@@ -188,10 +188,10 @@ def test_offsets_that_go_while_they_are_read_are_left_out(
     monkeypatch.setattr(fetching, "PARTITIONS_AT_ONCE", 2)
     world.commit({("orders", number): number for number in range(5)})
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-    outcome = world.shard.handle(ApiKey.OFFSET_FETCH, 9, request, world.ctx())
+    decision = world.shard.handle(ApiKey.OFFSET_FETCH, 9, request, world.ctx())
     world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
-    while outcome.rest is not None:
-        outcome = outcome.rest(world.ctx())
-    assert outcome.reply is not None
-    (group,) = outcome.reply.groups  # type: ignore[attr-defined]
+    while decision.rest is not None:
+        decision = decision.rest(world.ctx())
+    assert decision.reply is not None
+    (group,) = decision.reply.groups  # type: ignore[attr-defined]
     assert [part.partition_index for part in group.topics[0].partitions] == [0, 1]

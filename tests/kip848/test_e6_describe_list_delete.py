@@ -216,16 +216,16 @@ def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> No
     world = World(limits=Limits(removal_bytes_max=1_000))
     world.create_topic("orders", 7)
     world.commit({("orders", partition): 1 for partition in range(7)})
-    outcome = world.shard.handle(
+    decision = world.shard.handle(
         ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]), world.ctx()
     )
-    world._append(outcome)
-    assert outcome.rest is not None
+    world._append(decision)
+    assert decision.rest is not None
     world.join("a")
-    outcome = outcome.rest(world.ctx())
-    assert outcome.rest is None
-    assert outcome.records == []
-    assert outcome.reply.results[0].error_code == ErrorCode.NON_EMPTY_GROUP  # type: ignore[union-attr]
+    decision = decision.rest(world.ctx())
+    assert decision.rest is None
+    assert decision.records == []
+    assert decision.reply.results[0].error_code == ErrorCode.NON_EMPTY_GROUP  # type: ignore[union-attr]
     assert world.group().num_members == 1
 
 
@@ -238,15 +238,15 @@ def test_a_large_group_is_described_in_several_turns_as_it_was_in_the_first(
     settle(members)
     before = describe(world)
     request = ConsumerGroupDescribeRequest(group_ids=["missing", "g"])
-    outcome = world.shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, world.ctx())
+    decision = world.shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, world.ctx())
     turns = 1
-    while outcome.rest is not None:
+    while decision.rest is not None:
         members[turns + 1].leave()
         world.create_topic(f"topic-{turns}", 1)
-        outcome = outcome.rest(world.ctx())
+        decision = decision.rest(world.ctx())
         turns += 1
     assert turns == 3
-    missing, after = outcome.reply.groups  # type: ignore[attr-defined]
+    missing, after = decision.reply.groups  # type: ignore[attr-defined]
     assert (missing.error_code, missing.members) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
     assert after == before
     assert len(describe(world).members) == 3

@@ -323,15 +323,15 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
     for client in clients:
         client.beat()
     world.turn = 2
-    outcome = world.shard.next_work(world.ctx())
-    assert outcome is not None
+    decision = world.shard.next_work(world.ctx())
+    assert decision is not None
     world.holds_jobs = True
-    world._append(outcome)
+    world._append(decision)
     (job,) = world.jobs
     world.end_job(job, world_module.CHILDREN[JobKind.ASSIGN](job.request))
-    outcome = world.shard.next_work(world.ctx())
-    assert outcome is not None
-    world._append(outcome)
+    decision = world.shard.next_work(world.ctx())
+    assert decision is not None
+    world._append(decision)
     assert world.log[-1].types == [7, 7]
     world.turn = 0
     world.holds_jobs = False

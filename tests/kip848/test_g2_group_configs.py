@@ -244,10 +244,10 @@ def test_the_entry_says_who_changed_what() -> None:
         resources=[resource("g", (SESSION, SET, "10000"), (HEARTBEAT, SET, "2000"))]
     )
     ctx = world.ctx(principal="User:ann", next_index=1)
-    outcome = catalog.handle(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, ctx)
-    assert outcome.cause is not None
-    assert (outcome.cause.trigger, outcome.cause.principal) == (Trigger.CONFIG_CHANGED, "User:ann")
-    keys = [decode_record(raw).key for raw in outcome.records]
+    decision = catalog.handle(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, ctx)
+    assert decision.cause is not None
+    assert (decision.cause.trigger, decision.cause.principal) == (Trigger.CONFIG_CHANGED, "User:ann")
+    keys = [decode_record(raw).key for raw in decision.records]
     assert keys == [GroupConfigKey(group_id="g", name=HEARTBEAT), GroupConfigKey(group_id="g", name=SESSION)]
     again = catalog.handle(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, world.ctx(next_index=2))
     assert (again.records, again.cause) == ([], None)
