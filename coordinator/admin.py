@@ -110,7 +110,7 @@ def _list_on(
             ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
         )
     if num_seen == GROUPS_AT_ONCE:
-        builder.rest = lambda ctx, builder: _list_on(core, request, response, left, builder)
+        builder.continuation = lambda ctx, builder: _list_on(core, request, response, left, builder)
     yield from ()  # writes no records
     return response
 
@@ -163,7 +163,7 @@ def _describe_members(
         answer.members.append(_describe_member(member, ctx))
         num_described += 1
     if num_described == MEMBERS_AT_ONCE:
-        builder.rest = lambda ctx, builder: _describe_members(response, left, ctx, builder)
+        builder.continuation = lambda ctx, builder: _describe_members(response, left, ctx, builder)
     yield from ()  # writes no records
     return response
 

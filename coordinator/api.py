@@ -107,8 +107,8 @@ class Decision:
     `cause`. `error` is an exception raised by a later step after earlier ones had written; there is no reply
     then. `trouble` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
     whether an assignor caused it. `jobs` must be started now; the result of each goes to
-    `GroupShard.job_ended`. `rest` continues work that was too much for one decision in another one, which has
-    the reply."""
+    `GroupShard.job_ended`. `continuation` continues work that was too much for one decision in another one,
+    which has the reply."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Decision:
     trouble: Trouble | None = None
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
-    rest: Callable[[Context], Decision] | None = None
+    continuation: Callable[[Context], Decision] | None = None
 
 
 Steps = Generator[list[RawRecord], None, object]
@@ -141,7 +141,7 @@ class DecisionBuilder:
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
-    rest: Callable[[Context, DecisionBuilder], Steps] | None = None
+    continuation: Callable[[Context, DecisionBuilder], Steps] | None = None
 
     def cause(self, ctx: Context) -> Cause:
         """The finished cause, as it is written to the log."""

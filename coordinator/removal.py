@@ -1,9 +1,9 @@
 """Removals by operators: groups (DeleteGroups), offsets (OffsetDelete), members (LeaveGroup).
 
 One request may ask for more than the event loop or a log entry can take in one decision. The decision then
-does a part and leaves a `rest`, which continues in a decision of its own; the last one has the reply. Each
-part checks the state again: a group that a member joined in the meantime is not deleted and reported as
-non-empty, though its older offsets may be gone by then.
+does a part and leaves a `continuation`, which continues in a decision of its own; the last one has the
+reply. Each part checks the state again: a group that a member joined in the meantime is not deleted and
+reported as non-empty, though its older offsets may be gone by then.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _delete(core: Core, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
         for group_id in now_gone:
             core.forget_group(group_id)
     if not is_done:
-        builder.rest = lambda ctx, builder: _delete(core, deletion, builder)
+        builder.continuation = lambda ctx, builder: _delete(core, deletion, builder)
     return DeleteGroupsResponse(results=deletion.results)
 
 
@@ -221,7 +221,7 @@ def _remove_part(
     gone: dict[str, None] = {}
     for identity in asked[len(answered) :]:
         if len(gone) == core.limits.expiries_max:
-            builder.rest = lambda ctx, builder: _remove_part(
+            builder.continuation = lambda ctx, builder: _remove_part(
                 core, group_id, asked, answered, version, ctx, builder
             )
             break

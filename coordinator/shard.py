@@ -251,13 +251,13 @@ class GroupShard:
         except Exception:
             self.core.give_up(builder.jobs)  # they will not be started
             raise
-        if builder.rest is not None and decision.error is None:
-            decision.rest = partial(self._go_on, builder.rest)
+        if builder.continuation is not None and decision.error is None:
+            decision.continuation = partial(self._go_on, builder.continuation)
         return decision
 
-    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
+    def _go_on(self, continuation: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
         builder = DecisionBuilder()
-        return self._run(rest(ctx, builder), ctx, builder)
+        return self._run(continuation(ctx, builder), ctx, builder)
 
     # Leadership.
 

@@ -51,7 +51,7 @@ class Unfinished:
     question: Question
     client: ClientInfo
     deadline_ms: float
-    rest: Callable[[Context], Decision]
+    continuation: Callable[[Context], Decision]
 
 
 class ShardRuntime(ShardLife):
@@ -113,8 +113,8 @@ class ShardRuntime(ShardLife):
         self._append(decision, ctx)
         has_written = bool(decision.records)
         question.has_written |= has_written
-        if decision.rest is not None:
-            self._unfinished.append(Unfinished(question, client, deadline_ms, decision.rest))
+        if decision.continuation is not None:
+            self._unfinished.append(Unfinished(question, client, deadline_ms, decision.continuation))
             if self._going_on is None:
                 self._going_on = self.host.call_later(0.0, self._go_on)
         elif decision.error is not None or decision.reply is None:
@@ -144,7 +144,7 @@ class ShardRuntime(ShardLife):
             asked = self._unfinished.popleft()
             ctx = self._context(now_ms, asked.client)
             try:
-                decision = asked.rest(ctx)
+                decision = asked.continuation(ctx)
             except Exception as error:
                 decision = Decision(error=error)
             self._conclude(asked.question, asked.client, asked.deadline_ms, decision, ctx)

@@ -105,13 +105,13 @@ class CatalogShard:
 
     def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
         decision = run_steps(steps, self.apply_all, ctx, builder)
-        if builder.rest is not None and decision.error is None:
-            decision.rest = partial(self._go_on, builder.rest)
+        if builder.continuation is not None and decision.error is None:
+            decision.continuation = partial(self._go_on, builder.continuation)
         return decision
 
-    def _go_on(self, rest: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
+    def _go_on(self, continuation: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
         builder = DecisionBuilder(by_operator=True)
-        return self._run(rest(ctx, builder), ctx, builder)
+        return self._run(continuation(ctx, builder), ctx, builder)
 
     def _projected(self, key: Key) -> Value | None:
         if isinstance(key, TopicKey):

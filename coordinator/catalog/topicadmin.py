@@ -59,7 +59,7 @@ def _in_parts(
     builder.trigger = trigger
     records: list[RawRecord] = []
     if part(ctx, records):
-        builder.rest = lambda ctx, builder: _in_parts(part, response, trigger, ctx, builder)
+        builder.continuation = lambda ctx, builder: _in_parts(part, response, trigger, ctx, builder)
     if records:
         yield records
     return response

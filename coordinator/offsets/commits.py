@@ -132,7 +132,7 @@ def _commit_some(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
     if part.topic < len(request.topics):
-        builder.rest = lambda ctx, builder: _commit_on(core, request, version, part, ctx, builder)
+        builder.continuation = lambda ctx, builder: _commit_on(core, request, version, part, ctx, builder)
     if records:
         if part.expire_ms != NO_EXPIRY:
             core.expect_expiry(group_id, part.expire_ms, ctx)

@@ -56,7 +56,7 @@ def fetch_offsets(
 def _read_on(response: OffsetFetchResponse, reads: Iterator[None], builder: DecisionBuilder) -> Steps:
     """Read the next partitions; the final part returns the response."""
     if sum(1 for _ in islice(reads, PARTITIONS_AT_ONCE)) == PARTITIONS_AT_ONCE:
-        builder.rest = lambda ctx, builder: _read_on(response, reads, builder)
+        builder.continuation = lambda ctx, builder: _read_on(response, reads, builder)
     yield from ()  # writes no records
     return response
 

@@ -198,8 +198,8 @@ class Replay:
         """Handle one request completely; return its reply."""
         decision = self._shard.handle(api, version, request, self._ctx(*client))
         self._take(decision)
-        while decision.rest is not None:
-            decision = decision.rest(self._ctx(*client))
+        while decision.continuation is not None:
+            decision = decision.continuation(self._ctx(*client))
             self._take(decision)
         return decision.reply
 

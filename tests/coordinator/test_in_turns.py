@@ -79,7 +79,7 @@ def test_a_commit_that_just_fits_is_one_decision(world: World) -> None:
     run = world.shard.handle
     world.shard.handle = lambda *args: decision.append(run(*args)) or decision[-1]  # type: ignore[method-assign]
     world.commit({("orders", 0): 1, ("orders", 1): 1})
-    assert decision[0].rest is None
+    assert decision[0].continuation is None
 
 
 def test_a_member_that_is_fenced_between_the_parts_commits_no_more(world: World) -> None:
@@ -145,9 +145,9 @@ def parts_of(world: World, api: ApiKey, version: int, request: object) -> tuple[
         raws += [(world.catalog_index, raw) for raw in decision.records]
         sizes.append(len(decision.records))
         assert not decision.records or (decision.cause is not None and decision.cause.address == "/127.0.0.1")
-        if decision.rest is None:
+        if decision.continuation is None:
             break
-        decision = decision.rest(world.ctx(next_index=world.catalog_index + 1))
+        decision = decision.continuation(world.ctx(next_index=world.catalog_index + 1))
     before = CatalogShard()
     for index, raw in raws:
         before.apply(raw, index)

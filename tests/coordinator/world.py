@@ -174,12 +174,12 @@ class World:
     def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
         decision = self.shard.handle(api_key, version, request, self.ctx(**changes))
         self._append(decision)
-        while decision.rest is not None:
+        while decision.continuation is not None:
             shard = self.shard
             self.between_decisions()
             if self.shard is not shard:
                 raise LeadLost
-            decision = decision.rest(self.ctx(**changes))
+            decision = decision.continuation(self.ctx(**changes))
             self._append(decision)
         if decision.error is not None:
             raise decision.error

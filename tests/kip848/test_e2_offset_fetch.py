@@ -172,11 +172,11 @@ def test_many_partitions_are_read_in_several_turns(
         ]
     for request in requests:
         whole = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx())
-        assert whole.rest is None
+        assert whole.continuation is None
         monkeypatch.setattr(fetching, "PARTITIONS_AT_ONCE", 3)
         decision, turns = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx()), 1
-        while decision.rest is not None:
-            decision, turns = decision.rest(world.ctx()), turns + 1
+        while decision.continuation is not None:
+            decision, turns = decision.continuation(world.ctx()), turns + 1
         assert turns >= 4
         assert decision.reply == whole.reply
         monkeypatch.undo()
@@ -190,8 +190,8 @@ def test_offsets_that_go_while_they_are_read_are_left_out(
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     decision = world.shard.handle(ApiKey.OFFSET_FETCH, 9, request, world.ctx())
     world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
-    while decision.rest is not None:
-        decision = decision.rest(world.ctx())
+    while decision.continuation is not None:
+        decision = decision.continuation(world.ctx())
     assert decision.reply is not None
     (group,) = decision.reply.groups  # type: ignore[attr-defined]
     assert [part.partition_index for part in group.topics[0].partitions] == [0, 1]

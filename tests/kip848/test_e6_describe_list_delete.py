@@ -220,10 +220,10 @@ def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> No
         ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]), world.ctx()
     )
     world._append(decision)
-    assert decision.rest is not None
+    assert decision.continuation is not None
     world.join("a")
-    decision = decision.rest(world.ctx())
-    assert decision.rest is None
+    decision = decision.continuation(world.ctx())
+    assert decision.continuation is None
     assert decision.records == []
     assert decision.reply.results[0].error_code == ErrorCode.NON_EMPTY_GROUP  # type: ignore[union-attr]
     assert world.group().num_members == 1
@@ -240,10 +240,10 @@ def test_a_large_group_is_described_in_several_turns_as_it_was_in_the_first(
     request = ConsumerGroupDescribeRequest(group_ids=["missing", "g"])
     decision = world.shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, world.ctx())
     turns = 1
-    while decision.rest is not None:
+    while decision.continuation is not None:
         members[turns + 1].leave()
         world.create_topic(f"topic-{turns}", 1)
-        decision = decision.rest(world.ctx())
+        decision = decision.continuation(world.ctx())
         turns += 1
     assert turns == 3
     missing, after = decision.reply.groups  # type: ignore[attr-defined]
