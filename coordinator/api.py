@@ -88,7 +88,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Failure:
     """A failure in the work for a group, for the node's log and for explanations of the group's state.
 
     `member_id` is the member that was to do the work, if it was a member."""
@@ -105,7 +105,7 @@ class Decision:
 
     `records` are already applied; if there are any, they become one entry at `Context.next_index` with
     `cause`. `error` is an exception raised by a later step after earlier ones had written; there is no reply
-    then. `trouble` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
+    then. `failure` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
     whether an assignor caused it. `jobs` must be started now; the result of each goes to
     `GroupShard.job_ended`. `continuation` continues work that was too much for one decision in another one,
     which has the reply."""
@@ -114,7 +114,7 @@ class Decision:
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
     error: Exception | None = None
-    trouble: Trouble | None = None
+    failure: Failure | None = None
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
     continuation: Callable[[Context], Decision] | None = None
@@ -137,7 +137,7 @@ class DecisionBuilder:
     expiries: list[Expiry] = field(default_factory=list)
     owned: tuple[TopicPartitions, ...] | None = None
     detail: str = ""
-    trouble: Trouble | None = None
+    failure: Failure | None = None
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)

@@ -166,8 +166,8 @@ class GroupShard:
                 return self._run(answer, ctx, builder)
         except Refused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            return Decision(reply=reply, trouble=builder.trouble)
-        return Decision(reply=answer, trouble=builder.trouble)
+            return Decision(reply=reply, failure=builder.failure)
+        return Decision(reply=answer, failure=builder.failure)
 
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""

@@ -31,7 +31,7 @@ from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partiti
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_state import ShardState
-from coordinator.api import Context, Decision, Trouble
+from coordinator.api import Context, Decision, Failure
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
 from raftlog.storage.directory import NodeDirectory
@@ -213,8 +213,8 @@ class ShardRuntime(ShardLife):
 
     def _append(self, decision: Decision, ctx: Context) -> None:
         """Append one decision as one entry. The node stops if its projection gets ahead of its log."""
-        if decision.trouble is not None:
-            self._note_trouble(decision.trouble)
+        if decision.failure is not None:
+            self._note_failure(decision.failure)
         self.counters.assignor_failures += decision.has_assignor_failed
         if not decision.records:
             if self.machine.applied_index >= ctx.next_index:
@@ -268,11 +268,11 @@ class ShardRuntime(ShardLife):
         if self._held_timer is None:
             self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
 
-    def _note_trouble(self, trouble: Trouble) -> None:
+    def _note_failure(self, failure: Failure) -> None:
         """Report failed work in the node's log, and as evidence for whoever explains the group later."""
-        LOG.warning("%s: %s", self.name, trouble.words)
+        LOG.warning("%s: %s", self.name, failure.words)
         self.node.evidence.trouble(
-            trouble.group_id, trouble.words, work=trouble.work, member_id=trouble.member_id
+            failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
         )
 
     def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.api import Context, DecisionBuilder, Job, JobKind, Refused, Steps, Trouble
+from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, Refused, Steps
 from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.regex import expressions
@@ -222,7 +222,7 @@ def _failed(
     progress = core.resolutions.of(group.group_id)
     said = f"Expressions of group {group.group_id} were not resolved: {error}"
     if said != progress.failure:
-        builder.trouble = Trouble(group.group_id, said, JobKind.RESOLVE)
+        builder.failure = Failure(group.group_id, said, JobKind.RESOLVE)
     progress.failure = said
     progress.taking = None
     progress.not_before_ms = ctx.monotonic_ms + core.limits.regex_retry_ms

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from coordinator.api import Context, DecisionBuilder, JobKind, Trouble
+from coordinator.api import Context, DecisionBuilder, Failure, JobKind
 from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.state.model import Group, Member
@@ -167,7 +167,7 @@ def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, builde
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
     core.client_side.errors[group.group_id] = said
     if _may_compute(group.member(round_.chosen)):  # leaving meanwhile is not a failure
-        builder.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
+        builder.failure = Failure(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
     _elect(core, group, round_, ctx)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from coordinator.api import Context, DecisionBuilder, Job, JobKind, Trouble
+from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind
 from coordinator.assignors.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
 from coordinator.core import Core
@@ -255,5 +255,5 @@ def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, buil
 
     It may be third-party code, and the group must continue without it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
-    builder.trouble, builder.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
+    builder.failure, builder.has_assignor_failed = Failure(group_id, said, JobKind.ASSIGN), True
     core.pacing.failed(group_id, ctx, said)

@@ -206,8 +206,8 @@ class Replay:
     def _take(self, decision: Decision) -> None:
         if decision.error is not None:
             raise decision.error
-        if decision.trouble is not None:
-            raise WhatIfError(decision.trouble.words)
+        if decision.failure is not None:
+            raise WhatIfError(decision.failure.words)
         if not decision.records:
             return
         assert decision.cause is not None

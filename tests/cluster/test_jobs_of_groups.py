@@ -9,7 +9,7 @@ import pytest
 
 from cluster.runtime.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
-from coordinator.api import Context, DecisionBuilder, Job, JobKind, Steps, Trouble
+from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, Steps
 from coordinator.core import Core
 from raftlog.env.host import Done
 from raftlog.storage.evidence import read_evidence
@@ -150,7 +150,7 @@ class Worked:
         self.ended.append((result, error))
         builder.trigger = Trigger.TARGET_COMPUTED
         if error is not None:
-            builder.trouble = Trouble("billing", error, job.kind)
+            builder.failure = Failure("billing", error, job.kind)
         if result == "raise":
             raise RuntimeError("nonsense")
         yield from ()

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 
-from coordinator.api import Context, Decision, Job, JobKind, Trouble
+from coordinator.api import Context, Decision, Failure, Job, JobKind
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.assignors.assigning import answer
 from coordinator.catalog.shard import CatalogShard
@@ -127,7 +127,7 @@ class World:
         self.jobs: list[Job] = []
         """Started and not ended; they end by themselves unless `holds_jobs`."""
         self.holds_jobs = False
-        self.troubles: list[Trouble] = []
+        self.failures: list[Failure] = []
         """Work for groups that failed, as the node is told of it."""
         self.after_entry: list[Callable[[World, Entry], None]] = []
         self.between_decisions: Callable[[], None] = lambda: None
@@ -187,8 +187,8 @@ class World:
 
     def _append(self, decision: Decision) -> None:
         self._write(decision)
-        if decision.trouble is not None:
-            self.troubles.append(decision.trouble)
+        if decision.failure is not None:
+            self.failures.append(decision.failure)
         self.jobs += decision.jobs
         if not self.holds_jobs:
             self.end_jobs()

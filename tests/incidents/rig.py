@@ -212,8 +212,8 @@ class Rig(World):
 
     def _append(self, decision: Decision) -> None:
         super()._append(decision)
-        if decision.trouble is not None:
-            told = decision.trouble
+        if decision.failure is not None:
+            told = decision.failure
             self.evidence.trouble(told.group_id, told.words, work=told.work, member_id=told.member_id)
         for job in decision.jobs:
             delay_ms, result, error = self.answers(job)

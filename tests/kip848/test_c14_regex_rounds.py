@@ -128,7 +128,7 @@ def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result:
     decision = world.shard.job_ended(job, result, error, world.ctx())
     assert decision is not None
     assert decision.records == []
-    assert "Expressions of group g were not resolved" in (decision.trouble.words if decision.trouble else "")
+    assert "Expressions of group g were not resolved" in (decision.failure.words if decision.failure else "")
     world.jobs.clear()
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     (described,) = world.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups
@@ -138,7 +138,7 @@ def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result:
     world.sleep(1_001)
     again = world.shard.job_ended(held(world), result, error, world.ctx())
     assert again is not None
-    assert again.trouble is None, "logged once"
+    assert again.failure is None, "logged once"
     world.jobs.clear()
     world.sleep(10_001)
     world.end_jobs()

@@ -357,11 +357,11 @@ def test_another_is_chosen_after_the_rebalance_timeout(world: World) -> None:
     shown = a.prepare()
     world.sleep(3_999)
     assert chosen(world) == "a"
-    assert world.troubles == []
+    assert world.failures == []
     world.sleep(1)
     assert chosen(world) == "b"
     assert "did not install" in world.shard.core.client_side.errors["g"]
-    (told,) = world.troubles
+    (told,) = world.failures
     assert (told.group_id, told.member_id, told.work) == ("g", "a", "assign")
     assert "did not install" in told.words
     b.beat()
