@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Why
-from cluster.runtime.held import Barrier, Question, Reply
+from cluster.runtime.pending_replies import PendingReply, ReadBarrier, Reply
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.api import Decision
@@ -239,7 +239,7 @@ class CatalogRuntime(ShardRuntime):
         if not isinstance(request, CreateTopicsRequest) or not self.is_ready or self._are_free(request):
             super().submit(api_key, api_version, request, client, reply)
         elif self._num_waiting_for_names >= NAMES_WAITING_MAX:
-            Question(api_key, api_version, request, reply).refuse(Why.OVERLOADED)
+            PendingReply(api_key, api_version, request, reply).refuse(Why.OVERLOADED)
         else:
             self._num_waiting_for_names += 1
             again = partial(self._submit_again, api_key, api_version, request, client, reply)
@@ -263,10 +263,10 @@ class CatalogRuntime(ShardRuntime):
 
     # Replies that wait for the other nodes.
 
-    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
-        if (has_written or question.has_written) and not self._is_alone:
-            question.reply = partial(self._spread, self.replica.last_index, question.reply)
-        super()._hold(now_ms, question, response, has_written)
+    def _hold(self, now_ms: float, pending: PendingReply, response: object, has_written: bool) -> None:
+        if (has_written or pending.has_written) and not self._is_alone:
+            pending.reply = partial(self._spread, self.replica.last_index, pending.reply)
+        super()._hold(now_ms, pending, response, has_written)
 
     def _spread(self, index: int, reply: Reply, response: object) -> None:
         """Pass a reply on: at once, or if it reports a committed change, when the other nodes have it."""
@@ -306,4 +306,4 @@ class CatalogRuntime(ShardRuntime):
         def told(why: object) -> None:
             done(why.value if isinstance(why, Why) else None)
 
-        self._hold(now_ms, Barrier(told), None, has_written=True)
+        self._hold(now_ms, ReadBarrier(told), None, has_written=True)

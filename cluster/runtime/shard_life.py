@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from cluster.runtime.answers import Why
-from cluster.runtime.held import HeldReplies
+from cluster.runtime.pending_replies import PendingReplies
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
@@ -65,7 +65,7 @@ class ShardLife(ABC):
         self._make_machine = make_machine
         self._node_id = directory.identity.node_id
         self._is_alone = node.links is None
-        self._held = HeldReplies(settings.held_reply_timeout_ms)
+        self._pending_replies = PendingReplies(settings.held_reply_timeout_ms)
         self._held_timer: Timer | None = None
         self._waiters = Waiters(self.host)
         self._committed_index = 0
@@ -126,7 +126,7 @@ class ShardLife(ABC):
 
     @property
     def num_held(self) -> int:
-        return len(self._held)
+        return len(self._pending_replies)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the shard, ready for JSON."""
@@ -145,7 +145,7 @@ class ShardLife(ABC):
             "applied_index": self.machine.applied_index,
             "committed_index": self._committed_index,
             "state_hash": f"{self.machine.state_hash:016x}",
-            "replies_held": len(self._held),
+            "replies_held": len(self._pending_replies),
             "waiting_for_commit": len(self._waiters),
             "log": log,
         }
@@ -168,7 +168,7 @@ class ShardLife(ABC):
         self._move(ShardEvent.DEPOSED)
 
         def stopped() -> None:
-            self._held.fail(Why.STOPPED)
+            self._pending_replies.fail(Why.STOPPED)
             done()
 
         self.replica.stop(stopped)
@@ -189,7 +189,7 @@ class ShardLife(ABC):
         if index > self._committed_index:
             self._committed_index = index
         self._learned(index)
-        self._held.release(self._committed_index, self._proven_ms)
+        self._pending_replies.release(self._committed_index, self._proven_ms)
         if self._waiters:
             self._waiters.reached(self._committed_index)
         if self.standing.state is not ShardState.READY:
@@ -246,7 +246,7 @@ class ShardLife(ABC):
     def proven(self, proven_ms: float) -> None:
         """Answer reads, because a quorum has acknowledged this node's leadership since that time."""
         self._proven_ms = proven_ms
-        self._held.release(self._committed_index, proven_ms)
+        self._pending_replies.release(self._committed_index, proven_ms)
 
     def deposed(self, reason: str) -> None:
         is_given_away = reason.startswith(GIVEN_AWAY)
@@ -257,7 +257,7 @@ class ShardLife(ABC):
         self._stand_down()
         self._proven_ms = -math.inf
         self._move(ShardEvent.DEPOSED)
-        self._held.fail(Why.DEPOSED)
+        self._pending_replies.fail(Why.DEPOSED)
         if is_given_away:
             self.node.shard_given_away(self)
 
@@ -331,7 +331,7 @@ class ShardLife(ABC):
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """Move the deadlines after the loop stood still for `gap_ms`."""
-        self._held.shift_deadlines(gap_ms)
+        self._pending_replies.shift_deadlines(gap_ms)
 
     def _move(self, event: ShardEvent) -> None:
         if self.standing.on(event, self.host.wall_ms()):

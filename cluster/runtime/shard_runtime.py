@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import READ_APIS, Why
-from cluster.runtime.held import NO_PROOF, Barrier, Question, Reply
+from cluster.runtime.pending_replies import NO_PROOF, PendingReply, ReadBarrier, Reply
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_life import ShardLife
@@ -48,7 +48,7 @@ NO_ROOM_PAUSE_MS: Final = 50.0
 class Unfinished:
     """A request that takes more than one decision, its client, and its deadline."""
 
-    question: Question
+    pending: PendingReply
     client: ClientInfo
     deadline_ms: float
     continuation: Callable[[Context], Decision]
@@ -79,16 +79,16 @@ class ShardRuntime(ShardLife):
         self.counters.requests += 1
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        question = Question(api_key, api_version, request, reply)
+        pending = PendingReply(api_key, api_version, request, reply)
         why = self._why_not(only_reads=api_key in READ_APIS)
         if why is None and not self._is_alone:
             why = self._why_not_by_name(api_key, api_version, now_ms)
         if why is not None:
             self.counters.refused += 1
-            response = question.refusal(why)
+            response = pending.refusal(why)
             if why in (Why.OVERLOADED, Why.DISK_FULL):
-                self._note_refusal(question, client, response)
-            question.answer(response)
+                self._note_refusal(pending, client, response)
+            pending.answer(response)
             return
         ctx = self._context(now_ms, client)
         try:
@@ -97,34 +97,34 @@ class ShardRuntime(ShardLife):
             decision = Decision(error=error)
         deadline_ms = now_ms + self._settings.held_reply_timeout_ms
         try:
-            self._conclude(question, client, deadline_ms, decision, ctx)
+            self._conclude(pending, client, deadline_ms, decision, ctx)
         except Exception as error:
             self.host.fatal(f"{self.name}: a decision was taken and not carried out: {in_one_line(error)}")
 
     def _conclude(
-        self, question: Question, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
+        self, pending: PendingReply, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
     ) -> None:
         """Append one decision of a request and hold the reply if it is the last.
 
         A failure in here leaves the shard in an unknown state, so it must not propagate to whoever read the
         request.
         """
-        api_key, now_ms = question.api_key, ctx.monotonic_ms
+        api_key, now_ms = pending.api_key, ctx.monotonic_ms
         self._append(decision, ctx)
         has_written = bool(decision.records)
-        question.has_written |= has_written
+        pending.has_written |= has_written
         if decision.continuation is not None:
-            self._unfinished.append(Unfinished(question, client, deadline_ms, decision.continuation))
+            self._unfinished.append(Unfinished(pending, client, deadline_ms, decision.continuation))
             if self._going_on is None:
                 self._going_on = self.host.call_later(0.0, self._go_on)
         elif decision.error is not None or decision.reply is None:
-            response = question.refusal(Why.FAILED, self._report(decision.error, api_key))
-            self._hold(now_ms, question, response, has_written)
+            response = pending.refusal(Why.FAILED, self._report(decision.error, api_key))
+            self._hold(now_ms, pending, response, has_written)
         else:
             if not has_written and api_key in NOTED_APIS:
-                self._note_refusal(question, client, decision.reply)
-            self._hold(now_ms, question, decision.reply, has_written)
-        self._handled(api_key, question.request, decision.reply, now_ms)
+                self._note_refusal(pending, client, decision.reply)
+            self._hold(now_ms, pending, decision.reply, has_written)
+        self._handled(api_key, pending.request, decision.reply, now_ms)
 
     def _go_on(self) -> None:
         """Take the next decision of the oldest unfinished request; one that may write waits for room."""
@@ -133,11 +133,9 @@ class ShardRuntime(ShardLife):
         self.node.observe_clock(now_ms)
         pause_ms = 0.0
         if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
-            self._unfinished.popleft().question.refuse(Why.TIMED_OUT)
+            self._unfinished.popleft().pending.refuse(Why.TIMED_OUT)
         elif (
-            self._unfinished
-            and self._unfinished[0].question.api_key not in READ_APIS
-            and not self._has_room()
+            self._unfinished and self._unfinished[0].pending.api_key not in READ_APIS and not self._has_room()
         ):
             pause_ms = NO_ROOM_PAUSE_MS
         elif self._unfinished:
@@ -147,7 +145,7 @@ class ShardRuntime(ShardLife):
                 decision = asked.continuation(ctx)
             except Exception as error:
                 decision = Decision(error=error)
-            self._conclude(asked.question, asked.client, asked.deadline_ms, decision, ctx)
+            self._conclude(asked.pending, asked.client, asked.deadline_ms, decision, ctx)
         if self._unfinished and self._going_on is None:
             self._going_on = self.host.call_later(pause_ms, self._go_on)
 
@@ -161,7 +159,7 @@ class ShardRuntime(ShardLife):
         super()._stand_down()
         unfinished, self._unfinished = self._unfinished, deque()
         for asked in unfinished:
-            asked.question.refuse(Why.DEPOSED)
+            asked.pending.refuse(Why.DEPOSED)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
@@ -191,7 +189,7 @@ class ShardRuntime(ShardLife):
 
     @property
     def _can_hold(self) -> bool:
-        return len(self._held) + len(self._unfinished) < self._settings.held_replies_max
+        return len(self._pending_replies) + len(self._unfinished) < self._settings.held_replies_max
 
     def _context(self, now_ms: float, client: ClientInfo) -> Context:
         node = self.node
@@ -241,7 +239,7 @@ class ShardRuntime(ShardLife):
         """
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        barrier = Barrier(told)
+        barrier = ReadBarrier(told)
         if (why := self._why_not(only_reads=True)) is not None:
             barrier.refuse(why)
             return
@@ -250,7 +248,7 @@ class ShardRuntime(ShardLife):
         except Exception as error:  # the caller would mistake it for a failure of its own
             self.host.fatal(f"{self.name}: a read cannot be held: {in_one_line(error)}")
 
-    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
+    def _hold(self, now_ms: float, pending: PendingReply, response: object, has_written: bool) -> None:
         """Hold a reply until the last entry so far is committed, and the lead proven.
 
         The last entry is the decision's own, or the newest that it has seen. The commit of its own entry also
@@ -259,9 +257,9 @@ class ShardRuntime(ShardLife):
         index = self.replica.last_index
         proof_ms = NO_PROOF if has_written else now_ms
         if index <= self._committed_index and proof_ms <= self._proven_ms:
-            question.answer(response)
+            pending.answer(response)
             return
-        self._held.hold(index, now_ms, question, response, proof_ms)
+        self._pending_replies.hold(index, now_ms, pending, response, proof_ms)
         self.counters.replies_held += 1
         if proof_ms > self._proven_ms:
             self.replica.ask_proof()
@@ -275,18 +273,18 @@ class ShardRuntime(ShardLife):
             failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
         )
 
-    def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:
+    def _note_refusal(self, pending: PendingReply, client: ClientInfo, response: object) -> None:
         """Keep the reason of a refusal as evidence for later explanations of the group."""
         error = first_error(response)
         if error is not None:
             self.node.evidence.refused(
-                api=question.api_key,
+                api=pending.api_key,
                 error=error[0],
                 reason=error[1],
-                group_id=getattr(question.request, "group_id", ""),
-                member_id=getattr(question.request, "member_id", ""),
+                group_id=getattr(pending.request, "group_id", ""),
+                member_id=getattr(pending.request, "member_id", ""),
                 client=f"{client.client_id}{client.host}",
-                owned=owned_partitions(question.request),
+                owned=owned_partitions(pending.request),
             )
 
     def _report(self, error: BaseException | None, api_key: int) -> str:
@@ -300,8 +298,8 @@ class ShardRuntime(ShardLife):
         self._held_timer = None
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        self.counters.replies_expired += self._held.expire(now_ms)
-        deadline_ms = self._held.next_deadline_ms
+        self.counters.replies_expired += self._pending_replies.expire(now_ms)
+        deadline_ms = self._pending_replies.next_deadline_ms
         if deadline_ms is not None:
             self._held_timer = self.host.call_later(max(1.0, deadline_ms - now_ms), self._expire_held)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cluster.runtime.held import NO_PROOF, HeldReplies, Question
+from cluster.runtime.pending_replies import NO_PROOF, PendingReplies, PendingReply
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.state.reconcile import Report
 from raftlog.consensus.election import Election
@@ -61,16 +61,16 @@ def answer_at_once(patch: pytest.MonkeyPatch) -> None:
     """The runtime: replies do not wait for the commit of what they say."""
 
     def hold(
-        self: HeldReplies,
+        self: PendingReplies,
         index: int,
         now_ms: float,
-        question: Question,
+        pending: PendingReply,
         response: object,
         proof_ms: float = NO_PROOF,
     ) -> None:
-        question.answer(response)
+        pending.answer(response)
 
-    patch.setattr(HeldReplies, "hold", hold)
+    patch.setattr(PendingReplies, "hold", hold)
 
 
 def vote_for_shorter_logs(patch: pytest.MonkeyPatch) -> None:

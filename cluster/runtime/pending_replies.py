@@ -29,8 +29,8 @@ NO_PROOF = -math.inf
 
 
 @dataclass(slots=True)
-class Question:
-    """A request and the function that answers it: enough to refuse it in its own shape.
+class PendingReply:
+    """A reply to be given: a request and the function that answers it, enough to refuse it in its own shape.
 
     While it is held, it also has the response, the index that must be committed, the time since which
     leadership must have been proven, and a deadline.
@@ -61,8 +61,8 @@ class Question:
         return refusal(why, self.api_key, self.api_version, self.request, message)
 
 
-class Barrier(Question):
-    """A question without a request, asked to learn when a read that arrives now would be answered.
+class ReadBarrier(PendingReply):
+    """A pending reply without a request, used to learn when a read that arrives now would be answered.
 
     It is answered None then, or with the reason why such a read would be refused.
     """
@@ -76,12 +76,12 @@ class Barrier(Question):
         self.answer(why)
 
 
-class HeldReplies:
+class PendingReplies:
     """The replies of one shard that wait for its log or for its peers."""
 
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms
-        self._queue: deque[Question] = deque()
+        self._queue: deque[PendingReply] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -91,25 +91,25 @@ class HeldReplies:
         return self._queue[0].deadline_ms if self._queue else None
 
     def hold(
-        self, index: int, now_ms: float, question: Question, response: object, proof_ms: float = NO_PROOF
+        self, index: int, now_ms: float, pending: PendingReply, response: object, proof_ms: float = NO_PROOF
     ) -> None:
         if self._queue:
             last = self._queue[-1]
             assert index >= last.index, "indexes only grow"
             proof_ms = max(proof_ms, last.proof_ms)
-        question.response, question.index, question.proof_ms = response, index, proof_ms
-        question.deadline_ms = now_ms + self._timeout_ms
-        self._queue.append(question)
+        pending.response, pending.index, pending.proof_ms = response, index, proof_ms
+        pending.deadline_ms = now_ms + self._timeout_ms
+        self._queue.append(pending)
 
     def release(self, commit_index: int, proven_ms: float = math.inf) -> None:
-        """Answer, oldest first, every question whose index is committed and whose proof is obtained."""
+        """Answer, oldest first, every reply whose index is committed and whose proof is obtained."""
         queue = self._queue
         while queue and queue[0].index <= commit_index and queue[0].proof_ms <= proven_ms:
-            question = queue.popleft()
-            question.answer(question.response)
+            pending = queue.popleft()
+            pending.answer(pending.response)
 
     def expire(self, now_ms: float) -> int:
-        """Refuse the questions that have waited too long; return how many there were."""
+        """Refuse those that have waited too long; return how many there were."""
         count = 0
         while self._queue and self._queue[0].deadline_ms <= now_ms:
             self._queue.popleft().refuse(Why.TIMED_OUT)
@@ -117,12 +117,12 @@ class HeldReplies:
         return count
 
     def fail(self, why: Why) -> None:
-        """Refuse all questions: this node will not learn their outcome any more."""
+        """Refuse all: this node will not learn their outcome any more."""
         queue, self._queue = self._queue, deque()
-        for question in queue:
-            question.refuse(why)
+        for pending in queue:
+            pending.refuse(why)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """Move the deadlines after the loop stood still for `gap_ms`, as the disk was not heard meanwhile."""
-        for question in self._queue:
-            question.deadline_ms += gap_ms
+        for pending in self._queue:
+            pending.deadline_ms += gap_ms

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.runtime.answers import CODES, Why, code_for
-from cluster.runtime.held import NO_PROOF, HeldReplies, Question
+from cluster.runtime.pending_replies import NO_PROOF, PendingReplies, PendingReply
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -16,25 +16,25 @@ from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGro
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
 
 
-def question(answers: list[object]) -> Question:
-    return Question(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, answers.append)
+def pending(answers: list[object]) -> PendingReply:
+    return PendingReply(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, answers.append)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=60))
 def test_every_reply_goes_once_in_order_and_not_before_its_commit_and_proof(
     steps: list[tuple[int, int]],
 ) -> None:
-    held, answers = HeldReplies(100), []
+    held, answers = PendingReplies(100), []
     now_ms, index, committed, proven_ms = 0.0, 0, 0, NO_PROOF
     asked: list[int] = []
     for kind, amount in steps:
         if kind == 0:
             index += amount
             asked.append(index)
-            held.hold(index, now_ms, question(answers), ("durable", index, NO_PROOF))
+            held.hold(index, now_ms, pending(answers), ("durable", index, NO_PROOF))
         elif kind == 1:
             asked.append(index)
-            held.hold(index, now_ms, question(answers), ("proven", index, now_ms), now_ms)
+            held.hold(index, now_ms, pending(answers), ("proven", index, now_ms), now_ms)
         elif kind == 2:
             committed = max(committed, min(index, committed + amount))
         elif kind == 3:
@@ -55,8 +55,8 @@ def test_every_reply_goes_once_in_order_and_not_before_its_commit_and_proof(
 
 
 def test_a_reply_waits_for_the_time_out_and_no_longer() -> None:
-    held, answers = HeldReplies(5000), []
-    held.hold(7, 1000.0, question(answers), "durable")
+    held, answers = PendingReplies(5000), []
+    held.hold(7, 1000.0, pending(answers), "durable")
     assert held.next_deadline_ms == 6000.0
     assert held.expire(5999.9) == 0
     assert held.expire(6000.0) == 1
@@ -66,8 +66,8 @@ def test_a_reply_waits_for_the_time_out_and_no_longer() -> None:
 
 
 def test_a_gap_of_the_loop_moves_the_deadline() -> None:
-    held, answers = HeldReplies(5000), []
-    held.hold(7, 0.0, question(answers), "durable")
+    held, answers = PendingReplies(5000), []
+    held.hold(7, 0.0, pending(answers), "durable")
     held.shift_deadlines(60_000)
     assert held.expire(60_000) == 0
     assert held.expire(65_000) == 1
@@ -77,21 +77,21 @@ def test_a_reply_that_cannot_be_handed_over_keeps_none_back() -> None:
     def broken(_response: object) -> None:
         raise RuntimeError("the connection's code failed")
 
-    held, answers = HeldReplies(5000), []
-    held.hold(1, 0.0, Question(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, broken), "one")
-    held.hold(1, 0.0, question(answers), "two")
+    held, answers = PendingReplies(5000), []
+    held.hold(1, 0.0, PendingReply(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, broken), "one")
+    held.hold(1, 0.0, pending(answers), "two")
     held.release(1)
     assert answers == ["two"]
 
 
 def test_a_reply_may_ask_again_from_within() -> None:
-    held, answers = HeldReplies(5000), []
+    held, answers = PendingReplies(5000), []
 
     def again(response: object) -> None:
         answers.append(response)
-        held.hold(2, 0.0, question(answers), "next")
+        held.hold(2, 0.0, pending(answers), "next")
 
-    held.hold(1, 0.0, Question(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, again), "first")
+    held.hold(1, 0.0, PendingReply(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, again), "first")
     held.release(1)
     assert answers == ["first"]
     held.release(2)
@@ -111,9 +111,9 @@ def test_codes_are_those_that_each_kind_of_client_understands() -> None:
 def test_refusals_have_the_shape_of_the_api() -> None:
     answers: list[object] = []
     create = CreateTopicsRequest(topics=[CreatableTopic(name="orders")])
-    Question(ApiKey.CREATE_TOPICS, 7, create, answers.append).refuse(Why.TIMED_OUT)
+    PendingReply(ApiKey.CREATE_TOPICS, 7, create, answers.append).refuse(Why.TIMED_OUT)
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-    Question(ApiKey.OFFSET_FETCH, 9, fetch, answers.append).refuse(Why.NOT_LEADER)
+    PendingReply(ApiKey.OFFSET_FETCH, 9, fetch, answers.append).refuse(Why.NOT_LEADER)
     created, fetched = answers
     assert created.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT  # type: ignore[attr-defined]
     assert fetched.groups[0].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
