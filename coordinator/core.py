@@ -18,10 +18,10 @@ from coordinator.limits import Limits
 from coordinator.state.dissolving import emptied
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
+from coordinator.volatile.catalog_changes import CatalogChanges
 from coordinator.volatile.clientrounds import ClientSide
 from coordinator.volatile.expiry import ExpiryTable
 from coordinator.volatile.installing import Installing
-from coordinator.volatile.news import TopicNews
 from coordinator.volatile.pacing import TargetPacing
 from coordinator.volatile.reports import Reports
 from coordinator.volatile.resolutions import Resolutions
@@ -54,7 +54,7 @@ class Core:
         compared too."""
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
-        self.news = TopicNews()
+        self.catalog_changes = CatalogChanges()
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
         """Unfinished searches for offsets whose topic was deleted; each continues at the group's next
         check."""
@@ -80,7 +80,7 @@ class Core:
         )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
         self.bumped_ms, self.moved_ms = {}, {}
-        self.news = TopicNews()
+        self.catalog_changes = CatalogChanges()
         self.jobs.clear()
         self.installs.clear()
         timers = (
@@ -157,23 +157,25 @@ class Core:
             is_one_gone |= topic is None or (known is not None and topic.topic_id != known)
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
-        self.news.note(names, is_one_new=is_one_new, is_one_gone=is_one_gone)
+        self.catalog_changes.note(names, is_one_new=is_one_new, is_one_gone=is_one_gone)
 
-    def spread_news(self, ctx: Context) -> None:
+    def schedule_affected(self, ctx: Context) -> None:
         """Continue to queue the groups that topic changes may affect for a check.
 
         These are all groups that subscribe to a changed topic, and if a topic was deleted or may have been,
         also all groups with offsets."""
         projection = self.projection
-        news, group_ids = self.news.some(chain(list(projection.groups), projection.offsets.group_ids()))
+        changes, group_ids = self.catalog_changes.some(
+            chain(list(projection.groups), projection.offsets.group_ids())
+        )
         for group_id in group_ids:  # a group with members and offsets comes twice
             group = projection.groups.get(group_id)
-            if group is not None and news.concerns(group):
+            if group is not None and changes.concerns(group):
                 group.changes += 1
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
-            if group is not None and news.concerns_expressions(group):
+            if group is not None and changes.concerns_expressions(group):
                 self.resolutions.want(group_id, ctx)
-            if news.is_one_gone and projection.offsets.has_group(group_id):
+            if changes.is_one_gone and projection.offsets.has_group(group_id):
                 self.offset_scans.pop(group_id, None)  # restart the search
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
 

@@ -95,7 +95,7 @@ class GroupShard:
         self.settings: SettingsView = SameForAll()
         self.serving = 0
         """Incremented whenever all cached replies become invalid, for every group."""
-        self._has_news_had_turn = False
+        self._have_changes_had_turn = False
 
     # State derived from the log.
 
@@ -172,7 +172,7 @@ class GroupShard:
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""
         core = self.core
-        if core.news or core.checks or core.expired or core.installs:
+        if core.catalog_changes or core.checks or core.expired or core.installs:
             return 0.0
         times = (
             core.sessions.next_ms(),
@@ -207,14 +207,14 @@ class GroupShard:
         if core.expired:
             group_id, members = next(iter(core.expired.items()))
             return expire(core, group_id, ctx, builder), partial(core.expired.__setitem__, group_id, members)
-        if core.news:
+        if core.catalog_changes:
             # Only every other turn: constant topic changes must not starve the other work.
-            self._has_news_had_turn = not self._has_news_had_turn
-            work = None if self._has_news_had_turn else self._due_beside_news(ctx, builder)
-            return work or (_spread_news(core, ctx), _nothing)
-        return self._due_beside_news(ctx, builder)
+            self._have_changes_had_turn = not self._have_changes_had_turn
+            work = None if self._have_changes_had_turn else self._due_beside_changes(ctx, builder)
+            return work or (_schedule_affected(core, ctx), _nothing)
+        return self._due_beside_changes(ctx, builder)
 
-    def _due_beside_news(
+    def _due_beside_changes(
         self, ctx: Context, builder: DecisionBuilder
     ) -> tuple[Steps, Callable[[], None]] | None:
         core = self.core
@@ -317,7 +317,7 @@ class GroupShard:
         timer = self.core.sessions.get((group_id, member_id))
         if group is None or member is None or timer is None or group_id in self.core.checks:
             return None
-        if self.core.news and self.core.news.concerns(group):
+        if self.core.catalog_changes and self.core.catalog_changes.concerns(group):
             return None
         current = member.current
         if (
@@ -352,7 +352,7 @@ class FastEntry:
         """`touch(monotonic_ms, wall_ms)` restarts the session after a heartbeat."""
         self._serving = shard.serving
         self._changes = group.changes
-        self._changed = shard.core.news.names
+        self._changed = shard.core.catalog_changes.names
         self._settings = shard.settings
         self._settings_version = shard.settings.version
 
@@ -369,9 +369,9 @@ def _nothing() -> None:
     """Do nothing: the work is already due again."""
 
 
-def _spread_news(core: Core, ctx: Context) -> Steps:
+def _schedule_affected(core: Core, ctx: Context) -> Steps:
     yield from ()  # writes no records
-    core.spread_news(ctx)
+    core.schedule_affected(ctx)
     return None
 
 

@@ -110,9 +110,9 @@ def heartbeat(
     current = member.current
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
     is_untold = is_revoking and owned is not None and not report.is_told
-    is_news = is_untold or lost_its_reply or current.assigned != current_before.assigned
+    is_assignment_new = is_untold or lost_its_reply or current.assigned != current_before.assigned
     assignment: Assignment | None = None
-    if is_news or _is_full(request):
+    if is_assignment_new or _is_full(request):
         topics = topic_ids(group) if is_revoking else frozenset()
         is_open = report.leaves_open(current_before, current, topics)
         core.reports.answer((group_id, member_id), is_revoking and not is_open)

@@ -198,7 +198,7 @@ def _take(core: Core, group: Group, taking: Taking, ctx: Context, builder: Decis
     if is_all:
         progress.failure = None
         yield from _install(core, group, taking, ctx, builder)
-    if not is_all or taking.news:
+    if not is_all or taking.new_results:
         progress.not_before_ms = ctx.monotonic_ms + core.limits.resolved_pause_ms
         core.resolutions.want(group.group_id, ctx)
         return
@@ -234,7 +234,7 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, builder: De
     """Write records 16 for changed results, and bump the epoch and target if needed.
 
     Very large results are written in parts."""
-    if not taking.news:
+    if not taking.new_results:
         return
     group_id, asked = group.group_id, taking.asked
     progress = core.resolutions.of(group_id)
@@ -245,10 +245,10 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, builder: De
     num_names = 0
     num_kept = sum([len(value.topics) for value in group.regexes.values()])
     fresh = frozenset(asked.fresh)
-    for regex in list(taking.news):
+    for regex in list(taking.new_results):
         if num_names > core.limits.resolved_names_at_once_max:
             break
-        names = taking.news.pop(regex)
+        names = taking.new_results.pop(regex)
         old = group.regexes.get(regex)
         if regex not in group.regex_subscribers or (old is None and regex not in fresh):
             continue  # its last subscriber left meanwhile

@@ -120,7 +120,7 @@ class Taking:
     """Results that were not compared with the group yet: expression, whether it is fresh, answer."""
     changed: frozenset[str]
     """The names against which stale expressions were matched."""
-    news: Resolved = field(default_factory=dict)
+    new_results: Resolved = field(default_factory=dict)
     """Results that differ from the group's and are not in the log yet."""
 
     @classmethod
@@ -146,7 +146,7 @@ class Taking:
             old_names = old.topics if old is not None else ()
             names = self._names(is_fresh, old_names, answer, catalog)
             if isinstance(names, str) or old is None or names != old_names or regex in errors:
-                self.news[regex] = names
+                self.new_results[regex] = names
             num_looked_at += LOOK_COST + max(len(names), len(old_names))
             if num_looked_at > names_max:
                 return False

@@ -251,7 +251,7 @@ class Replay:
 
     def _has_work(self, is_round: bool) -> bool:
         core = self._shard.core
-        if core.news or core.checks or core.expired or core.installs:
+        if core.catalog_changes or core.checks or core.expired or core.installs:
             return True
         deferred_ms, round_ms = core.pacing.next_ms(), core.resolutions.next_ms()
         if deferred_ms is not None and deferred_ms <= self._now_ms:

@@ -294,8 +294,8 @@ class World:
     def learn(self, *names: str) -> None:
         """The shard is told that topics changed, and finds the groups that it concerns."""
         self.shard.on_catalog_changed(self.ctx(), names)
-        while self.shard.core.news:
-            self.shard.core.spread_news(self.ctx())
+        while self.shard.core.catalog_changes:
+            self.shard.core.schedule_affected(self.ctx())
 
     def create_topic(self, name: str, partitions: int) -> bytes:
         request = CreateTopicsRequest(

@@ -23,7 +23,7 @@ GROUPS_AT_ONCE = 2_000
 
 
 @dataclass(slots=True)
-class Round:
+class ChangeRound:
     """Changes that every group has to be compared with.
 
     Holds the changed topics, and whether any of them is new or deleted, which may affect expressions and
@@ -41,15 +41,15 @@ class Round:
         return bool(group.regex_subscribers) and (self.is_one_new or self.is_one_gone)
 
 
-class TopicNews:
+class CatalogChanges:
     """Topic changes that some group of the shard has not been compared with."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         """Changed topics of both rounds; always the same object."""
-        self._round: Round | None = None
+        self._round: ChangeRound | None = None
         self._left: Iterator[str] = iter(())
-        self._next: Round | None = None
+        self._next: ChangeRound | None = None
 
     def __bool__(self) -> bool:
         """Whether any group is left to examine."""
@@ -57,7 +57,7 @@ class TopicNews:
 
     def note(self, names: set[str], *, is_one_new: bool, is_one_gone: bool) -> None:
         """Note that topics changed. Must be called at once."""
-        noted = self._next = self._next or Round()
+        noted = self._next = self._next or ChangeRound()
         noted.names |= names
         noted.is_one_new |= is_one_new
         noted.is_one_gone |= is_one_gone
@@ -67,13 +67,13 @@ class TopicNews:
         """Whether a cached reply may be out of date because a topic of the group changed since."""
         return not self.names.isdisjoint(group.subscriptions)
 
-    def some(self, group_ids: Iterator[str]) -> tuple[Round, list[str]]:
+    def some(self, group_ids: Iterator[str]) -> tuple[ChangeRound, list[str]]:
         """The next groups to examine, and the changes to compare them with.
 
         `group_ids` must be all current groups if this is the first step of a round. To be called until
         nothing is left."""
         if self._round is None:
-            assert self._next is not None, "there is no news"
+            assert self._next is not None, "nothing has changed"
             self._round, self._next, self._left = self._next, None, group_ids
         round_, groups = self._round, list(islice(self._left, GROUPS_AT_ONCE))
         if len(groups) < GROUPS_AT_ONCE:

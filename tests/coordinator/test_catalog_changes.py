@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.shard import FastEntry
-from coordinator.volatile import news
+from coordinator.volatile import catalog_changes
 from records import ReasonKind, Trigger
 from tests.coordinator.world import Client, World
 from wire.apis import ApiKey
@@ -18,7 +18,7 @@ GROUPS = [f"g{number}" for number in range(5)]
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Five groups of one member each, two looked at in a step; g4 subscribes to another topic."""
-    monkeypatch.setattr(news, "GROUPS_AT_ONCE", 2)
+    monkeypatch.setattr(catalog_changes, "GROUPS_AT_ONCE", 2)
     world = World()
     world.create_topic("orders", 2)
     world.create_topic("clicks", 2)
@@ -56,8 +56,8 @@ def test_every_group_is_found_in_steps(world: World) -> None:
     epochs = {group_id: world.group(group_id).epoch for group_id in GROUPS}
     create(world, "late")
     found = []
-    while world.shard.core.news:
-        world.shard.core.spread_news(world.ctx())
+    while world.shard.core.catalog_changes:
+        world.shard.core.schedule_affected(world.ctx())
         found.append(len(world.shard.core.checks))
     assert found[0] == 2
     assert found[-1] == 4
@@ -65,7 +65,7 @@ def test_every_group_is_found_in_steps(world: World) -> None:
     world.work()
     for group_id in GROUPS:
         assert world.group(group_id).epoch == epochs[group_id] + (group_id != "g4")
-    assert not world.shard.core.news.names
+    assert not world.shard.core.catalog_changes.names
 
 
 def test_a_heartbeat_that_comes_first_finds_the_change(world: World) -> None:
@@ -78,7 +78,7 @@ def test_a_heartbeat_that_comes_first_finds_the_change(world: World) -> None:
 
 def test_what_changes_during_a_round_is_found_in_the_next(world: World) -> None:
     create(world, "late")
-    world.shard.core.spread_news(world.ctx())  # g0 and g1 have been looked at
+    world.shard.core.schedule_affected(world.ctx())  # g0 and g1 have been looked at
     _delete(world, "orders")
     Client(world, "m", group_id="g5", topics=["late"]).beat()  # decided on the newest catalog
     one = entry(world, "g4")
@@ -98,10 +98,10 @@ def _delete(world: World, name: str) -> None:
 
 def test_groups_that_go_meanwhile_are_passed_over(world: World) -> None:
     create(world, "late")
-    world.shard.core.spread_news(world.ctx())
+    world.shard.core.schedule_affected(world.ctx())
     world.heartbeat("m", -1, group_id="g3")
     world.work()
-    assert not world.shard.core.news
+    assert not world.shard.core.catalog_changes
 
 
 def test_offsets_of_a_topic_that_is_gone_go_in_all_groups(world: World) -> None:
@@ -116,7 +116,7 @@ def test_offsets_of_a_topic_that_is_gone_go_in_all_groups(world: World) -> None:
 def test_a_new_term_begins_without_news(world: World) -> None:
     create(world, "late")
     world.failover()
-    assert not world.shard.core.news
+    assert not world.shard.core.catalog_changes
     world.work()
     assert {topic.topic_name for topic in world.group("g0").topics} == {"orders", "late"}
 
@@ -126,14 +126,14 @@ def test_other_work_has_its_turn_while_topics_change_all_the_time(world: World) 
     create(world, "late")
     for number in range(20):
         create(world, f"new-{number}")
-        assert world.shard.core.news
+        assert world.shard.core.catalog_changes
         assert world.work_once()
     assert [world.group(group_id).epoch for group_id in GROUPS] == [2, 2, 2, 2, 1]
 
 
-def test_news_comes_to_all_groups_while_other_work_is_due_all_the_time(world: World) -> None:
+def test_changes_come_to_all_groups_while_other_work_is_due_all_the_time(world: World) -> None:
     create(world, "late")
     for _ in range(20):
         world.shard.core.checks["g4"] = Trigger.READY_CHECK
         assert world.work_once()
-    assert not world.shard.core.news
+    assert not world.shard.core.catalog_changes
