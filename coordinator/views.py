@@ -238,7 +238,7 @@ def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) ->
         "regex": metadata.subscribed_topic_regex,
         "server_assignor": metadata.server_assignor,
         "client_assignors": [one.name for one in metadata.assignors],
-        "assignment_error": current.told.error,
+        "assignment_error": current.assignor_metadata.error,
         "state": current.state.name,
         "since_ms": member.since_ms,
         "member_epoch": current.epoch,

@@ -88,11 +88,11 @@ def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -
     """The partitions that the member may use, those it has to wait for, and the assignor's data for it."""
     current = member.current
     return extended.Assignment(
-        error=current.told.error,
+        error=current.assignor_metadata.error,
         assigned_topic_partitions=assigned,
         pending_topic_partitions=_wire(_held_by_others(group, member).items()),
-        metadata_version=current.told.metadata_version,
-        metadata_bytes=current.told.metadata_bytes,
+        metadata_version=current.assignor_metadata.metadata_version,
+        metadata_bytes=current.assignor_metadata.metadata_bytes,
     )
 
 

@@ -22,7 +22,7 @@ from coordinator.members.regexes import check_expression, drop_unsubscribed, is_
 from coordinator.members.statics import existing_member, go_away, joining_member, take_place
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
-from coordinator.state.model import JOINING, Group, Member, told_by
+from coordinator.state.model import JOINING, Group, Member, assignor_metadata_of
 from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Report, Target, existing, reconcile
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
@@ -287,7 +287,7 @@ def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRec
         group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
         topic_ids(group),
-        told_by(group.target.get(member.member_id)),
+        assignor_metadata_of(group.target.get(member.member_id)),
     )
     current = reconcile(member.member_id, member.current, target, report, group.owners)
     if current is member.current:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.state.machines import GroupFacts, GroupState, group_state, member_state
-from coordinator.state.reconcile import AWAY_EPOCH, NOTHING_TOLD, Current, PartitionEpochs, Told
+from coordinator.state.reconcile import AWAY_EPOCH, NO_METADATA, AssignorMetadata, Current, PartitionEpochs
 from records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -204,13 +204,13 @@ class Group:
                     self.owners.pop(topic_id, None)
 
 
-def told_by(
+def assignor_metadata_of(
     value: ConsumerGroupTargetAssignmentMemberValue | ConsumerGroupCurrentMemberAssignmentValue | None,
-) -> Told:
+) -> AssignorMetadata:
     """Data of a client-side assignor for the member, taken from its record 7 or 8."""
     if value is None or not (value.error or value.metadata_version != -1 or value.metadata_bytes):
-        return NOTHING_TOLD
-    return Told(value.error, value.metadata_version, value.metadata_bytes)
+        return NO_METADATA
+    return AssignorMetadata(value.error, value.metadata_version, value.metadata_bytes)
 
 
 def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
@@ -221,7 +221,7 @@ def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
         value.previous_member_epoch,
         _epochs_of(value.assigned_partitions, value.member_epoch),
         _epochs_of(value.partitions_pending_revocation, value.member_epoch),
-        told_by(value),
+        assignor_metadata_of(value),
     )
 
 

@@ -42,7 +42,7 @@ AWAY_EPOCH = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AssignorMetadata:
     """Data of a client-side assignor for one member. The coordinator passes it on unread."""
 
     error: int = 0
@@ -50,7 +50,7 @@ class Told:
     metadata_bytes: bytes = b""
 
 
-NOTHING_TOLD = Told()
+NO_METADATA = AssignorMetadata()
 
 NOT_REPORTED: Final = -1
 """Previous epoch of a revoking member that had not reported the partitions when the revocation began.
@@ -63,15 +63,15 @@ this or its member epoch."""
 class Current:
     """A member's current assignment.
 
-    `assigned` are the partitions it may use, `pending` those it still has to revoke. `told` came with the
-    target of its epoch."""
+    `assigned` are the partitions it may use, `pending` those it still has to revoke. `assignor_metadata`
+    came with the target of its epoch."""
 
     state: MemberState
     epoch: int
     previous_epoch: int
     assigned: PartitionEpochs = field(default_factory=dict)
     pending: PartitionEpochs = field(default_factory=dict)
-    told: Told = NOTHING_TOLD
+    assignor_metadata: AssignorMetadata = NO_METADATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Target:
     partitions: Mapping[bytes, tuple[int, ...]]
     subscribed: Container[bytes]
     topics: Container[bytes]
-    told: Told = NOTHING_TOLD
+    assignor_metadata: AssignorMetadata = NO_METADATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _while_unrevoked(current: Current, target: Target, report: Report) -> Curren
         return current
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in lost}
     previous = current.epoch if is_shown else NOT_REPORTED
-    return Current(current.state, current.epoch, previous, kept, pending, current.told)
+    return Current(current.state, current.epoch, previous, kept, pending, current.assignor_metadata)
 
 
 def _next(member_id: str, current: Current, target: Target, report: Report, owners: Owners) -> Current:
@@ -252,11 +252,11 @@ def _next(member_id: str, current: Current, target: Target, report: Report, owne
         for topic_id, epochs in give.items():
             keep.setdefault(topic_id, {}).update(epochs)
     step = member_transition(current.state, finding)
-    epoch, told = (target.epoch, target.told) if step.epoch is Epoch.TARGET else (current.epoch, current.told)
+    source = target if step.epoch is Epoch.TARGET else current
     if (
-        (step.to, epoch) == (current.state, current.epoch)
+        (step.to, source.epoch) == (current.state, current.epoch)
         and keep == current.assigned
         and revoke == current.pending
     ):
         return current
-    return Current(step.to, epoch, previous, keep, revoke, told)
+    return Current(step.to, source.epoch, previous, keep, revoke, source.assignor_metadata)

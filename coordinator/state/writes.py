@@ -95,9 +95,9 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> RawRe
             state=current.state,
             assigned_partitions=topic_partitions_of(current.assigned),
             partitions_pending_revocation=topic_partitions_of(current.pending),
-            error=current.told.error,
-            metadata_version=current.told.metadata_version,
-            metadata_bytes=current.told.metadata_bytes,
+            error=current.assignor_metadata.error,
+            metadata_version=current.assignor_metadata.metadata_version,
+            metadata_bytes=current.assignor_metadata.metadata_bytes,
         ),
     )
 

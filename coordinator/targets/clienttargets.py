@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from coordinator.assignors.spi import AssignmentSpec, MemberAssignment, PartitionAssignorError
 from coordinator.limits import Limits
-from coordinator.state.model import Group, told_by
-from coordinator.state.reconcile import Told
+from coordinator.state.model import Group, assignor_metadata_of
+from coordinator.state.reconcile import AssignorMetadata
 from coordinator.volatile.clientrounds import Choice
 from wire.messages import consumer_group_install_assignment as install
 
@@ -36,8 +36,8 @@ def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRe
         return False
     for member in group.joined():
         part = parts.get(member.member_id, install.Member(member_id=member.member_id))
-        told = Told(part.error, part.metadata_version, part.metadata_bytes)
-        if told_by(group.target.get(member.member_id)) != told:
+        assignor_metadata = AssignorMetadata(part.error, part.metadata_version, part.metadata_bytes)
+        if assignor_metadata_of(group.target.get(member.member_id)) != assignor_metadata:
             return False
         if not part.error and not _is_part(part, group.target_of(member.member_id)):
             return False

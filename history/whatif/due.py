@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.state.model import Group, Member, told_by
+from coordinator.state.model import Group, Member, assignor_metadata_of
 from coordinator.state.reconcile import NOTHING_SAID, Target, reconcile
 from coordinator.targets.target import subscribed_ids, topic_ids_by_name
 from records import Cause, MemberState, RawRecord, RecordType, Trigger, decode_key
@@ -122,7 +122,7 @@ def _kind(group: Group, member: Member, ids: dict[str, bytes]) -> DueKind | None
         group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, ids),
         ids.values(),
-        told_by(group.target.get(member.member_id)),
+        assignor_metadata_of(group.target.get(member.member_id)),
     )
     after = reconcile(member.member_id, current, target, NOTHING_SAID, group.owners)
     return None if after is current else DueKind.HEARTBEAT

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.state.reconcile import NOTHING_TOLD, Told
+from coordinator.state.reconcile import NO_METADATA, AssignorMetadata
 from tests.coordinator.world import Client, World
 from wire.apis import ApiKey
 from wire.messages import consumer_group_install_assignment as install
@@ -112,7 +112,7 @@ class Computing(Client):
 
     offers: list[extended.Assignor] | None = field(default_factory=lambda: [offer()])
     pending: dict[bytes, list[int]] = field(default_factory=dict)
-    told: Told = NOTHING_TOLD
+    assignor_metadata: AssignorMetadata = NO_METADATA
     rack_id: str | None = None
     must_compute: bool = False
     full_answer: extended.ExtendedConsumerGroupHeartbeatResponse | None = None
@@ -150,7 +150,9 @@ class Computing(Client):
             self.must_compute = answer.should_compute_assignment
             if given is not None:
                 self.pending = {one.topic_id: one.partitions for one in given.pending_topic_partitions}
-                self.told = Told(given.error, given.metadata_version, given.metadata_bytes)
+                self.assignor_metadata = AssignorMetadata(
+                    given.error, given.metadata_version, given.metadata_bytes
+                )
         return stock
 
     def offering(self, *offers: extended.Assignor) -> ConsumerGroupHeartbeatResponse:

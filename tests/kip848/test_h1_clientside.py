@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.limits import GroupSettings, Limits
-from coordinator.state.reconcile import Told
+from coordinator.state.reconcile import AssignorMetadata
 from coordinator.targets.clientside import Choice, chosen_assignor, common_assignor
 from records import ClientAssignor, MemberState, ReasonKind, Trigger
 from tests.coordinator.computing import (
@@ -681,11 +681,11 @@ def test_error_and_metadata_arrive_with_the_heartbeat(world: World) -> None:
         == 0
     )
     b.beat()
-    assert b.told == Told(0, 0, b"hello b")
+    assert b.assignor_metadata == AssignorMetadata(0, 0, b"hello b")
     assert b.full_answer is not None
     assert b.full_answer.assignment is not None, "the partitions are the same, what it is told is not"
     a.beat()
-    assert (a.told, a.partitions(T)) == (Told(), [0, 2, 4, 6])
+    assert (a.assignor_metadata, a.partitions(T)) == (AssignorMetadata(), [0, 2, 4, 6])
     value = world.group().members["b"].current_value
     assert value is not None
     assert (value.error, value.metadata_version, value.metadata_bytes) == (0, 0, b"hello b")
@@ -701,12 +701,12 @@ def test_an_error_lets_the_member_keep_its_partitions(world: World) -> None:
     shown = a.prepare()
     assert a.install(shown.group_epoch, [part("a", {T: [0, 2, 4, 6]}), part("b", error=-7)]).error_code == 0
     settle_computing([a, b])
-    assert (b.partitions(T), b.told.error, b.epoch) == (before, -7, shown.group_epoch)
+    assert (b.partitions(T), b.assignor_metadata.error, b.epoch) == (before, -7, shown.group_epoch)
     assert world.group().state.value == "Stable"
     world.grow_topic("orders", 8)
     world.work()
     settle_computing([a, b])
-    assert b.told == Told(), "the next target says no more of it"
+    assert b.assignor_metadata == AssignorMetadata(), "the next target says no more of it"
 
 
 def test_an_error_for_a_member_that_is_new(world: World) -> None:
@@ -715,7 +715,7 @@ def test_an_error_for_a_member_that_is_new(world: World) -> None:
     shown = a.prepare()
     assert a.install(shown.group_epoch, [part("a", error=1)]).error_code == 0
     a.beat()
-    assert (a.told.error, a.owned, world.group().state.value) == (1, {}, "Stable")
+    assert (a.assignor_metadata.error, a.owned, world.group().state.value) == (1, {}, "Stable")
 
 
 def test_pending_partitions_are_shown(world: World) -> None:
@@ -757,9 +757,9 @@ def test_a_lost_reply_is_told_again(world: World) -> None:
     parts = [part("a", {T: [0, 2, 4, 6]}), part("b", {T: [1, 3, 5]}, version=0, metadata=b"x")]
     assert a.install(shown.group_epoch, parts).error_code == 0
     b.beat(lose_reply=True)
-    assert b.told == Told()
+    assert b.assignor_metadata == AssignorMetadata()
     b.beat()
-    assert (b.told.metadata_bytes, b.partitions(T)) == (b"x", [1, 3, 5])
+    assert (b.assignor_metadata.metadata_bytes, b.partitions(T)) == (b"x", [1, 3, 5])
 
 
 def test_a_leave_by_the_extended_heartbeat(world: World) -> None:
@@ -939,4 +939,5 @@ def test_live_equals_replay(world: World) -> None:
     for count in range(len(world.log) + 1):
         world.replayed(count)
     assert world.replayed(len(world.log)).state_hash == world.shard.state_hash
-    assert world.replayed(len(world.log)).projection.groups["g"].members["a"].current.told == Told(3)
+    member = world.replayed(len(world.log)).projection.groups["g"].members["a"]
+    assert member.current.assignor_metadata == AssignorMetadata(3)
