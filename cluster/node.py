@@ -29,8 +29,8 @@ from cluster.node_info import ClientInfo, NodeInfo
 from cluster.runtime.catalog_runtime import CatalogRuntime
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
-from cluster.runtime.regularity import MeasuredEntry
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_runtime import ShardRuntime

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Why
+from cluster.runtime.heartbeat_gaps import HeartbeatGaps, MeasuredEntry
 from cluster.runtime.job_slots import Slot
-from cluster.runtime.regularity import MeasuredEntry, Regularity
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.runtime.shard_state import ShardState
@@ -81,7 +81,7 @@ class GroupRuntime(ShardRuntime):
     ) -> None:
         super().__init__(node, directory, shard, make_machine)
         lease = None if self._is_alone else self.replica.has_lease
-        self._regularity = Regularity(self.host, node.evidence, shard, lease)
+        self._heartbeat_gaps = HeartbeatGaps(self.host, node.evidence, shard, lease)
         self._work_timer: Timer | None = None
         self._work_at_ms = math.inf
         self._continues = False
@@ -99,14 +99,14 @@ class GroupRuntime(ShardRuntime):
         if self.standing.state is not ShardState.READY:
             return None
         entry = self.machine.fast_entry(group_id, member_id)
-        return None if entry is None else self._regularity.measured(group_id, member_id, entry)
+        return None if entry is None else self._heartbeat_gaps.measured(group_id, member_id, entry)
 
     def start(self) -> None:
         super().start()
-        self._regularity.start()
+        self._heartbeat_gaps.start()
 
     def stop(self, done: Callable[[], None]) -> None:
-        self._regularity.stop()
+        self._heartbeat_gaps.stop()
         super().stop(done)
 
     # Readiness.
@@ -141,7 +141,7 @@ class GroupRuntime(ShardRuntime):
         self._no_room_since_ms = self._renewing = None
         self._cancel_work_timer()
         self._cancel_children()
-        self._regularity.forget_all()
+        self._heartbeat_gaps.forget_all()
 
     @property
     def can_lead(self) -> bool:
@@ -213,7 +213,7 @@ class GroupRuntime(ShardRuntime):
         super().shift_deadlines(gap_ms)
         if self._cannot_lead_since_ms is not None:
             self._cannot_lead_since_ms += gap_ms
-        self._regularity.shift(gap_ms)
+        self._heartbeat_gaps.shift(gap_ms)
         self.machine.shift_deadlines(gap_ms)  # some already exist on the way to Ready
 
     def _arm(self) -> None:
@@ -357,9 +357,9 @@ class GroupRuntime(ShardRuntime):
         if api_key not in HEARTBEATS or reply is None or reply.error_code:
             return
         if request.member_epoch < 0:
-            self._regularity.forget(request.group_id, request.member_id)
+            self._heartbeat_gaps.forget(request.group_id, request.member_id)
         else:
-            self._regularity.beat(request.group_id, reply.member_id, now_ms)
+            self._heartbeat_gaps.measure(request.group_id, reply.member_id, now_ms)
 
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Do nothing: nothing on the node depends on the entries of a group shard."""

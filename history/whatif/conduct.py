@@ -27,7 +27,7 @@ from .settings import WhatIf
 
 MINUTE_MS = 60_000
 LATE_MS = 5_000
-"""Milliseconds after which the note of a gap may follow the end of the gap (`cluster.regularity`)."""
+"""Milliseconds after which the note of a gap may follow its end (`cluster.runtime.heartbeat_gaps`)."""
 
 
 @dataclass(slots=True)

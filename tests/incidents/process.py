@@ -116,7 +116,7 @@ class Process:
         reply = client.beat(acknowledge=not self.is_revoking)
         self._hear(reply.error_code)
         if not reply.error_code:
-            rig.regularity.beat(client.group_id, client.member_id, rig.now_ms)
+            rig.heartbeat_gaps.measure(client.group_id, client.member_id, rig.now_ms)
             after = {(t, p) for t, parts in client.owned.items() for p in parts}
             if before - after and not self.is_revoking:
                 self._let_go()

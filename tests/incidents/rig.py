@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cluster.runtime.heartbeat_gaps import HeartbeatGaps
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
-from cluster.runtime.regularity import Regularity
 from coordinator.api import Decision, Job, JobKind
 from coordinator.assignors import BUILT_IN
 from coordinator.assignors.assigning import answer
@@ -48,7 +48,7 @@ POLL_MS = 250
 
 
 class _Host:
-    """As much of a `Host` as evidence and regularity need."""
+    """As much of a `Host` as evidence and heartbeat gaps need."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -104,8 +104,8 @@ class Rig(World):
         super().__init__(GroupSettings(assignors=assignors, **settings), limits)
         self.host = _Host(self)
         self.evidence = Evidence(self.host, EVIDENCE_HOME, 1 << 20)  # type: ignore[arg-type]
-        self.regularity = Regularity(self.host, self.evidence, SHARD)  # type: ignore[arg-type]
-        self.regularity.start()
+        self.heartbeat_gaps = HeartbeatGaps(self.host, self.evidence, SHARD)  # type: ignore[arg-type]
+        self.heartbeat_gaps.start()
         self.holds_jobs = True
         self.catalog_index = 1
         self.catalog_log.append(self._term_entry(1, TermWhy.START, -1))
@@ -252,7 +252,7 @@ class Rig(World):
         previous = self.leader
         if why is not TermWhy.START:
             self.leader = previous % 3 + 1
-        self.regularity.forget_all()
+        self.heartbeat_gaps.forget_all()
         self._fast.clear()
         self._open_term(why, -1 if why is TermWhy.START else previous)
         self.failover()

@@ -1,4 +1,4 @@
-"""The regularity of each member's heartbeats: the longest gap of every minute, for the evidence file.
+"""The gaps between the heartbeats of each member: the longest of every minute, for the evidence file.
 
 "Why did this member expire?" often has its answer minutes earlier, in gaps that grew. The log does not show
 them, because steady heartbeats write nothing. So the gaps are measured here, on the slow path and on the fast
@@ -32,7 +32,7 @@ SILENT_MAX_MS: Final = 1_800_000.0
 """The longest session timeout: whoever has been silent for longer is no longer a member."""
 
 
-class Rhythm:
+class HeartbeatGap:
     """The newest heartbeat of one member (monotonic ms) and the longest gap not yet reported."""
 
     __slots__ = ("last_ms", "longest_ms")
@@ -41,7 +41,7 @@ class Rhythm:
         self.last_ms = now_ms
         self.longest_ms = 0.0
 
-    def beat(self, now_ms: float) -> None:
+    def measure(self, now_ms: float) -> None:
         gap_ms = now_ms - self.last_ms
         self.last_ms = now_ms
         if gap_ms > self.longest_ms:
@@ -51,20 +51,20 @@ class Rhythm:
 class MeasuredEntry:
     """A FastEntry that measures the gaps between its touches."""
 
-    __slots__ = ("_rhythm", "_touch", "is_valid")
+    __slots__ = ("_gap", "_touch", "is_valid")
 
-    def __init__(self, entry: FastEntry, rhythm: Rhythm) -> None:
+    def __init__(self, entry: FastEntry, gap: HeartbeatGap) -> None:
         self.is_valid = entry.is_valid
         self._touch = entry.touch
-        self._rhythm = rhythm
+        self._gap = gap
 
     def touch(self, monotonic_ms: float, wall_ms: int) -> None:
-        """Measure the gap, as `Rhythm.beat` does but without the call, and restart the session."""
-        rhythm = self._rhythm
-        gap_ms = monotonic_ms - rhythm.last_ms
-        rhythm.last_ms = monotonic_ms
-        if gap_ms > rhythm.longest_ms:
-            rhythm.longest_ms = gap_ms
+        """Measure the gap, as `HeartbeatGap.measure` does but without the call, and restart the session."""
+        gap = self._gap
+        gap_ms = monotonic_ms - gap.last_ms
+        gap.last_ms = monotonic_ms
+        if gap_ms > gap.longest_ms:
+            gap.longest_ms = gap_ms
         self._touch(monotonic_ms, wall_ms)
 
 
@@ -76,11 +76,11 @@ class LeasedEntry(MeasuredEntry):
     def __init__(
         self,
         entry: FastEntry,
-        rhythm: Rhythm,
+        gap: HeartbeatGap,
         has_lease: Callable[[float], bool],
         now_ms: Callable[[], float],
     ) -> None:
-        super().__init__(entry, rhythm)
+        super().__init__(entry, gap)
         # A bound method held by its own object would be a reference cycle, which only the collector frees.
         self.is_valid = partial(_is_leased, entry.is_valid, has_lease, now_ms)
 
@@ -91,10 +91,10 @@ def _is_leased(
     return is_valid() and has_lease(now_ms())
 
 
-Rhythms = dict[tuple[str, str], Rhythm]
+Gaps = dict[tuple[str, str], HeartbeatGap]
 
 
-class Regularity:
+class HeartbeatGaps:
     """The members of one shard. `has_lease` says whether leadership is certain; None means always."""
 
     def __init__(
@@ -104,36 +104,36 @@ class Regularity:
         self._evidence = evidence
         self._shard = shard
         self._has_lease = has_lease
-        self._rhythms: Rhythms = {}
+        self._gaps: Gaps = {}
         self._timer: Timer | None = None
 
-    def beat(self, group_id: str, member_id: str, now_ms: float) -> None:
+    def measure(self, group_id: str, member_id: str, now_ms: float) -> None:
         """Measure an accepted heartbeat."""
-        rhythm = self._rhythms.get((group_id, member_id))
-        if rhythm is not None:
-            rhythm.beat(now_ms)
-        elif len(self._rhythms) < MEMBERS_MAX:
-            self._rhythms[group_id, member_id] = Rhythm(now_ms)
+        gap = self._gaps.get((group_id, member_id))
+        if gap is not None:
+            gap.measure(now_ms)
+        elif len(self._gaps) < MEMBERS_MAX:
+            self._gaps[group_id, member_id] = HeartbeatGap(now_ms)
 
     def forget(self, group_id: str, member_id: str) -> None:
         """Drop a member that left."""
-        self._rhythms.pop((group_id, member_id), None)
+        self._gaps.pop((group_id, member_id), None)
 
     def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
         """Return a measured version of `entry`."""
-        rhythm = self._rhythms.get((group_id, member_id))
-        if rhythm is None:  # new to this leader, and requested before its heartbeat is decided
-            rhythm = Rhythm(self._host.monotonic_ms())
-            if len(self._rhythms) < MEMBERS_MAX:
-                self._rhythms[group_id, member_id] = rhythm
+        gap = self._gaps.get((group_id, member_id))
+        if gap is None:  # new to this leader, and requested before its heartbeat is decided
+            gap = HeartbeatGap(self._host.monotonic_ms())
+            if len(self._gaps) < MEMBERS_MAX:
+                self._gaps[group_id, member_id] = gap
         if self._has_lease is None:
-            return MeasuredEntry(entry, rhythm)
-        return LeasedEntry(entry, rhythm, self._has_lease, self._host.monotonic_ms)
+            return MeasuredEntry(entry, gap)
+        return LeasedEntry(entry, gap, self._has_lease, self._host.monotonic_ms)
 
     def shift(self, gap_ms: float) -> None:
         """Leave a standstill of the node itself, `gap_ms` long, out of every member's gap."""
-        for rhythm in self._rhythms.values():
-            rhythm.last_ms += gap_ms
+        for gap in self._gaps.values():
+            gap.last_ms += gap_ms
 
     def start(self) -> None:
         self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
@@ -143,29 +143,29 @@ class Regularity:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._report(self._rhythms, list(self._rhythms), MEMBERS_MAX)
+        self._report(self._gaps, list(self._gaps), MEMBERS_MAX)
 
     def forget_all(self) -> None:
         """Report the remaining gaps and forget all members, which heartbeat to another node from now on."""
-        rhythms, self._rhythms = self._rhythms, {}
-        if rhythms:
-            self._report(rhythms, list(rhythms), MEMBERS_PER_TURN)
+        gaps, self._gaps = self._gaps, {}
+        if gaps:
+            self._report(gaps, list(gaps), MEMBERS_PER_TURN)
 
     def _begin_report(self) -> None:
         self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
-        if self._rhythms:
-            self._report(self._rhythms, list(self._rhythms), MEMBERS_PER_TURN)
+        if self._gaps:
+            self._report(self._gaps, list(self._gaps), MEMBERS_PER_TURN)
 
-    def _report(self, rhythms: Rhythms, members: list[tuple[str, str]], at_once: int) -> None:
+    def _report(self, gaps: Gaps, members: list[tuple[str, str]], at_once: int) -> None:
         silent_ms = self._host.monotonic_ms() - SILENT_MAX_MS
         for key in members[:at_once]:
-            rhythm = rhythms.get(key)
-            if rhythm is None:
+            gap = gaps.get(key)
+            if gap is None:
                 continue
-            if rhythm.longest_ms:
-                self._evidence.heartbeat_gap(self._shard, *key, rhythm.longest_ms)
-                rhythm.longest_ms = 0.0
-            elif rhythm.last_ms < silent_ms:
-                del rhythms[key]
+            if gap.longest_ms:
+                self._evidence.heartbeat_gap(self._shard, *key, gap.longest_ms)
+                gap.longest_ms = 0.0
+            elif gap.last_ms < silent_ms:
+                del gaps[key]
         if len(members) > at_once:
-            self._host.call_soon(self._report, rhythms, members[at_once:], at_once)
+            self._host.call_soon(self._report, gaps, members[at_once:], at_once)
