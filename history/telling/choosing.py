@@ -31,7 +31,7 @@ _STRANGER = "no entry names it; requests of it were refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Filters:
     """The user's choice, as typed; a moment is an index or a time in epoch ms."""
 
     epoch: int | None = None
@@ -45,10 +45,10 @@ class Choice:
         return self == EVERYTHING_ASKED
 
 
-EVERYTHING_ASKED = Choice()
+EVERYTHING_ASKED = Filters()
 
 
-def chosen(facts: GroupFacts, voice: Voice, choice: Choice) -> tuple[Focus, tuple[str, ...]]:
+def chosen(facts: GroupFacts, voice: Voice, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
     """Return the focus of the story, and lines to print first; raises `NothingToRead`."""
     rows: list[EpochRow] = list(facts.epochs)
     said: list[str] = []
@@ -157,7 +157,7 @@ def _not_there(facts: GroupFacts, now: int | None, moment: str, style: TimeStyle
     return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
-def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choice: Choice) -> str:
+def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choice: Filters) -> str:
     index, ms = choice.at_index, choice.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
     when = f"at index {index}" if index is not None else f"at {voice.style.full(ms or 0)}"

@@ -20,7 +20,7 @@ from history.reading.source import Basis
 from history.render import LOCAL, TimeStyle
 from records import Trigger
 
-from .choosing import EVERYTHING_ASKED, Choice, chosen
+from .choosing import EVERYTHING_ASKED, Filters, chosen
 from .counterfactuals import counterfactuals
 from .evidence import UNKNOWN, Noted, with_notes
 from .known import Counterfactual
@@ -59,7 +59,7 @@ def explain(
     from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
-    choice: Choice = EVERYTHING_ASKED,
+    choice: Filters = EVERYTHING_ASKED,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
     """Explain each epoch of ``group_id`` between two indexes or times (epoch ms), narrowed to a choice.
@@ -90,7 +90,7 @@ def explanation_of(
     from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
-    choice: Choice = EVERYTHING_ASKED,
+    choice: Filters = EVERYTHING_ASKED,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
     """The same as `explain`, from facts that begin with the group's oldest entry and carry their basis."""

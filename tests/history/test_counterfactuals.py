@@ -7,7 +7,7 @@ from typing import Any
 
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
-from history.telling.choosing import Choice
+from history.telling.choosing import Filters
 from history.telling.explain import explain
 from history.telling.known import Counterfactual
 from history.telling.prose import explanation_text
@@ -303,13 +303,13 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
     assert "ann (client app)" in lines[at + 1]
     assert at < next(number for number, line in enumerate(lines) if "epoch 0 -> 1" in line)
     for choice, found in (
-        (Choice(epoch=1), 0),
-        (Choice(epoch=2), 1),
-        (Choice(member="ann"), 1),
-        (Choice(member="eve"), 0),
-        (Choice(partition="orders-4"), 1),
-        (Choice(partition="orders-7"), 0),
-        (Choice(at_ms=NOON_MS + 5_000), 1),
+        (Filters(epoch=1), 0),
+        (Filters(epoch=2), 1),
+        (Filters(member="ann"), 1),
+        (Filters(member="eve"), 0),
+        (Filters(partition="orders-4"), 1),
+        (Filters(partition="orders-7"), 0),
+        (Filters(at_ms=NOON_MS + 5_000), 1),
     ):
         narrowed = explain(node, GROUP, choice=choice)
         assert len(narrowed.findings) == found, choice

@@ -9,7 +9,7 @@ import pytest
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.telling.choosing import Choice
+from history.telling.choosing import Filters
 from history.telling.explain import Explanation, explain
 from history.telling.prose import explanation_text
 from records.ids import METADATA_SHARD
@@ -18,9 +18,9 @@ from .memlog import GROUP, NOON_MS
 from .stories import ANN, BOB, group_log, metadata_log
 
 
-def asked(choice: Choice | None = None, **window: Any) -> Explanation:
+def asked(choice: Filters | None = None, **window: Any) -> Explanation:
     log = NodeLog("node-1", {METADATA_SHARD: metadata_log().log, 0: group_log().log}, 1)
-    return explain(log, GROUP, choice=choice or Choice(), style=UTC_STYLE, **window)
+    return explain(log, GROUP, choice=choice or Filters(), style=UTC_STYLE, **window)
 
 
 def told(explanation: Explanation) -> list[tuple[str, int | None]]:
@@ -28,7 +28,7 @@ def told(explanation: Explanation) -> list[tuple[str, int | None]]:
 
 
 def test_one_epoch() -> None:
-    only = asked(Choice(epoch=2))
+    only = asked(Filters(epoch=2))
     assert told(only) == [("epoch", 4), ("term", 8)]
     assert only.epochs[0] == asked().epochs[1]
 
@@ -37,12 +37,12 @@ def test_an_epoch_that_is_not_there_is_told_which_are() -> None:
     with pytest.raises(
         NothingToRead, match=r"no epoch 9 of group 'payments' in what was read: it has .* 1-5"
     ):
-        asked(Choice(epoch=9))
+        asked(Filters(epoch=9))
 
 
 @pytest.mark.parametrize("name", [BOB, "m2", "app-2"])
 def test_a_member_by_whatever_is_known_of_it(name: str) -> None:
-    bob = asked(Choice(member=name))
+    bob = asked(Filters(member=name))
     assert [step.epoch for step in bob.epochs] == [2, 3, 4]
     assert bob.said == (
         (
@@ -59,13 +59,13 @@ def test_a_member_by_whatever_is_known_of_it(name: str) -> None:
 
 def test_a_member_that_is_not_there_is_told_who_is() -> None:
     with pytest.raises(NothingToRead, match=r"no member 'm7' in the group: it had m[12] \(client app"):
-        asked(Choice(member="m7"))
+        asked(Filters(member="m7"))
     with pytest.raises(NothingToRead, match=r"no member 'app-3'.*m2 .*app-2.* and m1 .*app-1"):
-        asked(Choice(member="app-3"))
+        asked(Filters(member="app-3"))
 
 
 def test_a_partition() -> None:
-    fifth = asked(Choice(partition="orders-5"))
+    fifth = asked(Filters(partition="orders-5"))
     assert [step.epoch for step in fifth.epochs] == [1, 2, 4, 5]
     assert fifth.said[1:3] == (
         "orders-5: m1 was to give it up from 2026-03-01 12:00:05.150+00:00 (index 5) on, for 512 ms",
@@ -82,11 +82,11 @@ def test_a_partition() -> None:
 @pytest.mark.parametrize("name", ["orders-8", "bills-0", "orders", "orders-x", "-3"])
 def test_a_partition_that_is_not_there_is_told_which_are(name: str) -> None:
     with pytest.raises(NothingToRead, match=r"it has orders 0-7 \(orders 0-3 are orders-0 to orders-3\)"):
-        asked(Choice(partition=name))
+        asked(Filters(partition=name))
 
 
 def test_a_moment_of_rest() -> None:
-    calm = asked(Choice(at_ms=NOON_MS + 20_000))
+    calm = asked(Filters(at_ms=NOON_MS + 20_000))
     assert [step.epoch for step in calm.epochs] == [2]
     assert calm.said == (
         (
@@ -98,7 +98,7 @@ def test_a_moment_of_rest() -> None:
 
 def test_a_moment_of_unrest_from_the_last_stable_epoch_to_the_next() -> None:
     """The growth of orders and bob's expiry: 3.3 s from index 9 to index 12."""
-    unrest = asked(Choice(at_index=10))
+    unrest = asked(Filters(at_index=10))
     assert told(unrest) == [("epoch", 4), ("term", 8), ("epoch", 9), ("epoch", 11)]
     assert unrest.said == (
         (
@@ -106,20 +106,20 @@ def test_a_moment_of_unrest_from_the_last_stable_epoch_to_the_next() -> None:
             " epoch 4 at 2026-03-01 12:00:43.800+00:00 (index 12), after 3.3 s of unrest"
         ),
     )
-    assert asked(Choice(at_ms=NOON_MS + 43_600)).epochs == unrest.epochs
+    assert asked(Filters(at_ms=NOON_MS + 43_600)).epochs == unrest.epochs
 
 
 def test_a_moment_before_the_group() -> None:
     with pytest.raises(NothingToRead, match=r"was not there yet at index 1: its first epoch .* \(index 2\)"):
-        asked(Choice(at_index=1))
+        asked(Filters(at_index=1))
 
 
 def test_a_moment_where_the_story_ends_in_unrest() -> None:
-    cut = asked(Choice(at_index=10), to_index=10)
+    cut = asked(Filters(at_index=10), to_index=10)
     assert cut.said[0].endswith("and the group was not stable; nor was it at the end of what was read")
 
 
-@pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"choice": Choice(at_index=99)}])
+@pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"choice": Filters(at_index=99)}])
 def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any]) -> None:
     with pytest.raises(
         NothingToRead, match=r"index 99 is not there, the last one is 13 \(shard-0: entries 1"
@@ -128,13 +128,13 @@ def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any
 
 
 def test_a_moment_behind_the_end_is_answered_as_of_the_last_entry() -> None:
-    later = asked(Choice(at_ms=NOON_MS + 3_600_000))
+    later = asked(Filters(at_ms=NOON_MS + 3_600_000))
     assert any("the last entry is of 2026-03-01 12:00:" in note for note in later.notes)
-    assert not any("the last entry is of" in note for note in asked(Choice(at_ms=NOON_MS + 20_000)).notes)
+    assert not any("the last entry is of" in note for note in asked(Filters(at_ms=NOON_MS + 20_000)).notes)
 
 
 def test_only_members_that_follow_are_introduced() -> None:
-    first = list(explanation_text(asked(Choice(epoch=1)), UTC_STYLE))
+    first = list(explanation_text(asked(Filters(epoch=1)), UTC_STYLE))
     assert [line.split(" ")[0] for line in first if " is " in line and "client" in line] == ["m1"]
     both = list(explanation_text(asked(), UTC_STYLE))
     assert [line.split(" ")[0] for line in both if line[:6] in ("m1 is ", "m2 is ")] == ["m1", "m2"]
@@ -154,7 +154,7 @@ def test_windows() -> None:
 
 
 def test_choices_narrow_each_other() -> None:
-    assert [step.epoch for step in asked(Choice(member=ANN, partition="orders-6")).epochs] == [3, 5]
-    nothing = asked(Choice(epoch=1, member=BOB))
+    assert [step.epoch for step in asked(Filters(member=ANN, partition="orders-6")).epochs] == [3, 5]
+    nothing = asked(Filters(epoch=1, member=BOB))
     assert nothing.steps == ()
     assert list(explanation_text(nothing))[-1] == "nothing of what was asked for happened in what was read"

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from history.render import UTC_STYLE
-from history.telling.choosing import Choice
+from history.telling.choosing import Filters
 from history.telling.explain import Explanation, explain
 from history.telling.prose import explanation_text
 
@@ -22,8 +22,8 @@ SEED = 5
 HEARTBEATS = (68, 3)
 
 
-def told(known: Known, choice: Choice | None = None) -> Explanation:
-    return explain(known.rig.node(), GROUP, choice=choice or Choice(), style=UTC_STYLE)
+def told(known: Known, choice: Filters | None = None) -> Explanation:
+    return explain(known.rig.node(), GROUP, choice=choice or Filters(), style=UTC_STYLE)
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
@@ -43,10 +43,10 @@ def test_an_incident_is_explained(name: str) -> None:
         if any(one.epochs for one in found):
             assert any(truth.kind in said for step in whole.epochs for said in step.stands_out)
         for member in truth.members:
-            narrowed = told(known, Choice(member=member))
+            narrowed = told(known, Filters(member=member))
             assert any(one.kind == truth.kind for one in narrowed.findings)
         for partition in truth.partitions[:2]:
-            narrowed = told(known, Choice(partition=str(partition)))
+            narrowed = told(known, Filters(partition=str(partition)))
             assert any(one.kind == truth.kind for one in narrowed.findings)
 
 
@@ -58,11 +58,11 @@ def test_every_moment_of_an_incident_can_be_asked_for(name: str) -> None:
     for entry in known.rig.log[:: max(len(known.rig.log) // 7, 1)]:
         if entry.index < first:
             continue
-        then = told(known, Choice(at_index=entry.index))
+        then = told(known, Filters(at_index=entry.index))
         assert any(step.index <= entry.index for step in then.epochs)
         assert list(explanation_text(then, UTC_STYLE))
     for step in whole.epochs:
-        (alone,) = told(known, Choice(epoch=step.epoch)).epochs
+        (alone,) = told(known, Filters(epoch=step.epoch)).epochs
         assert alone == step
 
 

@@ -32,7 +32,7 @@ from quorate.output import print_json
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
-    from history.telling.choosing import Choice
+    from history.telling.choosing import Filters
     from history.telling.explain import Explanation
 
 
@@ -76,7 +76,7 @@ def explain(
 
     Example: quorate log explain quorate-data billing --at 03:12
     """
-    from history.telling.choosing import Choice
+    from history.telling.choosing import Filters
     from history.telling.prose import explanation_text
 
     if follow and (until is not None or at is not None or epoch is not None):
@@ -84,7 +84,7 @@ def explain(
     log, (group,) = subject(words, url, "GROUP")
     number = None if shard is None else shard_number(shard)
     at_index, at_ms = moment(log, at, utc=utc, group=group, shard=number)
-    choice = Choice(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
+    choice = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
     if follow:
         from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
         asked = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
@@ -108,7 +108,7 @@ def _explanation(
     since: str | None,
     until: str | None,
     utc: bool,
-    choice: Choice | None = None,
+    choice: Filters | None = None,
 ) -> Explanation:
     from history.telling.choosing import EVERYTHING_ASKED
     from history.telling.explain import explain as read
