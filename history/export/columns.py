@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class ExportColumn:
     name: str
     kind: Kind
     means: str
@@ -41,7 +41,7 @@ class Table:
 
     name: str
     means: str
-    columns: tuple[Column, ...] = field(repr=False)
+    columns: tuple[ExportColumn, ...] = field(repr=False)
 
     @cached_property
     def getters(self) -> tuple[Callable[[Any], Any], ...]:
@@ -58,11 +58,11 @@ def column(
     get: Callable[[Any], Any] | None = None,
     *,
     nullable: bool = False,
-) -> Column:
-    return Column(name=name, kind=kind, means=means, nullable=nullable, get=get or attrgetter(name))
+) -> ExportColumn:
+    return ExportColumn(name=name, kind=kind, means=means, nullable=nullable, get=get or attrgetter(name))
 
 
-def maybe(name: str, kind: Kind, means: str, get: Callable[[Any], Any] | None = None) -> Column:
+def maybe(name: str, kind: Kind, means: str, get: Callable[[Any], Any] | None = None) -> ExportColumn:
     return column(name, kind, means, get, nullable=True)
 
 
