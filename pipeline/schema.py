@@ -27,9 +27,9 @@ __all__ = [
     "SCHEMA_VERSION",
     "SPAN_COLUMNS",
     "TABLES",
-    "Column",
     "Kind",
     "Presence",
+    "TableColumn",
     "TableSchema",
 ]
 
@@ -62,7 +62,7 @@ class Presence(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column; ``unit`` is empty if it has none."""
 
     name: str
@@ -82,7 +82,7 @@ class TableSchema:
 
     name: str
     means: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     date_of: str
     """The column whose day (UTC) becomes the row's ``date``."""
 
@@ -102,8 +102,8 @@ def _col(
     *,
     presence: Presence = Presence.SOMETIMES,
     is_raw: bool = False,
-) -> Column:
-    return Column(name=name, kind=kind, means=means, unit=unit, presence=presence, is_raw=is_raw)
+) -> TableColumn:
+    return TableColumn(name=name, kind=kind, means=means, unit=unit, presence=presence, is_raw=is_raw)
 
 
 _always = partial(_col, presence=Presence.ALWAYS)
@@ -116,7 +116,7 @@ _INDEX = _always("raft_index", Kind.INT64, "The entry that holds it.")
 _TERM = _readable("term", Kind.INT64, "The term in which the entry was written.")
 _WHEN = _readable("timestamp_ms", Kind.INT64, "When the entry was written.", "ms since 1970, UTC")
 
-RECORD_COLUMNS: tuple[Column, ...] = (
+RECORD_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
     _SHARD,
     _INDEX,
@@ -158,7 +158,7 @@ RECORD_COLUMNS: tuple[Column, ...] = (
 )
 """One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 
-ENTRY_COLUMNS: tuple[Column, ...] = (
+ENTRY_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
     _col("node_id", Kind.INT32, "The node whose file it was read from; null: the files do not say."),
     _SHARD,
@@ -172,7 +172,7 @@ ENTRY_COLUMNS: tuple[Column, ...] = (
 )
 """One row for each entry of each node: ``option("rows", "entries")``."""
 
-SPAN_COLUMNS: tuple[Column, ...] = (
+SPAN_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
     _SHARD,
     _readable("from_index", Kind.INT64, "The first entry that is new."),
@@ -217,13 +217,13 @@ def _unit(name: str, means: str) -> str:
 TABLES: dict[str, TableSchema] = _tables()
 
 
-def columns_named(columns: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:
+def columns_named(columns: tuple[TableColumn, ...], names: list[str]) -> tuple[TableColumn, ...]:
     """The columns with these names, in the order of the names; raises `KeyError` with the missing name."""
     by_name = {column.name: column for column in columns}
     return tuple(by_name[name] for name in names)
 
 
-def spark_type(columns: tuple[Column, ...]) -> StructType:
+def spark_type(columns: tuple[TableColumn, ...]) -> StructType:
     """Spark type of rows with these columns; needs no session."""
     from pyspark.sql import types as t
 
@@ -244,7 +244,7 @@ def spark_type(columns: tuple[Column, ...]) -> StructType:
     return t.StructType([t.StructField(one.name, kinds[one.kind], not one.is_required) for one in columns])
 
 
-def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
+def arrow_type(columns: tuple[TableColumn, ...]) -> pa.Schema:
     """The Arrow schema that Spark expects for batches with these columns."""
     import pyarrow as pa
 

@@ -22,7 +22,7 @@ from .registry import RECORDS, Analysis, column, needed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from pipeline.schema import Column as ResultColumn
+    from pipeline.schema import TableColumn
 
 PARTITION = (*GROUP, "topic_id", "partition")
 NEVER = (1 << 63) - 1
@@ -140,7 +140,7 @@ def _with_epoch(intervals: DataFrame, records: DataFrame) -> DataFrame:
     return all_of_them.withColumn("epoch", epoch).where(f.col("sequence").isNull())
 
 
-def _told(spans: DataFrame, columns: tuple[ResultColumn, ...]) -> DataFrame:
+def _told(spans: DataFrame, columns: tuple[TableColumn, ...]) -> DataFrame:
     """Intervals in their final columns; the end of one that is still open becomes null."""
     is_over = f.col("end") < NEVER
     ended = spans.withColumn("to_index", f.when(is_over, f.col("end")))

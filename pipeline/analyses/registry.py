@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OptionError
-from pipeline.schema import RECORD_COLUMNS, Column, Kind
+from pipeline.schema import RECORD_COLUMNS, Kind, TableColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ class Analysis:
     takes: tuple[str, ...]
     """The function's inputs, in order: `RECORDS`, `ENTRIES`, or names in `pipeline.schema.TABLES`."""
     answers: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     run: Callable[..., DataFrame]
     options: Mapping[str, str] = field(default_factory=dict)
     """The function's other arguments and their descriptions."""
@@ -40,9 +40,9 @@ class Analysis:
     """Whether it needs the raw columns of `records` (``option("raw", "true")`` of the source)."""
 
 
-def column(name: str, kind: Kind, means: str, unit: str = "") -> Column:
+def column(name: str, kind: Kind, means: str, unit: str = "") -> TableColumn:
     """A column of an analysis's result."""
-    return Column(name=name, kind=kind, means=means, unit=unit)
+    return TableColumn(name=name, kind=kind, means=means, unit=unit)
 
 
 def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:
@@ -74,8 +74,8 @@ def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
         yield ""
 
 
-def columns_text(columns: Iterable[Column]) -> Iterator[str]:
-    yield "| Column | Type | Unit | Meaning |"
+def columns_text(columns: Iterable[TableColumn]) -> Iterator[str]:
+    yield "| TableColumn | Type | Unit | Meaning |"
     yield "|---|---|---|---|"
     for one in columns:
         yield f"| `{one.name}` | {one.kind} | {one.unit} | {one.means} |"

@@ -23,8 +23,8 @@ from pipeline.schema import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
     SPAN_COLUMNS,
-    Column,
     Presence,
+    TableColumn,
     columns_named,
     spark_type,
 )
@@ -112,7 +112,7 @@ class SourceOptions:
     """The validated options."""
 
     path: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     """The output columns in order, with `DAMAGE` in permissive mode."""
     selection: Selection = Selection()
     shards: frozenset[int] | None = None
@@ -325,7 +325,7 @@ def _json(said: Mapping[str, str], name: str) -> Any:
         raise OptionError(f"{name}={said[name]!r} is no JSON: {error}", OPTIONS[name]) from None
 
 
-def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
+def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[TableColumn, ...]:
     """The output columns in order; damage is always the last, so that no loss goes unnoticed."""
     known = _known(rows)
     with_raw = _is_true(said, "raw")
@@ -349,7 +349,9 @@ def _promise(rows: Rows, mode: Mode) -> Presence:
     return Presence.READABLE if rows is Rows.SNAPSHOT else Presence.OF_ENTRIES
 
 
-def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
+def _columns_of(
+    schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode
+) -> tuple[TableColumn, ...]:
     """The output columns for a schema given by the user, or returned by Spark."""
     if not schema.fields:
         raise OptionError("the schema names no column", "name what is wanted, or leave the schema out")
@@ -378,16 +380,16 @@ def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: M
     )
 
 
-def _check_damage(chosen: tuple[Column, ...], mode: Mode) -> None:
+def _check_damage(chosen: tuple[TableColumn, ...], mode: Mode) -> None:
     if mode is Mode.FAIL and DAMAGE in chosen:
         raise OptionError("damage is a column of mode=permissive", "say mode=permissive, or leave it out")
 
 
-def _known(rows: Rows) -> tuple[Column, ...]:
+def _known(rows: Rows) -> tuple[TableColumn, ...]:
     return {Rows.ENTRIES: ENTRY_COLUMNS, Rows.SPANS: SPAN_COLUMNS}.get(rows, RECORD_COLUMNS)
 
 
-def _named(known: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:
+def _named(known: tuple[TableColumn, ...], names: list[str]) -> tuple[TableColumn, ...]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"column {twice} is named twice", "name each once")

@@ -12,7 +12,7 @@ from typing import Any
 
 from history.export.columns import reason_names, trigger_name
 from history.words import state_name, type_name
-from pipeline.schema import Column
+from pipeline.schema import TableColumn
 from records import (
     Cause,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -168,7 +168,7 @@ class Reading:
     with_cause: bool
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...], selection: Selection) -> Reading:
+    def of(cls, columns: tuple[TableColumn, ...], selection: Selection) -> Reading:
         names = {column.name for column in columns}
         return cls(
             selection=selection,

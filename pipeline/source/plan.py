@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pipeline.errors import OptionError
-from pipeline.schema import Column
+from pipeline.schema import TableColumn
 from raftlog.env.files import join
 from raftlog.storage.directory import shard_name
 from records.ids import METADATA_SHARD, shard_of
@@ -32,7 +32,7 @@ class Task:
     shard: int
     bounds: Bounds
     selection: Selection
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: Rows
     mode: Mode
     size: int

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from history.reading.source import Gap
 from pipeline.errors import InputError
-from pipeline.schema import DAMAGE, Column, arrow_type
+from pipeline.schema import DAMAGE, TableColumn, arrow_type
 from raftlog.env.errors import RESTORE_HINT, Corrupt, Damaged
 from raftlog.env.files import OsFiles
 from raftlog.storage.archive import segment_by
@@ -116,7 +116,7 @@ def damage_rows(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.Recor
         yield batch_of(task.columns, rows)
 
 
-def batch_of(columns: tuple[Column, ...], rows: Sequence[Row]) -> pa.RecordBatch:
+def batch_of(columns: tuple[TableColumn, ...], rows: Sequence[Row]) -> pa.RecordBatch:
     """A batch of rows given by column name; missing columns are null."""
     schema = arrow_type(columns)
     arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]

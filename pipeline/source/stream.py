@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from history.words import shard_name
 from pipeline.errors import InputError, OptionError
-from pipeline.schema import DAMAGE, Column
+from pipeline.schema import DAMAGE, TableColumn
 
 from .following import Following
 from .inputs import InputShard
@@ -49,7 +49,7 @@ class TaskPartition(InputPartition):
 class RowsPartition(InputPartition):
     """Rows that need no reading, about lost or new entries of each shard."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: list[dict[str, Any]]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from history.words import type_name
-from pipeline.schema import Column, arrow_type
+from pipeline.schema import TableColumn, arrow_type
 from records import Cause
 from records.layouts import layout_of
 from records.schemas import SCHEMAS
@@ -61,7 +61,7 @@ class Wanted:
 
     cluster_id: str
     shard: int
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     selection: Selection
 
     @property
