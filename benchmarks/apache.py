@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from quorate.connection import Connection, ConnectionLost, VersionMissing
+from quorate.connection import ClientConnection, ConnectionLost, VersionMissing
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest
 
@@ -237,7 +237,7 @@ class ApacheKafka:
 
     def _knows_all(self, position: int) -> bool:
         try:
-            connection = Connection(*self.addresses[position], time.monotonic() + ASK_S)
+            connection = ClientConnection(*self.addresses[position], time.monotonic() + ASK_S)
         except (ConnectionLost, VersionMissing):
             return False
         try:

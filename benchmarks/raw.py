@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from quorate.connection import Connection, ConnectionLost
+from quorate.connection import ClientConnection, ConnectionLost
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -63,7 +63,7 @@ class RawGroup:
         self.group_id = group_id
         self.coordinator: Address | None = None
         self.refusals: Counter[str] = Counter()
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, ClientConnection] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -95,7 +95,7 @@ class RawGroup:
         connection = self._connections.get(address)
         try:
             if connection is None:
-                connection = self._connections[address] = Connection(*address, deadline_s)
+                connection = self._connections[address] = ClientConnection(*address, deadline_s)
             return connection.call(api, body, deadline_s, version_max=version_max)
         except ConnectionLost:
             self._connections.pop(address, None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from quorate.connection import Connection, ConnectionLost, VersionMissing
+from quorate.connection import ClientConnection, ConnectionLost, VersionMissing
 from quorate.errors import CommandError, ExitCode
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -116,7 +116,7 @@ class Asker:
         self.bootstrap = bootstrap
         self._nodes_known = parse_bootstrap(bootstrap)
         self._timeout_s = timeout_s
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], ClientConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -215,7 +215,7 @@ class Asker:
         connection = self._connections.get(address)
         try:
             if connection is None:
-                connection = self._connections[address] = Connection(*address, deadline_s)
+                connection = self._connections[address] = ClientConnection(*address, deadline_s)
             return connection.call(api, request, deadline_s, version_max=version_max)
         except ConnectionLost:
             self._connections.pop(address, None)

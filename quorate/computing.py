@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from quorate.connection import Connection, ConnectionLost
+from quorate.connection import ClientConnection, ConnectionLost
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install
@@ -75,7 +75,7 @@ class ComputingMember:
         """The last assignment metadata from the assignor: error, version and bytes."""
         self.must_compute = False
         self._bootstrap = list(bootstrap)
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._says_all = True
         self._has_news = False
 
@@ -180,12 +180,12 @@ class ComputingMember:
             raise Refused(answer.error_code, answer.error_message)
         return answer
 
-    def _find(self, deadline_s: float) -> Connection:
+    def _find(self, deadline_s: float) -> ClientConnection:
         """A connection to the group's coordinator, as named by the first node that answers."""
         lost = ConnectionLost("no node to ask")
         for host, port in self._bootstrap:
             try:
-                asked = Connection(host, port, deadline_s)
+                asked = ClientConnection(host, port, deadline_s)
             except ConnectionLost as error:
                 lost = error
                 continue
@@ -199,7 +199,7 @@ class ComputingMember:
                 asked.close()
             if found.error_code:
                 raise Refused(found.error_code, found.error_message)
-            return Connection(found.host, found.port, deadline_s)
+            return ClientConnection(found.host, found.port, deadline_s)
         raise lost
 
 

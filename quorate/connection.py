@@ -32,7 +32,7 @@ class VersionMissing(Exception):
     """The node serves no version of the API that this client speaks."""
 
 
-class Connection:
+class ClientConnection:
     """A connection to `host`:`port`, opened and negotiated by `deadline_s` (on `time.monotonic`)."""
 
     def __init__(self, host: str, port: int, deadline_s: float) -> None:

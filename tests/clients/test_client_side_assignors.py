@@ -19,7 +19,7 @@ from benchmarks.raw import Address, RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from quorate.computing import Assign, ComputingMember, Refused
-from quorate.connection import Connection, ConnectionLost
+from quorate.connection import ClientConnection, ConnectionLost
 from tests.coordinator.computing import dealt_round, offer, part
 from tests.report import count_fault
 from wire.apis import API_VERSIONS, ApiKey, is_private
@@ -215,7 +215,7 @@ def test_describe_names_the_assignor(node: NodeProcess, group: str, new_topic: C
 
 
 def test_only_our_own_software_is_told_of_the_extensions(node: NodeProcess) -> None:
-    connection = Connection(*address_of(node), time.monotonic() + 5)
+    connection = ClientConnection(*address_of(node), time.monotonic() + 5)
     told = set(connection._served)
     assert {key for key in API_VERSIONS if is_private(key)} <= told
     request = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.0")

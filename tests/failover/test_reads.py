@@ -12,7 +12,7 @@ import pytest
 from benchmarks.raw import RawGroup, Refused
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
-from quorate.connection import Connection, ConnectionLost
+from quorate.connection import ClientConnection, ConnectionLost
 from tests.report import count_fault
 from wire.apis import ApiKey
 from wire.messages.offset_fetch import (
@@ -79,7 +79,7 @@ def test_a_leader_that_slept_through_its_replacement_answers_no_old_offset(clust
         group = RawGroup(_addresses(cluster), f"sleeper-{number}")
         group.until_accepted(group.commit, TOPIC, {0: 1})
         leader = _coordinator(cluster, group)
-        question = Connection(leader.host, leader.port, time.monotonic() + 5)
+        question = ClientConnection(leader.host, leader.port, time.monotonic() + 5)
         leader.pause()
         count_fault("failover", "SIGSTOP of a leader that holds a read")
         try:
@@ -98,7 +98,7 @@ def test_a_leader_that_slept_through_its_replacement_answers_no_old_offset(clust
         group.close()
 
 
-def _answer(question: Connection) -> object:
+def _answer(question: ClientConnection) -> object:
     """The offset that was answered, or "refused"."""
     question.socket.settimeout(10)
     try:
