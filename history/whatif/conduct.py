@@ -21,7 +21,7 @@ from statistics import median_low
 
 from history.reading.notes import has_none_of
 
-from .due import Due, DueKind
+from .due import DueAction, DueKind
 from .recorded import ORDINARY, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
 from .settings import WhatIf
 
@@ -101,7 +101,7 @@ class Conduct:
 
     # Delays.
 
-    def plan(self, member_id: str, due: Due, own_timeout_ms: int) -> Plan:
+    def plan(self, member_id: str, due: DueAction, own_timeout_ms: int) -> Plan:
         """Plan the member's action about something that became due."""
         asked_ms = self.asked.rebalance_timeout_ms
         timeout_ms = asked_ms or own_timeout_ms
@@ -130,7 +130,7 @@ class Conduct:
             return Plan(at_ms, LAST)
         return self._acknowledgement(due, at_ms, timeout_ms)
 
-    def _as_then(self, member_id: str, due: Due, reaction: Reaction) -> int | None:
+    def _as_then(self, member_id: str, due: DueAction, reaction: Reaction) -> int | None:
         """Time at which the member acts if it takes as long as in the record; ``None``: never.
 
         If something else came first in the record, the member acts after its usual delay, but not before
@@ -144,14 +144,14 @@ class Conduct:
         delay_ms = self.script.interval_ms if usual is None else usual
         return max(due.since_ms + delay_ms, reaction.closed_ms)
 
-    def _acknowledgement(self, due: Due, at_ms: int | None, timeout_ms: int) -> Plan:
+    def _acknowledgement(self, due: DueAction, at_ms: int | None, timeout_ms: int) -> Plan:
         """The member gives up its partitions at ``at_ms``, or is fenced if its timeout ends before."""
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if at_ms is not None and at_ms <= fenced_ms:
             return Plan(at_ms, LAST)
         return Plan(None, LAST, fenced_ms, LAST, returns_ms=at_ms)
 
-    def _fenced(self, member_id: str, due: Due, reaction: Reaction, timeout_ms: int) -> Plan:
+    def _fenced(self, member_id: str, due: DueAction, reaction: Reaction, timeout_ms: int) -> Plan:
         """The plan of a member that was fenced in the record, under another rebalance timeout."""
         assert reaction.fenced_ms is not None
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
@@ -165,7 +165,7 @@ class Conduct:
         self.assumed.unknown_revocations += 1
         return Plan(None, LAST, reaction.fenced_ms, reaction.index)
 
-    def _recorded(self, member_id: str, due: Due) -> tuple[Reaction | None, bool]:
+    def _recorded(self, member_id: str, due: DueAction) -> tuple[Reaction | None, bool]:
         """The recorded reaction to the same thing due, and whether it was due at exactly the same time.
 
         Otherwise it is the nearest reaction within one heartbeat interval.

@@ -52,7 +52,7 @@ class DueKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueAction:
     """Something that a member has due, and since when (epoch ms)."""
 
     kind: DueKind
@@ -63,19 +63,19 @@ class Watch:
     """Tracks what each member of one group has due."""
 
     def __init__(self) -> None:
-        self.due: dict[str, Due] = {}
+        self.due: dict[str, DueAction] = {}
         self._waiting: set[str] = set()
         """Members that wait for partitions; those that another member gives up may be theirs."""
 
     def look(
         self, group: Group | None, records: Iterable[RawRecord], at_ms: int, cause: Cause | None = None
-    ) -> tuple[dict[str, Due], dict[str, Due]]:
+    ) -> tuple[dict[str, DueAction], dict[str, DueAction]]:
         """Update after a decision that wrote ``records``; return what became due and what ended, by member.
 
         If the decision was on a member's own heartbeat, what the member had due ends and may become due anew.
         """
-        fresh: dict[str, Due] = {}
-        closed: dict[str, Due] = {}
+        fresh: dict[str, DueAction] = {}
+        closed: dict[str, DueAction] = {}
         if group is None or not group.is_consumer:
             closed, self.due = self.due, {}
             self._waiting.clear()
@@ -90,7 +90,7 @@ class Watch:
             if known is not None and (kind is not known.kind or member_id == heard_of):
                 closed[member_id] = self.due.pop(member_id)
             if kind is not None and member_id not in self.due:
-                fresh[member_id] = self.due[member_id] = Due(kind, at_ms)
+                fresh[member_id] = self.due[member_id] = DueAction(kind, at_ms)
             if member is not None and member.current.state is MemberState.UNRELEASED_PARTITIONS:
                 self._waiting.add(member_id)
             else:

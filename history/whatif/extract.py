@@ -37,7 +37,7 @@ from records import (
 )
 from records.ids import topic_id_text
 
-from .due import HEARD_BY, Due, DueKind, Watch
+from .due import HEARD_BY, DueAction, DueKind, Watch
 from .recorded import INTERVAL_MS, ORDINARY, Act, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
 
 JOINS = frozenset({Trigger.MEMBER_JOINED, Trigger.MEMBER_REJOINED, Trigger.MEMBER_REPLACED})
@@ -223,7 +223,7 @@ class Extractor:
 
     def _react(
         self,
-        closed: Mapping[str, Due],
+        closed: Mapping[str, DueAction],
         index: int,
         at_ms: int,
         cause: Cause,

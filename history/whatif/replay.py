@@ -28,7 +28,7 @@ from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsRespons
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 from .conduct import LAST, Conduct
-from .due import Due, DueKind, Watch
+from .due import DueAction, DueKind, Watch
 from .recorded import Act, ActKind, Holding, Recorded
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
 from .surroundings import LIMITS, NEVER_MS, Surroundings, had_by, heartbeat_request, owned_by
@@ -54,7 +54,7 @@ class _Does:
     """A member does what it has due, if it is still due."""
 
     member_id: str
-    due: Due
+    due: DueAction
     holding: Holding
 
 
@@ -66,7 +66,7 @@ class _Out:
     trigger: Trigger
     heard_ms: int
     timeout_ms: int
-    due: Due | None = None
+    due: DueAction | None = None
     returns_ms: int | None = None
 
 
@@ -216,7 +216,7 @@ class Replay:
         fresh, _ = self._watch.look(self._group, decision.records, self._now_ms, decision.cause)
         self._expect(fresh)
 
-    def _expect(self, fresh: dict[str, Due]) -> None:
+    def _expect(self, fresh: dict[str, DueAction]) -> None:
         """Schedule what members will do about what became due."""
         for member_id, due in fresh.items():
             key = (self.script.group_id, member_id)
