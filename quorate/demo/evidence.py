@@ -22,7 +22,7 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AssignmentCallback:
     """A callback of the client: `kind` is assigned, revoked or lost."""
 
     at_ms: int
@@ -36,7 +36,7 @@ class Evidence:
 
     name: str
     acknowledged: list[Acknowledgement] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[AssignmentCallback] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     sent_ms: int = -1
     """Wall-clock time of the newest commit request."""
@@ -102,7 +102,7 @@ def _add(evidence: Evidence, entry: dict[str, object]) -> None:
             "at_ms": int(at_ms),
             "partitions": list(numbers),
         }:
-            evidence.changes.append(Change(at_ms, str(kind), frozenset(numbers)))
+            evidence.changes.append(AssignmentCallback(at_ms, str(kind), frozenset(numbers)))
 
 
 def _by_partition(offsets: dict[str, int]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from quorate.demo.claims import (
     no_partition_moved,
     nothing_noticed,
 )
-from quorate.demo.evidence import Acknowledgement, Change, Evidence, EvidenceFile
+from quorate.demo.evidence import Acknowledgement, AssignmentCallback, Evidence, EvidenceFile
 from quorate.demo.proof import Takeover, says_who_led
 
 KEY = ("billing", "orders", 0)
@@ -83,20 +83,25 @@ def test_a_replayed_offset_that_is_not_the_last_acknowledged_is_named() -> None:
 def test_a_partition_that_moved_or_a_callback_is_named() -> None:
     before = {"a": frozenset({0}), "b": frozenset({1})}
 
-    def seen(*changes_of_b: Change) -> dict[str, Evidence]:
-        a = Evidence("a", changes=[Change(1, "assigned", frozenset({0}))])
-        b = Evidence("b", changes=[Change(1, "assigned", frozenset({1})), *changes_of_b])
+    def seen(*changes_of_b: AssignmentCallback) -> dict[str, Evidence]:
+        a = Evidence("a", changes=[AssignmentCallback(1, "assigned", frozenset({0}))])
+        b = Evidence("b", changes=[AssignmentCallback(1, "assigned", frozenset({1})), *changes_of_b])
         return {"a": a, "b": b}
 
     assert no_partition_moved(before, seen(), since_ms=10).held
-    lost_and_back = (Change(11, "lost", frozenset({1})), Change(12, "assigned", frozenset({1})))
+    lost_and_back = (
+        AssignmentCallback(11, "lost", frozenset({1})),
+        AssignmentCallback(12, "assigned", frozenset({1})),
+    )
     assert "b saw [1] lost" in no_partition_moved(before, seen(*lost_and_back), since_ms=10).contradiction
-    gone = no_partition_moved(before, seen(Change(11, "revoked", frozenset({1}))), since_ms=10)
+    gone = no_partition_moved(before, seen(AssignmentCallback(11, "revoked", frozenset({1}))), since_ms=10)
     assert "b owned [1], now []" in gone.contradiction
 
 
 def test_what_a_client_noticed_of_a_hand_over_is_named() -> None:
-    def seen(*, failures: tuple[str, ...] = (), changes: tuple[Change, ...] = ()) -> dict[str, Evidence]:
+    def seen(
+        *, failures: tuple[str, ...] = (), changes: tuple[AssignmentCallback, ...] = ()
+    ) -> dict[str, Evidence]:
         acknowledged = [Acknowledgement(at_ms - 1, at_ms, {0: at_ms}) for at_ms in (5, 8, 20, 29)]
         return {"a": Evidence("a", acknowledged=acknowledged, failures=list(failures), changes=list(changes))}
 
@@ -105,7 +110,9 @@ def test_what_a_client_noticed_of_a_hand_over_is_named() -> None:
     assert "later than 12 ms" in claim.text
     failed = nothing_noticed({"a": 1}, seen(failures=("long ago", "timed out")), since_ms=10)
     assert failed.contradiction == "a commit of a failed: timed out"
-    lost = nothing_noticed({"a": 0}, seen(changes=(Change(11, "lost", frozenset({1})),)), since_ms=10)
+    lost = nothing_noticed(
+        {"a": 0}, seen(changes=(AssignmentCallback(11, "lost", frozenset({1})),)), since_ms=10
+    )
     assert lost.contradiction == "a saw [1] lost"
 
 
