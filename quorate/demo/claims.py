@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.checking.commits import Commit, Key
-from quorate.demo.evidence import Evidence
+from quorate.demo.evidence import ConsumerEvidence
 
 SHOWN_MAX = 3  # counter-examples in one line; the first says most
 
@@ -30,7 +30,9 @@ class Claim:
         return f"{self.text}: {self.contradiction}" if self.contradiction else self.text
 
 
-def acknowledged_commits(group: str, topic: str, evidence: Iterable[Evidence]) -> list[tuple[Key, int]]:
+def acknowledged_commits(
+    group: str, topic: str, evidence: Iterable[ConsumerEvidence]
+) -> list[tuple[Key, int]]:
     """Every (key, offset) that was acknowledged as committed to any consumer."""
     return [
         ((group, topic, partition), offset)
@@ -75,7 +77,7 @@ def final_offsets_match(
 
 
 def no_partition_moved(
-    before: Mapping[str, frozenset[int]], after: Mapping[str, Evidence], since_ms: int
+    before: Mapping[str, frozenset[int]], after: Mapping[str, ConsumerEvidence], since_ms: int
 ) -> Claim:
     """Whether no partition changed its owner, and no client had a callback, since `since_ms`."""
     text = "no partition moved, no client saw a revocation or a loss"
@@ -93,7 +95,7 @@ def no_partition_moved(
     return Claim(text, _some(against))
 
 
-def nothing_noticed(before: Mapping[str, int], after: Mapping[str, Evidence], since_ms: int) -> Claim:
+def nothing_noticed(before: Mapping[str, int], after: Mapping[str, ConsumerEvidence], since_ms: int) -> Claim:
     """Whether no callback and no failed commit occurred since `since_ms`.
 
     `before` is the number of failed commits up to then, by client.

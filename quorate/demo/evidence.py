@@ -31,7 +31,7 @@ class AssignmentCallback:
 
 
 @dataclass(slots=True)
-class Evidence:
+class ConsumerEvidence:
     """The contents of one consumer's file."""
 
     name: str
@@ -72,9 +72,9 @@ class EvidenceFile:
     def __init__(self, name: str, path: Path) -> None:
         self._path = path
         self._position = 0
-        self._evidence = Evidence(name)
+        self._evidence = ConsumerEvidence(name)
 
-    def read(self) -> Evidence:
+    def read(self) -> ConsumerEvidence:
         """The contents so far; an absent file is a consumer that has not started yet."""
         if self._path.exists():
             with self._path.open("rb") as file:
@@ -87,7 +87,7 @@ class EvidenceFile:
         return self._evidence
 
 
-def _add(evidence: Evidence, entry: dict[str, object]) -> None:
+def _add(evidence: ConsumerEvidence, entry: dict[str, object]) -> None:
     match entry:
         case {"event": "sent", "at_ms": int(at_ms), "offsets": dict(offsets)}:
             evidence.sent_ms = at_ms

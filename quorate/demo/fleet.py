@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorate.demo.evidence import Evidence, EvidenceFile
+from quorate.demo.evidence import ConsumerEvidence, EvidenceFile
 
 CONSUMER_SCRIPT = Path(__file__).with_name("consumer.py")
 LEAVE_TIMEOUT_S = 5.0  # librdkafka's close sends one heartbeat; a consumer that takes longer is stuck
@@ -38,7 +38,7 @@ class ConsumerProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> ConsumerEvidence:
         return self._evidence.read()
 
     def ask_to_leave(self) -> None:
@@ -79,7 +79,7 @@ class Fleet:
     def running(self) -> list[ConsumerProcess]:
         return [one for one in self.consumers.values() if one.is_running]
 
-    def evidence(self) -> dict[str, Evidence]:
+    def evidence(self) -> dict[str, ConsumerEvidence]:
         return {name: one.evidence() for name, one in self.consumers.items()}
 
     def leave_all(self) -> list[str]:

@@ -19,7 +19,7 @@ from history.telling.explain import Explanation, explain
 from history.telling.story import TermStep
 from history.telling.timeline import timeline, timeline_text
 from quorate.demo.claims import Claim, acknowledged_commits, all_in_the_logs, final_offsets_match
-from quorate.demo.evidence import Evidence
+from quorate.demo.evidence import ConsumerEvidence
 
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -47,7 +47,7 @@ def prove(
     group: str,
     topic: str,
     num_partitions: int,
-    evidence: Mapping[str, Evidence],
+    evidence: Mapping[str, ConsumerEvidence],
     told: Mapping[str, str],
     takeovers: Sequence[Takeover],
 ) -> Proof:

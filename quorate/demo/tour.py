@@ -23,7 +23,7 @@ from quorate.commands.http import post_json
 from quorate.commands.options import launch_failure
 from quorate.demo.claims import Claim, no_partition_moved, nothing_noticed
 from quorate.demo.display import Display
-from quorate.demo.evidence import Evidence
+from quorate.demo.evidence import ConsumerEvidence
 from quorate.demo.proof import Takeover, prove
 from quorate.demo.scene import (
     GROUP,
@@ -227,7 +227,7 @@ class Tour:
         time.sleep(2 * HEARTBEAT_INTERVAL_MS / 1000)  # every member has sent a heartbeat meanwhile
         scene.claim(nothing_noticed(failed_before, fleet.evidence(), asked_ms))
 
-    def _stop(self) -> dict[str, Evidence]:
+    def _stop(self) -> dict[str, ConsumerEvidence]:
         scene, fleet = self._scene, self._scene.fleet
         self._display.step("Everything stops")
         stuck = fleet.leave_all()
@@ -237,7 +237,7 @@ class Tour:
         scene.claim(Claim(f"all {len(codes)} nodes stopped cleanly", ", ".join(unclean)))
         return fleet.evidence()
 
-    def _prove(self, evidence: dict[str, Evidence]) -> None:
+    def _prove(self, evidence: dict[str, ConsumerEvidence]) -> None:
         scene = self._scene
         self._display.step("From the files alone")
         proof = prove(

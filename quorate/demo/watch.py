@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorate.commands.http import HttpRefused, get_json
-from quorate.demo.evidence import Evidence
+from quorate.demo.evidence import ConsumerEvidence
 from quorate.errors import CommandError, ExitCode
 
 POLL_S = 0.02
@@ -112,7 +112,7 @@ def _seen_group(view: Mapping[str, Any], topic: str) -> SeenGroup:
 
 
 def agree(
-    seen: SeenGroup | None, evidence: dict[str, Evidence], names: set[str], num_partitions: int
+    seen: SeenGroup | None, evidence: dict[str, ConsumerEvidence], names: set[str], num_partitions: int
 ) -> bool:
     """Whether node and clients agree: balanced, and each client owns what the node says."""
     if seen is None or not seen.is_balanced(names, num_partitions):

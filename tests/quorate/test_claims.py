@@ -18,7 +18,7 @@ from quorate.demo.claims import (
     no_partition_moved,
     nothing_noticed,
 )
-from quorate.demo.evidence import Acknowledgement, AssignmentCallback, Evidence, EvidenceFile
+from quorate.demo.evidence import Acknowledgement, AssignmentCallback, ConsumerEvidence, EvidenceFile
 from quorate.demo.proof import Takeover, says_who_led
 
 KEY = ("billing", "orders", 0)
@@ -83,9 +83,9 @@ def test_a_replayed_offset_that_is_not_the_last_acknowledged_is_named() -> None:
 def test_a_partition_that_moved_or_a_callback_is_named() -> None:
     before = {"a": frozenset({0}), "b": frozenset({1})}
 
-    def seen(*changes_of_b: AssignmentCallback) -> dict[str, Evidence]:
-        a = Evidence("a", changes=[AssignmentCallback(1, "assigned", frozenset({0}))])
-        b = Evidence("b", changes=[AssignmentCallback(1, "assigned", frozenset({1})), *changes_of_b])
+    def seen(*changes_of_b: AssignmentCallback) -> dict[str, ConsumerEvidence]:
+        a = ConsumerEvidence("a", changes=[AssignmentCallback(1, "assigned", frozenset({0}))])
+        b = ConsumerEvidence("b", changes=[AssignmentCallback(1, "assigned", frozenset({1})), *changes_of_b])
         return {"a": a, "b": b}
 
     assert no_partition_moved(before, seen(), since_ms=10).held
@@ -101,9 +101,13 @@ def test_a_partition_that_moved_or_a_callback_is_named() -> None:
 def test_what_a_client_noticed_of_a_hand_over_is_named() -> None:
     def seen(
         *, failures: tuple[str, ...] = (), changes: tuple[AssignmentCallback, ...] = ()
-    ) -> dict[str, Evidence]:
+    ) -> dict[str, ConsumerEvidence]:
         acknowledged = [Acknowledgement(at_ms - 1, at_ms, {0: at_ms}) for at_ms in (5, 8, 20, 29)]
-        return {"a": Evidence("a", acknowledged=acknowledged, failures=list(failures), changes=list(changes))}
+        return {
+            "a": ConsumerEvidence(
+                "a", acknowledged=acknowledged, failures=list(failures), changes=list(changes)
+            )
+        }
 
     claim = nothing_noticed({"a": 1}, seen(failures=("long ago",)), since_ms=10)
     assert claim.held
