@@ -29,7 +29,7 @@ from .manifest import FORMAT
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileOperations:
     """The file operations of a commit; all paths are relative to the folder."""
 
     moves: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class Change:
         return b"%08x\n" % crc32(body) + body
 
 
-def prepare(files: Files, root: str, change: Change) -> None:
+def prepare(files: Files, root: str, change: FileOperations) -> None:
     """Do everything that may fail for lack of space: sync the staged files, and create the target folders.
 
     No committed data changes.
@@ -68,7 +68,7 @@ def decide(files: Files, root: str) -> None:
     files.fsync_dir(join(root, names.OURS))
 
 
-def carry_out(files: Files, root: str, change: Change) -> None:
+def carry_out(files: Files, root: str, change: FileOperations) -> None:
     """Carry out the remaining steps of a decided commit."""
     make_folders(files, root, sorted({parent(target) for _, target in change.moves}))
     for source, target in change.moves:
@@ -105,7 +105,7 @@ def complete(files: Files, root: str) -> bool:
     return True
 
 
-def _decoded(data: bytes, root: str) -> Change | None:
+def _decoded(data: bytes, root: str) -> FileOperations | None:
     """The change in a journal; None if it is incomplete, in which case nothing was carried out."""
     crc, _, body = data.partition(b"\n")
     if crc != b"%08x" % crc32(body):
@@ -113,4 +113,6 @@ def _decoded(data: bytes, root: str) -> Change | None:
     fields = json.loads(body)
     if fields["format"] > FORMAT:
         raise OutputError(f"a newer release was killed while writing {root}", "run that release once")
-    return Change(tuple((source, target) for source, target in fields["moves"]), tuple(fields["removes"]))
+    return FileOperations(
+        tuple((source, target) for source, target in fields["moves"]), tuple(fields["removes"])
+    )

@@ -284,7 +284,7 @@ class Transaction:
             files=tuple(sorted([*kept, *self._added], key=lambda file: file.path)),
         )
 
-    def _change(self, before: Manifest, after: Manifest) -> journal.Change:
+    def _change(self, before: Manifest, after: Manifest) -> journal.FileOperations:
         """Write the next manifest beside the staged files; returns the moves and removals."""
         files, root = self._output.files, self._output.root
         head, listed = after.encoded()
@@ -295,7 +295,7 @@ class Transaction:
             moves.append((source, target))
         named = {file.path for file in after.files}
         gone = [file.path for file in before.files if file.path not in named]
-        return journal.Change(tuple(moves), (*gone, names.files_list(before.version)))
+        return journal.FileOperations(tuple(moves), (*gone, names.files_list(before.version)))
 
 
 def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> bool:
