@@ -43,7 +43,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ReportFigures:
     """All figures of the report; each bucket covers ``step_ms``, starting at ``from_ms``."""
 
     from_ms: int
@@ -83,7 +83,7 @@ class Figures:
     num_commits: int
 
 
-def figures_of(tables: Tables) -> Figures | None:
+def figures_of(tables: Tables) -> ReportFigures | None:
     """Compute all figures; ``None`` if the tables are empty."""
     records = tables("records")
     spans = _spans(records)
@@ -111,7 +111,7 @@ def figures_of(tables: Tables) -> Figures | None:
     takeovers = tables("failovers").filter("is_takeover and shard >= 0")
     findings = tables("findings")
     at_once = begun.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count"))
-    return Figures(
+    return ReportFigures(
         from_ms=begin,
         until_ms=end,
         step_ms=step,

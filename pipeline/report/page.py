@@ -17,7 +17,7 @@ from history.pages.frame import escaped, page, section, table_html, tiles
 from history.render import UTC_STYLE, TimeStyle, duration, plural, sentence_list
 
 from . import charts
-from .figures import BUCKETS, FAILOVERS_SHOWN, FINDINGS_SHOWN, GROUPS_SHOWN, Figures
+from .figures import BUCKETS, FAILOVERS_SHOWN, FINDINGS_SHOWN, GROUPS_SHOWN, ReportFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -30,7 +30,7 @@ _CODE = re.compile("`([^`]*)`")
 
 
 def report_page(
-    figures: Figures | None,
+    figures: ReportFigures | None,
     *,
     title: str,
     rests_on: Sequence[str] = (),
@@ -72,7 +72,7 @@ def _css() -> str:
     return (resources.files(__package__) / "files" / "report.css").read_text(encoding="utf-8")
 
 
-def _glance(figures: Figures) -> list[tuple[str, str]]:
+def _glance(figures: ReportFigures) -> list[tuple[str, str]]:
     found = sum(kind.count for kind in figures.kinds)
     return [
         ("findings", f"{found:,}"),
@@ -85,7 +85,7 @@ def _glance(figures: Figures) -> list[tuple[str, str]]:
     ]
 
 
-def _findings(figures: Figures, meanings: dict[str, tuple[str, str]], style: TimeStyle) -> str:
+def _findings(figures: ReportFigures, meanings: dict[str, tuple[str, str]], style: TimeStyle) -> str:
     if not figures.kinds:
         return "<p>None: no rule found anything.</p>"
     known = {name: (rule.title, rule.do) for name, rule in RULES.items()} | meanings
@@ -124,7 +124,7 @@ def _finding(row: Row, style: TimeStyle) -> str:
     )
 
 
-def _over_time(figures: Figures, style: TimeStyle) -> str:
+def _over_time(figures: ReportFigures, style: TimeStyle) -> str:
     totals = {name: sum(counts.values()) for name, counts in figures.by_trigger.items()}
     if not totals:
         return "<p>none</p>"
@@ -146,11 +146,11 @@ def _over_time(figures: Figures, style: TimeStyle) -> str:
     return f'<p>{escaped(label)}.</p><div class="scroll">{drawn}</div>\n<p class="legend">{legend}</p>'
 
 
-def _axis(figures: Figures) -> dict[str, int]:
+def _axis(figures: ReportFigures) -> dict[str, int]:
     return {"buckets": BUCKETS, "from_ms": figures.from_ms, "step_ms": figures.step_ms}
 
 
-def _at_once(figures: Figures, style: TimeStyle) -> str:
+def _at_once(figures: ReportFigures, style: TimeStyle) -> str:
     if not figures.groups_at_once:
         return "<p>none</p>"
     bucket, most = max(figures.groups_at_once.items(), key=lambda one: (one[1], -one[0]))
@@ -169,7 +169,7 @@ def _at_once(figures: Figures, style: TimeStyle) -> str:
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
 
 
-def _settled(figures: Figures) -> str:
+def _settled(figures: ReportFigures) -> str:
     if not figures.settled:
         return "<p>No epoch came to be stable.</p>"
     count, below = sum(figures.settled.values()), 0
@@ -186,7 +186,7 @@ def _settled(figures: Figures) -> str:
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
 
 
-def _groups(figures: Figures) -> str:
+def _groups(figures: ReportFigures) -> str:
     rows = [
         (
             row["group_id"],
@@ -203,7 +203,7 @@ def _groups(figures: Figures) -> str:
     return table + _more(figures.num_groups - len(rows), "group_epochs")
 
 
-def _unowned(figures: Figures) -> str:
+def _unowned(figures: ReportFigures) -> str:
     if not figures.unowned:
         return "<p>none</p>"
     rows = [(row["group_id"], row["unowned_ms"] / 1000) for row in figures.unowned]
@@ -218,7 +218,7 @@ def _unowned(figures: Figures) -> str:
     )
 
 
-def _failovers(figures: Figures, style: TimeStyle) -> str:
+def _failovers(figures: ReportFigures, style: TimeStyle) -> str:
     rows = [
         (
             style.full(row["timestamp_ms"]),
@@ -235,7 +235,7 @@ def _failovers(figures: Figures, style: TimeStyle) -> str:
     return table_html(headers, rows, numbers=(1,)) + _more(rest, "failovers")
 
 
-def _ends(figures: Figures) -> str:
+def _ends(figures: ReportFigures) -> str:
     rows = sorted(figures.ends.items(), key=lambda one: (-one[1], one[0]))
     if not rows:
         return "<p>none</p>"
@@ -245,7 +245,7 @@ def _ends(figures: Figures) -> str:
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
 
 
-def _commits(figures: Figures, style: TimeStyle) -> str:
+def _commits(figures: ReportFigures, style: TimeStyle) -> str:
     if not figures.commits:
         return "<p>none</p>"
     label = f"Commits in parts of {duration(figures.step_ms)}"

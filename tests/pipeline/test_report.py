@@ -22,7 +22,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.render import UTC_STYLE
 from pipeline.report.charts import _time_marks, bars, shortened
-from pipeline.report.figures import BUCKETS, Figures, _step, figures_of
+from pipeline.report.figures import BUCKETS, ReportFigures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES
 from records import MemberState
@@ -65,13 +65,13 @@ def tables(spark: SparkSession) -> Tables:
 
 
 @pytest.fixture(scope="module")
-def figures(tables: Tables) -> Figures:
+def figures(tables: Tables) -> ReportFigures:
     found = figures_of(tables)
     assert found is not None
     return found
 
 
-def test_figures_are_those_of_plain_statistics(figures: Figures) -> None:
+def test_figures_are_those_of_plain_statistics(figures: ReportFigures) -> None:
     plain = stats(open_node(str(INCIDENT)))
     total = plain.total
     assert figures.num_epochs == total.rebalances
@@ -122,7 +122,7 @@ def waiting(group: str, span_ms: int) -> Writer:
     return log
 
 
-def test_an_epoch_whose_begin_is_missing_is_no_rebalance(tables: Tables, figures: Figures) -> None:
+def test_an_epoch_whose_begin_is_missing_is_no_rebalance(tables: Tables, figures: ReportFigures) -> None:
     def behind_a_gap(name: str) -> DataFrame:
         frame = tables(name)
         return frame.withColumn("is_begin_known", f.lit(False)) if name == "group_epochs" else frame
@@ -219,7 +219,7 @@ def read(page: str) -> _Reader:
     return reader
 
 
-def test_page_is_whole_and_asks_for_nothing(figures: Figures) -> None:
+def test_page_is_whole_and_asks_for_nothing(figures: ReportFigures) -> None:
     reader = read(report_page(figures, title="incident", rests_on=["shard 0: entries 1 to 9"]))
     assert reader.text.index("Findings") < reader.text.index("Rebalances over time")
     assert "REVOCATION_TIMED_OUT" in reader.text
@@ -256,7 +256,7 @@ def test_an_axis_says_its_numbers_whole() -> None:
     assert "1e7" not in made
 
 
-def test_equal_figures_make_equal_pages(figures: Figures) -> None:
+def test_equal_figures_make_equal_pages(figures: ReportFigures) -> None:
     one = report_page(figures, title="incident")
     assert one == report_page(figures, title="incident")
     assert len(one) < 400_000
@@ -266,7 +266,7 @@ BROWSER = browser_path()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
-async def test_a_browser_draws_it_without_complaint(figures: Figures, tmp_path: Path) -> None:
+async def test_a_browser_draws_it_without_complaint(figures: ReportFigures, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report_page(figures, title="incident"), encoding="utf-8")
     assert BROWSER is not None
