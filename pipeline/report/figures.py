@@ -33,7 +33,7 @@ SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class RuleCount:
     """The findings of one rule: their number, and the number of groups with any."""
 
     kind: str
@@ -72,7 +72,7 @@ class ReportFigures:
     unowned: tuple[Row, ...]
     """Columns group_id and unowned_ms, the largest first."""
     unowned_ms: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RuleCount, ...]
     findings: tuple[Row, ...]
     """The most severe first, then the newest."""
     ends: Mapping[str, int]
@@ -203,11 +203,11 @@ def _counts(counted: DataFrame, key: str, rows_max: int) -> dict[Any, int]:
     return {row[key]: row["count"] for row in counted.orderBy(F.desc("count"), key).limit(rows_max).collect()}
 
 
-def _kinds(findings: DataFrame) -> tuple[Kind, ...]:
+def _kinds(findings: DataFrame) -> tuple[RuleCount, ...]:
     counted = findings.groupBy("kind", "severity").agg(
         F.count("*").alias("count"), F.countDistinct("group_id").alias("groups")
     )
     rows = counted.orderBy(_rank(), F.desc("count"), "kind").limit(KINDS_MAX).collect()
     return tuple(
-        Kind(kind=r["kind"], severity=r["severity"], count=r["count"], groups=r["groups"]) for r in rows
+        RuleCount(kind=r["kind"], severity=r["severity"], count=r["count"], groups=r["groups"]) for r in rows
     )
