@@ -23,7 +23,7 @@ from pipeline.errors import OptionError
 from pipeline.session.failures import unwrapped
 from pipeline.session.interrupting import interrupt, is_remote
 from pipeline.source import register
-from pipeline.source.following import Following
+from pipeline.source.following import FollowedInput
 from pipeline.source.offsets import Offsets, admitted
 from pipeline.tables.manifest import Progress
 
@@ -91,7 +91,7 @@ class Stream:
     ) -> None:
         if mode not in MODES:
             raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
-        self._following = Following(input_path)
+        self._following = FollowedInput(input_path)
         opened = self._following.opened
         self._output = open_output(output_path, opened)
         self._checkpoint = _as_url(checkpoint or str(Path(self._output.root, CHECKPOINT)))

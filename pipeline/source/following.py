@@ -16,7 +16,7 @@ from .inputs import InputLog, InputShard, open_input, segments_in
 from .tail import LogTail, Reached
 
 
-class Following:
+class FollowedInput:
     """A node's directory or a cluster's folder; raises `InputError` as `open_input` does."""
 
     def __init__(self, path: str) -> None:

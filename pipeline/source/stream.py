@@ -28,7 +28,7 @@ from history.words import shard_name
 from pipeline.errors import InputError, OptionError
 from pipeline.schema import DAMAGE, TableColumn
 
-from .following import Following
+from .following import FollowedInput
 from .inputs import InputShard
 from .offsets import Offsets, admitted, entries_max, starting_at
 from .options import Mode, Rows, SourceOptions
@@ -63,7 +63,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError(f"a stream has no rows={options.rows}", "leave it out: rows=records")
         self._options = options
         self._entries_max = entries_max(options.of_stream)
-        self._following: Following | None = None
+        self._following: FollowedInput | None = None
         self._until: dict[int, int] | None = None
         """The end of the log when a query with the trigger availableNow started; None otherwise."""
 
@@ -120,9 +120,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: no file stays open between two looks."""
 
     @property
-    def _log(self) -> Following:
+    def _log(self) -> FollowedInput:
         if self._following is None:
-            self._following = Following(self._options.path)
+            self._following = FollowedInput(self._options.path)
         return self._following
 
     def _look(self) -> dict[int, Reached]:
