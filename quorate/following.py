@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Gap, NothingToRead, Walk
+from history.reading.source import LogGap, NothingToRead, Walk
 from quorate.livelog import FOLLOW_WAIT_MS, LiveLog, LiveShard
 from raftlog.env.errors import Damaged
 from raftlog.storage.frames import Frame
@@ -29,7 +29,7 @@ POLL_COST = 4
 GONE_S_MAX = 30.0
 """Seconds after which unreadable files count as gone: a node that restarts takes less."""
 
-Item = Frame | Gap
+Item = Frame | LogGap
 
 
 def followed(log: NodeLog, firsts: Mapping[int, int]) -> Iterator[tuple[int, Item] | None]:
@@ -67,9 +67,9 @@ def _of_cluster(log: NodeLog, shard: int, first: int, wait_ms: int) -> Iterator[
         first = first if frame is None else frame.index + 1
 
 
-def _removed(first: int, goes_on: int) -> Gap:
+def _removed(first: int, goes_on: int) -> LogGap:
     what = f"entries {first} to {goes_on - 1} are not kept here"
-    return Gap(after_index=first - 1, bridged_by=None, goes_on_at=goes_on, file="", offset=0, what=what)
+    return LogGap(after_index=first - 1, bridged_by=None, goes_on_at=goes_on, file="", offset=0, what=what)
 
 
 def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
@@ -79,7 +79,7 @@ def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
     Damage is reported if the second look still finds it: files move while a node works.
     """
     seen: object = None
-    doubted: Gap | None = None
+    doubted: LogGap | None = None
     read_s = time.monotonic()
     while True:
         try:
@@ -88,7 +88,7 @@ def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
                 walk = Walk(shard, open_node(path).reader(shard), from_index=first, stateless=True)
                 before, doubted = doubted, None
                 for item in walk:
-                    if isinstance(item, Gap):
+                    if isinstance(item, LogGap):
                         if item != before:
                             doubted = item
                             break

@@ -15,7 +15,7 @@ from history.facts.rows import CommitRow, EpochRow, GroupFacts, OwnershipSpan, S
 from history.facts.shard import facts_of_all
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
-from history.reading.source import Basis, Gap, NothingToRead, Walk
+from history.reading.source import Basis, LogGap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle, duration, sentence_list
 from history.telling.voice import Voice
 from history.words import reasons_words
@@ -136,7 +136,7 @@ def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
     """The groups whose records name one of the topics."""
     found: set[str] = set()
     for item in Walk(shard, log.reader(shard)):
-        if isinstance(item, Gap):
+        if isinstance(item, LogGap):
             continue
         if isinstance(item, Frame):
             named = any(topic_id in item.body for topic_id in topic_ids)

@@ -18,7 +18,7 @@ from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpa
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
-from history.reading.source import Gap, NothingToRead, Walk
+from history.reading.source import LogGap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle
 from history.words import is_takeover, shard_name
 from raftlog.storage.frames import Frame
@@ -170,7 +170,7 @@ def _first_ms(log: NodeLog, shard: int) -> int:
     for item in Walk(shard, log.reader(shard)):
         if isinstance(item, Frame):
             return item.timestamp_ms
-        if not isinstance(item, Gap):
+        if not isinstance(item, LogGap):
             return item.header.last_timestamp_ms
     return -1
 

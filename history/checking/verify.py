@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog, open_one
-from history.reading.source import Basis, Gap, SnapshotLike, Walk
+from history.reading.source import Basis, LogGap, SnapshotLike, Walk
 from history.render import plural
 from history.state.replay import Replay
 from history.words import shard_name
@@ -118,7 +118,7 @@ class _ShardCheck:
                 self._take(item, replay)
                 if snapshot is not None and item.index == snapshot.header.last_index:
                     self._compare_snapshot(snapshot, replay)
-            elif isinstance(item, Gap):
+            elif isinstance(item, LogGap):
                 self._gap(item)
             else:
                 replay.load(item)
@@ -156,7 +156,7 @@ class _ShardCheck:
             what = f"its header announces {frame.record_count} records, it holds {len(raws)}"
             self._problem(frame.index, what, DEFECT_HINT, frame.file, frame.offset)
 
-    def _gap(self, gap: Gap) -> None:
+    def _gap(self, gap: LogGap) -> None:
         """Report a gap that the check of the files did not see, such as missing archived segments."""
         if not any(p.index is not None and p.index == gap.after_index + 1 for p in self.problems):
             hint = "copy the missing files here, or take the answer for what it rests on"

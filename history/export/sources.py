@@ -16,7 +16,7 @@ from history.facts.group import windowed
 from history.facts.rows import EpochRow, GroupFacts, Moved, TermRow, Wait
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.catalog import CatalogHistory
-from history.reading.source import Gap, Reader, Walk
+from history.reading.source import LogGap, Reader, Walk
 from history.words import is_takeover, term_why, type_name
 from raftlog.storage.frames import Frame
 from records import (
@@ -136,7 +136,7 @@ class ShardRows:
                 except RecordsError:
                     self.unreadable += 1
                 self._last_ms = item.timestamp_ms
-            elif not isinstance(item, Gap):
+            elif not isinstance(item, LogGap):
                 self._last_ms = item.header.last_timestamp_ms
             if number % DRAIN_ENTRIES == 0:
                 self._of_groups(self._facts.drain())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
-from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
+from history.reading.source import LogGap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
 from history.words import is_takeover, term_why
 from raftlog.offline.group_filter import Passed
@@ -248,7 +248,7 @@ class _Named:
         return made
 
 
-def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike | Passed]) -> None:
+def feed(builder: FactsBuilder, items: Iterable[Frame | LogGap | SnapshotLike | Passed]) -> None:
     """Feed a walk to a builder; entries about other groups are passed without decoding."""
     needle = builder.group_id.encode()
     for item in items:
@@ -262,7 +262,7 @@ def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike | Pas
                 builder.unreadable(item.index, item.timestamp_ms, str(error))
         elif isinstance(item, Passed):
             builder.passed(item.timestamp_ms, item.last_index)
-        elif not isinstance(item, Gap):
+        elif not isinstance(item, LogGap):
             header = item.header
             builder.go_on_from(header.last_index, header.last_timestamp_ms, item.records)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
-from history.reading.source import Gap, SnapshotLike, Walk
+from history.reading.source import LogGap, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
@@ -54,7 +54,7 @@ class ShardFacts:
         self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
         """The newest term with the place before it, for groups that first appear in it."""
 
-    def take(self, item: Frame | Gap | SnapshotLike | Passed) -> None:
+    def take(self, item: Frame | LogGap | SnapshotLike | Passed) -> None:
         """Take the next item of a walk."""
         if isinstance(item, Frame):
             try:
@@ -65,7 +65,7 @@ class ShardFacts:
             self._last = (item.index, item.timestamp_ms)
         elif isinstance(item, Passed):
             self._last = (item.last_index, item.timestamp_ms)
-        elif not isinstance(item, Gap):
+        elif not isinstance(item, LogGap):
             self._snapshot(item)
 
     def drain(self) -> Iterator[GroupFacts]:
@@ -146,7 +146,7 @@ class ShardFacts:
 
 
 def rows_of(
-    shard: int, catalog: CatalogHistory, items: Iterable[Frame | Gap | SnapshotLike]
+    shard: int, catalog: CatalogHistory, items: Iterable[Frame | LogGap | SnapshotLike]
 ) -> Iterator[GroupFacts]:
     """Yield the rows of every group in a walk over a shard, in parts.
 

@@ -10,7 +10,7 @@ from records import RecordsError, RecordType, group_id_of, iter_records
 from records.ids import METADATA_SHARD
 
 from .node import NodeLog
-from .source import Basis, Gap, Walk
+from .source import Basis, LogGap, Walk
 
 GROUPS_NAMED_MAX = 8
 """Maximum number of names in an error message."""
@@ -25,7 +25,7 @@ def groups_of(log: NodeLog) -> list[str]:
         if shard == METADATA_SHARD:
             continue
         for item in Walk(shard, log.reader(shard)):
-            if isinstance(item, Gap):
+            if isinstance(item, LogGap):
                 continue
             with contextlib.suppress(RecordsError):
                 raws = iter_records(item.body) if isinstance(item, Frame) else item.records

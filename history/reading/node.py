@@ -23,7 +23,7 @@ from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD, shard_of
 
 from .catalog import CatalogHistory
-from .source import Gap, NothingToRead, Reader, Walk
+from .source import LogGap, NothingToRead, Reader, Walk
 
 EXPECTED = (
     "expected the data directory of one node (a file named node, and a folder per shard: metadata, shard-0,"
@@ -93,7 +93,7 @@ class NodeLog:
             with contextlib.suppress(RecordsError):
                 if isinstance(item, Frame):
                     catalog.apply(item.index, iter_records(item.body))
-                elif not isinstance(item, Gap):
+                elif not isinstance(item, LogGap):
                     catalog.apply(item.header.last_index, item.records)
         return catalog
 

@@ -26,7 +26,7 @@ from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from .difference import Difference, difference, same
 from .node import ShardFiles
 from .quorum import Decided, Tail, TermRun
-from .source import Gap, SnapshotLike, Walk
+from .source import LogGap, SnapshotLike, Walk
 
 
 class LogSide:
@@ -57,7 +57,7 @@ class LogSide:
         self._newest: Frame | None = None
         self._taken: Frame | None = None
         self._to_index = 0
-        self._items: Iterator[Frame | Gap | SnapshotLike] = iter(())
+        self._items: Iterator[Frame | LogGap | SnapshotLike] = iter(())
 
     def _note(self, damage: Damaged) -> None:
         problem = Problem(
@@ -215,7 +215,7 @@ class LogSide:
             if isinstance(item, Frame):
                 self.head = item
                 return
-            assert isinstance(item, Gap)
+            assert isinstance(item, LogGap)
             self.problems.append(
                 Problem(
                     file=item.file,

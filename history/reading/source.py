@@ -1,9 +1,9 @@
 """A node's directory for the readers of history: shards, entries in order, and what an answer rests on.
 
 The directory may belong to a running node, be a copy, hold one shard only, or be damaged. Nothing here writes
-to it. Where entries are missing, the walk yields a `Gap` in their place and goes on with what is sound. After
-a gap a projection can only be trusted from a snapshot on, so each gap names the snapshot that bridges it, if
-any. Entries not known to be committed (*undecided*) are left out unless requested, because they may be
+to it. Where entries are missing, the walk yields a `LogGap` in their place and goes on with what is sound.
+After a gap a projection can only be trusted from a snapshot on, so each gap names the snapshot that bridges
+it, if any. Entries not known to be committed (*undecided*) are left out unless requested, because they may be
 overwritten.
 """
 
@@ -83,7 +83,7 @@ class PassingReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class LogGap:
     """Entries that cannot be read, and how the walk continues.
 
     ``bridged_by`` is the index of the snapshot that replaces them; ``None``: there is none, and the walk
@@ -120,7 +120,7 @@ class Basis:
     first_index: int | None
     last_index: int | None
     last_timestamp_ms: int
-    gaps: tuple[Gap, ...]
+    gaps: tuple[LogGap, ...]
     undecided: int
     """Number of whole entries at the end that are not known to be committed; they are left out."""
     begins_index: int | None = None
@@ -166,7 +166,7 @@ class Basis:
 class Walk:
     """Iterates over the entries of one shard in order, bridging damage; then `basis` says what was read.
 
-    Yields `Frame`, `Gap`, and the snapshot to load, which comes first or after a bridged gap. With
+    Yields `Frame`, `LogGap`, and the snapshot to load, which comes first or after a bridged gap. With
     ``from_snapshot`` the walk begins at the newest snapshot at or before its end, the fastest way to a state.
     Otherwise it begins at the oldest entry kept, the way to a history.
 
@@ -201,7 +201,7 @@ class Walk:
         self._first: int | None = None
         self._last: int | None = None
         self._last_ms = -1
-        self._gaps: list[Gap] = []
+        self._gaps: list[LogGap] = []
         self._undecided = 0
         self._too_new: Frame | None = None
 
@@ -222,10 +222,10 @@ class Walk:
             remarks=self._reader.remarks,
         )
 
-    def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:
-        return cast(Iterator[Frame | Gap | SnapshotLike], self._run(None))
+    def __iter__(self) -> Iterator[Frame | LogGap | SnapshotLike]:
+        return cast(Iterator[Frame | LogGap | SnapshotLike], self._run(None))
 
-    def about(self, group_ids: Collection[str]) -> Iterator[Frame | Gap | SnapshotLike | Passed]:
+    def about(self, group_ids: Collection[str]) -> Iterator[Frame | LogGap | SnapshotLike | Passed]:
         """The same walk for readers of some groups only.
 
         If the reader can, it skips entries of other groups; bytes that are not read are not checked
@@ -234,7 +234,7 @@ class Walk:
         is_worth_it = isinstance(self._reader, PassingReader) and len(group_ids) <= GROUPS_MAX
         return self._run(group_ids if is_worth_it else None)
 
-    def _run(self, about: Collection[str] | None) -> Iterator[Frame | Gap | SnapshotLike | Passed]:
+    def _run(self, about: Collection[str] | None) -> Iterator[Frame | LogGap | SnapshotLike | Passed]:
         next_index = self._from_index
         if self._from_snapshot and (snapshot := self._newest_snapshot(next_index)) is not None:
             self._snapshot_index = snapshot.header.last_index
@@ -353,8 +353,8 @@ class _Broken(Exception):
         self.offset = offset
         self.what = what
 
-    def gap(self, bridge: SnapshotLike | None, goes_on: int | None) -> Gap:
-        return Gap(
+    def gap(self, bridge: SnapshotLike | None, goes_on: int | None) -> LogGap:
+        return LogGap(
             after_index=self.expected - 1,
             bridged_by=None if bridge is None else bridge.header.last_index,
             goes_on_at=goes_on,

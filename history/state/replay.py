@@ -19,7 +19,7 @@ from history.reading.catalog import CatalogHistory
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
 from history.render import LOCAL, TimeStyle, ranges, sentence_list
 from history.words import shard_name, state_name
 from raftlog.storage.frames import Frame
@@ -127,7 +127,7 @@ class Replay:
                     forget(slot, None)  # moves the record to the end of the dict
                     newest[slot] = raw
                 self.index, self.term = item.index, item.term
-            elif not isinstance(item, Gap | Frame):
+            elif not isinstance(item, LogGap | Frame):
                 newest.clear()
                 self.load(item)
         self.take(self.index, self.term, newest.values())

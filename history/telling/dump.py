@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Gap, Walk
+from history.reading.source import LogGap, Walk
 from history.render import LOCAL, TimeStyle, sentence_list
 from history.words import Speaker, cause_line, record_words, shard_name, term_words, type_name
 from raftlog.storage.frames import Frame
@@ -68,7 +68,7 @@ class DumpedGap:
     """Entries that cannot be read, in their place."""
 
     shard: int
-    gap: Gap
+    gap: LogGap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
             with_undecided=True,
         )
         for item in walk.about(wanted.groups) if wanted.groups else walk:
-            if isinstance(item, Frame | Gap) and (shown := dumped(shard, item, wanted)) is not None:
+            if isinstance(item, Frame | LogGap) and (shown := dumped(shard, item, wanted)) is not None:
                 is_any = True
                 yield shown
     if not is_any:
@@ -142,9 +142,9 @@ def _nothing_words(node: NodeLog, wanted: Filter) -> str:
     return f"{said}; with members the log has {names or 'no group'}" + (f" and {rest} more" * (rest > 0))
 
 
-def dumped(shard: int, item: Frame | Gap, wanted: Filter = EVERYTHING) -> Dumped | None:
+def dumped(shard: int, item: Frame | LogGap, wanted: Filter = EVERYTHING) -> Dumped | None:
     """One entry or gap as it is shown; ``None`` if it does not match."""
-    if isinstance(item, Gap):
+    if isinstance(item, LogGap):
         return DumpedGap(shard=shard, gap=item)
     if wanted.from_ms is not None and item.timestamp_ms < wanted.from_ms:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Basis, Gap, Walk
+from history.reading.source import Basis, LogGap, Walk
 from history.render import LOCAL, TimeStyle, duration, table
 from history.words import is_takeover, shard_name, term_why, term_words
 from raftlog.storage.frames import Frame
@@ -73,7 +73,7 @@ def _terms_of(walk: Walk, shard: int) -> Iterator[Term]:
     entries = 0
     for item in walk:
         if not isinstance(item, Frame):
-            assert isinstance(item, Gap)
+            assert isinstance(item, LogGap)
             continue
         if first is None or last is None or item.term != first.term:
             if first is not None and last is not None:

@@ -16,7 +16,7 @@ from history.facts.rows import GroupFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
-from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES
 from raftlog.storage.frames import Frame
 from records import (
@@ -205,7 +205,7 @@ def recorded_of(log: NodeLog, shard: int, group_id: str | None = None) -> tuple[
     for item in walk:
         if isinstance(item, Frame):
             readers.frame(item)
-        elif not isinstance(item, Gap):
+        elif not isinstance(item, LogGap):
             readers.snapshot(item)
     return list(readers.finish(walk.basis.last_timestamp_ms)), walk.basis
 

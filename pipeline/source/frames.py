@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from history.reading.source import Gap
+from history.reading.source import LogGap
 from raftlog.env.errors import Corrupt
 from raftlog.storage.frames import CRC_START, FRAME_MAGIC, HEADER_BYTES
 from raftlog.storage.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
@@ -120,9 +120,9 @@ class Bounds:
     is_alone: bool = True
 
 
-def scan(data: Data, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
+def scan(data: Data, path: str, bounds: Bounds) -> tuple[Frames, list[LogGap]]:
     """The checked, complete frames of a segment up to the last decided one, and the gaps."""
-    gaps: list[Gap] = []
+    gaps: list[LogGap] = []
     at, expected = 0, bounds.first
     what = _missing(expected)
     try:
@@ -223,9 +223,9 @@ def _magics(data: Data, start: int) -> Ints:
     return found
 
 
-def gap(path: str, offset: int, first: int, what: str, goes_on_at: int | None) -> Gap:
+def gap(path: str, offset: int, first: int, what: str, goes_on_at: int | None) -> LogGap:
     """A gap that starts with entry ``first``."""
-    return Gap(
+    return LogGap(
         after_index=first - 1, bridged_by=None, goes_on_at=goes_on_at, file=path, offset=offset, what=what
     )
 
@@ -241,7 +241,7 @@ def _may_be_torn(data: Data, at: int, expected: int, bounds: Bounds) -> bool:
     return proof_of_loss(bytes(data[at:]), expected, is_alone=bounds.is_alone) is None
 
 
-def _decided(frames: Frames, gaps: list[Gap], bounds: Bounds) -> tuple[Frames, list[Gap]]:
+def _decided(frames: Frames, gaps: list[LogGap], bounds: Bounds) -> tuple[Frames, list[LogGap]]:
     if bounds.decided is not None:
         frames = frames.of(slice(int(np.searchsorted(frames.index, bounds.decided, "right"))))
     return frames, gaps

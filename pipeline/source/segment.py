@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from history.reading.source import Gap
+from history.reading.source import LogGap
 from pipeline.errors import InputError
 from pipeline.schema import DAMAGE, TableColumn, arrow_type
 from raftlog.env.errors import RESTORE_HINT, Corrupt, Damaged
@@ -96,7 +96,7 @@ def _wanted_frames(frames: Frames, selection: Selection) -> Frames:
     return frames
 
 
-def damage_rows(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.RecordBatch]:
+def damage_rows(task: Task, gaps: Sequence[LogGap], hint: str) -> Iterator[pa.RecordBatch]:
     """A row for each wanted range that is lost; raises `InputError` in fail mode."""
     span = task.selection.span
     gaps = [

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from history.reading.opening import open_node
-from history.reading.source import Gap, Walk
+from history.reading.source import LogGap, Walk
 from history.telling.explain import explain
 from quorate.client import Client
 from quorate.livelog import open_live
@@ -191,7 +191,7 @@ def check(items: list[object], walk: Walk) -> None:
         if isinstance(item, Frame):
             assert item.index == index + 1
             index = item.index
-        elif isinstance(item, Gap):
+        elif isinstance(item, LogGap):
             assert index == 0 or "archive" in item.what or "not kept" in item.what, item.words()
             assert "frame" not in item.what, item.words()
             index = (item.goes_on_at or 1) - 1

@@ -16,7 +16,7 @@ import pytest
 from history.checking.commits import commits, missing_commits
 from history.checking.verify import report_text, verify
 from history.reading.opening import open_node
-from history.reading.source import Gap, NothingToRead, Walk
+from history.reading.source import LogGap, NothingToRead, Walk
 from history.render import UTC_STYLE
 from history.state.replay import Replay, replay, replay_all
 from history.telling.dump import dump, dump_json
@@ -284,7 +284,7 @@ def test_a_gap_is_bridged_by_the_first_snapshot_behind_it(home: str) -> None:
     first = segments(home, "archive")[0]
     first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
     walk = Walk(0, open_node(home).reader(0))
-    gaps = [item for item in walk if isinstance(item, Gap)]
+    gaps = [item for item in walk if isinstance(item, LogGap)]
     assert [gap.bridged_by for gap in gaps] == [kept[0]]
 
 

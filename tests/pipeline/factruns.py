@@ -16,7 +16,7 @@ from history.export.schema import SCHEMAS
 from history.export.sources import FACT_TABLES, ShardRows, Window
 from history.facts.rows import TermRow
 from history.reading.node import NodeLog
-from history.reading.source import Gap, Walk
+from history.reading.source import LogGap, Walk
 from history.state.track import MEMBERSHIP_TYPES
 from pipeline.facts.batches import (
     BRIDGE_ORIGIN,
@@ -81,7 +81,7 @@ class ShardLog:
             if isinstance(item, Frame):
                 frames.append(item)
                 last = item.index, item.timestamp_ms
-            elif isinstance(item, Gap):
+            elif isinstance(item, LogGap):
                 gap = item
                 end = None if item.bridged_by else item.after_index
             else:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 
 from benchmarks.mixedlog import write_life
 from history.reading.opening import open_node
-from history.reading.source import Gap, Walk
+from history.reading.source import LogGap, Walk
 from history.whatif.settings import WhatIf
 from pipeline.analyses import ANALYSES
 from pipeline.analyses.registry import RECORDS
@@ -72,8 +72,8 @@ def read(spark: SparkSession, log: Path, **options: str) -> DataFrame:
     return reader.options(**options).load(str(log)).coalesce(2).cache()
 
 
-def gaps(log: Path) -> list[Gap]:
-    return [item for item in Walk(0, open_node(str(log)).reader(0)) if isinstance(item, Gap)]
+def gaps(log: Path) -> list[LogGap]:
+    return [item for item in Walk(0, open_node(str(log)).reader(0)) if isinstance(item, LogGap)]
 
 
 def test_rows_of_damage_count_nowhere(spark: SparkSession, written: Path, tmp_path: Path) -> None:

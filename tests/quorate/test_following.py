@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from history.reading.opening import open_node
-from history.reading.source import Gap, NothingToRead
+from history.reading.source import LogGap, NothingToRead
 from history.render import UTC_STYLE
 from quorate import following
 from quorate.commands.log.tailing import explanation_as_it_grows, timeline_as_it_grows
@@ -64,7 +64,7 @@ def test_what_retention_removed_before_is_told_as_a_gap() -> None:
         found = followed(open_live(node.url, 1.0), {0: 1})
         first = next(found)
         assert first is not None
-        assert isinstance(first[1], Gap)
+        assert isinstance(first[1], LogGap)
         assert "entries 1 to 4 are not kept here; goes on at index 5" in first[1].words()
         assert entries(found, 5) == [(0, 5), (0, 6), (0, 7), (0, 8), (0, 9)]
     finally:

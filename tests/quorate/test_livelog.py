@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from history.reading.source import Gap, Walk
+from history.reading.source import LogGap, Walk
 from quorate.errors import CommandError, ExitCode
 from quorate.livelog import LiveShard, open_live
 from raftlog.env.errors import Damaged
@@ -104,7 +104,7 @@ def test_what_no_node_can_give_any_more_is_a_gap(three: list[LogNode]) -> None:
             for node in three:
                 node.close()
         found.append(item)
-    assert isinstance(found[-1], Gap)
+    assert isinstance(found[-1], LogGap)
     assert "entries after index 14 cannot be read: none of http://" in walk.basis.words()
     assert "nothing after them is used" in walk.basis.words()
 
