@@ -22,7 +22,7 @@ from statistics import median_low
 from history.reading.notes import has_none_of
 
 from .due import DueAction, DueKind
-from .recorded import ORDINARY, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
+from .recorded import ORDINARY, ActKind, Ended, HeartbeatSilence, Holding, Reaction, Recorded, Refusal
 from .settings import WhatIf
 
 MINUTE_MS = 60_000
@@ -294,7 +294,7 @@ class Conduct:
         found = [self._placed(gap, timeout_ms) for gap in self.script.gaps if gap.gap_ms > timeout_ms]
         return [silence for silence in found if silence is not None] + self._absences(timeout_ms)
 
-    def _placed(self, gap: Gap, timeout_ms: int) -> tuple[str, int, int | None] | None:
+    def _placed(self, gap: HeartbeatSilence, timeout_ms: int) -> tuple[str, int, int | None] | None:
         """Place a silence within its minute, clear of known heartbeats; ``None``: there is no room."""
         first_ms, last_ms = gap.minute_ms - LATE_MS, gap.minute_ms + MINUTE_MS
         heard = self._heard.get(gap.member_id, [])

@@ -38,7 +38,18 @@ from records import (
 from records.ids import topic_id_text
 
 from .due import HEARD_BY, DueAction, DueKind, Watch
-from .recorded import INTERVAL_MS, ORDINARY, Act, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
+from .recorded import (
+    INTERVAL_MS,
+    ORDINARY,
+    Act,
+    ActKind,
+    Ended,
+    HeartbeatSilence,
+    Holding,
+    Reaction,
+    Recorded,
+    Refusal,
+)
 
 JOINS = frozenset({Trigger.MEMBER_JOINED, Trigger.MEMBER_REJOINED, Trigger.MEMBER_REPLACED})
 BEATS = frozenset({Trigger.HEARTBEAT, Trigger.MEMBER_ACKED})
@@ -390,19 +401,21 @@ def _target_waits(records: Iterable[RawRecord], group: Group | None) -> bool | N
 
 def _evidence(
     notes: Iterable[Mapping[str, Any]] | None, group_id: str
-) -> tuple[tuple[Gap, ...], dict[str, tuple[Refusal, ...]] | None, int]:
+) -> tuple[tuple[HeartbeatSilence, ...], dict[str, tuple[Refusal, ...]] | None, int]:
     """Heartbeat gaps and refused heartbeats of the group's members, and the start of the evidence."""
     if notes is None:
         return (), None, 0
     kept = list(notes)
-    gaps: list[Gap] = []
+    gaps: list[HeartbeatSilence] = []
     refused: dict[str, list[Refusal]] = defaultdict(list)
     for note in kept:
         if note.get("group") != group_id or not note.get("member"):
             continue
         if note.get("kind") == "heartbeat_gap":
             gaps.append(
-                Gap(member_id=note["member"], minute_ms=note["minute_ms"], gap_ms=round(note["gap_ms"]))
+                HeartbeatSilence(
+                    member_id=note["member"], minute_ms=note["minute_ms"], gap_ms=round(note["gap_ms"])
+                )
             )
         elif is_of_removed(note):
             refused[note["member"]].append(Refusal(at_ms=note["at_ms"], owned=owned_in(note)))
@@ -414,7 +427,7 @@ def _evidence(
     return tuple(gaps), in_order, from_ms
 
 
-def _interval_ms(gaps: Iterable[Gap], ended: Iterable[Ended]) -> int:
+def _interval_ms(gaps: Iterable[HeartbeatSilence], ended: Iterable[Ended]) -> int:
     """The heartbeat interval: the median of the noted gaps within a session, or the default without notes.
 
     A gap as long as the shortest known session timeout is not counted, because it ended a session.

@@ -116,7 +116,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class HeartbeatSilence:
     """The longest silence between two heartbeats of a member noted in a minute."""
 
     member_id: str
@@ -149,7 +149,7 @@ class Recorded:
     """(index, ms, term) of the terms of the shard that began in the period read."""
     first_ms: int
     last_ms: int
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[HeartbeatSilence, ...] = ()
     refused: dict[str, tuple[Refusal, ...]] | None = None
     """Heartbeats of removed members, by member, in order; ``None``: no evidence was kept."""
     evidence_from_ms: int = 0
