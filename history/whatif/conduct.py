@@ -22,7 +22,7 @@ from statistics import median_low
 from history.reading.notes import has_none_of
 
 from .due import DueAction, DueKind
-from .recorded import ORDINARY, ActKind, Ended, HeartbeatSilence, Holding, Reaction, Recorded, Refusal
+from .recorded import ORDINARY, ActKind, Ended, FencedHeartbeat, HeartbeatSilence, Holding, Reaction, Recorded
 from .settings import WhatIf
 
 MINUTE_MS = 60_000
@@ -229,7 +229,7 @@ class Conduct:
         times = (None if refusal is None else refusal.at_ms, joined_ms)
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
-    def _refused(self, member_id: str, after_ms: int) -> Refusal | None:
+    def _refused(self, member_id: str, after_ms: int) -> FencedHeartbeat | None:
         """The first refused heartbeat of a member after its removal."""
         refused = (self.script.refused or {}).get(member_id, ())
         place = bisect_left(refused, after_ms, key=lambda refusal: refusal.at_ms)

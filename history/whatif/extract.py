@@ -44,11 +44,11 @@ from .recorded import (
     Act,
     ActKind,
     Ended,
+    FencedHeartbeat,
     HeartbeatSilence,
     Holding,
     Reaction,
     Recorded,
-    Refusal,
 )
 
 JOINS = frozenset({Trigger.MEMBER_JOINED, Trigger.MEMBER_REJOINED, Trigger.MEMBER_REPLACED})
@@ -401,13 +401,13 @@ def _target_waits(records: Iterable[RawRecord], group: Group | None) -> bool | N
 
 def _evidence(
     notes: Iterable[Mapping[str, Any]] | None, group_id: str
-) -> tuple[tuple[HeartbeatSilence, ...], dict[str, tuple[Refusal, ...]] | None, int]:
+) -> tuple[tuple[HeartbeatSilence, ...], dict[str, tuple[FencedHeartbeat, ...]] | None, int]:
     """Heartbeat gaps and refused heartbeats of the group's members, and the start of the evidence."""
     if notes is None:
         return (), None, 0
     kept = list(notes)
     gaps: list[HeartbeatSilence] = []
-    refused: dict[str, list[Refusal]] = defaultdict(list)
+    refused: dict[str, list[FencedHeartbeat]] = defaultdict(list)
     for note in kept:
         if note.get("group") != group_id or not note.get("member"):
             continue
@@ -418,7 +418,7 @@ def _evidence(
                 )
             )
         elif is_of_removed(note):
-            refused[note["member"]].append(Refusal(at_ms=note["at_ms"], owned=owned_in(note)))
+            refused[note["member"]].append(FencedHeartbeat(at_ms=note["at_ms"], owned=owned_in(note)))
     from_ms = min((note["at_ms"] for note in kept), default=0)
     in_order = {
         member_id: tuple(sorted(said, key=lambda refusal: refusal.at_ms))

@@ -125,7 +125,7 @@ class HeartbeatSilence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class FencedHeartbeat:
     """A heartbeat of a member that had been removed."""
 
     at_ms: int
@@ -150,7 +150,7 @@ class Recorded:
     first_ms: int
     last_ms: int
     gaps: tuple[HeartbeatSilence, ...] = ()
-    refused: dict[str, tuple[Refusal, ...]] | None = None
+    refused: dict[str, tuple[FencedHeartbeat, ...]] | None = None
     """Heartbeats of removed members, by member, in order; ``None``: no evidence was kept."""
     evidence_from_ms: int = 0
     interval_ms: int = INTERVAL_MS
