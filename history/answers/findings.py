@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of
-from history.facts.rows import Finding, GroupFacts, Severity
+from history.facts.rows import Finding, GroupRows, Severity
 from history.facts.shard import facts_of_all
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
@@ -126,7 +126,7 @@ def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:
     return by_group
 
 
-def _of_group(facts: GroupFacts, notes: Sequence[Note] | None, window: Window) -> GroupFindings:
+def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: Window) -> GroupFindings:
     found = tuple(one for one in findings_of(facts, notes or None) if window.touches(one))
     names = MemberNames()
     described = {}

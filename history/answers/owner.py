@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from history.facts.rows import CommitRow, EpochRow, GroupFacts, OwnershipSpan, SpanKind, TopicPartition
+from history.facts.rows import CommitRow, EpochRow, GroupRows, OwnershipSpan, SpanKind, TopicPartition
 from history.facts.shard import facts_of_all
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
@@ -162,7 +162,7 @@ def _nobody_ever(catalog: CatalogHistory, partition: TopicPartition, group: str 
 
 
 def _owners(
-    facts: GroupFacts,
+    facts: GroupRows,
     catalog: CatalogHistory,
     partition: TopicPartition,
     at_index: int | None,

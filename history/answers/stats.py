@@ -14,7 +14,7 @@ from typing import Any
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.facts.commits import CommitKeys
-from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, SpanKind, TopicPartition
+from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SpanKind, TopicPartition
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
@@ -277,7 +277,7 @@ class _ShardFold:
                 if raw.type == RecordType.TERM_START:
                     self.failovers += _is_takeover(decode_value(raw))
 
-    def _take(self, parts: Iterator[GroupFacts]) -> None:
+    def _take(self, parts: Iterator[GroupRows]) -> None:
         for part in parts:
             group = self.groups[part.group_id]
             for epoch in part.epochs:

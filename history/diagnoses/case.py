@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from history.facts.rows import (
     EpochRow,
-    GroupFacts,
+    GroupRows,
     MemberSession,
     OwnershipSpan,
     SpanKind,
@@ -67,7 +67,7 @@ class Found:
 class Case:
     """One group's facts and notes; ``notes`` is ``None`` if there is no evidence file."""
 
-    def __init__(self, facts: GroupFacts, notes: Sequence[Note] | None) -> None:
+    def __init__(self, facts: GroupRows, notes: Sequence[Note] | None) -> None:
         self.facts = facts
         self.has_evidence = notes is not None
         mine = [note for note in notes or () if note.get("group") == facts.group_id]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from history.facts.rows import Finding, GroupFacts
+from history.facts.rows import Finding, GroupRows
 
 from .case import Case, Found, Note
 from .rule import Rule
@@ -17,7 +17,7 @@ from .table import RULES
 
 
 def findings_of(
-    facts: GroupFacts, notes: Sequence[Note] | None, rules: Iterable[Rule] | None = None
+    facts: GroupRows, notes: Sequence[Note] | None, rules: Iterable[Rule] | None = None
 ) -> tuple[Finding, ...]:
     """The findings in a group, in the order in which they began.
 
@@ -36,7 +36,7 @@ def findings_of(
     return tuple(sorted(kept, key=lambda one: (one.from_ms, one.from_index, one.kind)))
 
 
-def _finding(rule: Rule, found: Found, facts: GroupFacts) -> Finding:
+def _finding(rule: Rule, found: Found, facts: GroupRows) -> Finding:
     return Finding(
         kind=rule.name,
         severity=rule.severity,

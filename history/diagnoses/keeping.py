@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from history.facts.ownership import by_partition
-from history.facts.rows import Finding, GroupFacts
+from history.facts.rows import Finding, GroupRows
 
 from .case import Note
 from .findings import findings_of
@@ -26,9 +26,9 @@ class KeptRows:
         self.is_full = False
         self._rows_max = rows_max
         self._count = 0
-        self._parts: dict[tuple[int, str], list[GroupFacts]] = {}
+        self._parts: dict[tuple[int, str], list[GroupRows]] = {}
 
-    def take(self, part: GroupFacts) -> None:
+    def take(self, part: GroupRows) -> None:
         """Add the next part of a group."""
         if self.is_full:
             return
@@ -48,7 +48,7 @@ class KeptRows:
             yield from findings_of(_joined(self._parts.pop(key)), by_group.get(key[1]))
 
 
-def _joined(parts: Sequence[GroupFacts]) -> GroupFacts:
+def _joined(parts: Sequence[GroupRows]) -> GroupRows:
     spans = [span for part in parts for span in part.spans]
     spans.sort(key=by_partition)
     sessions = sorted(

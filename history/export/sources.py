@@ -13,7 +13,7 @@ from typing import Any
 from history.diagnoses.keeping import KeptRows
 from history.facts.commits import CommitKeys, commit_rows
 from history.facts.group import windowed
-from history.facts.rows import EpochRow, GroupFacts, Moved, TermRow, Wait
+from history.facts.rows import EpochRow, GroupRows, Moved, TermRow, Wait
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.source import LogGap, Reader, Walk
@@ -219,7 +219,7 @@ class ShardRows:
             )
             self._take("failovers", row)
 
-    def _of_groups(self, parts: Iterable[GroupFacts]) -> None:
+    def _of_groups(self, parts: Iterable[GroupRows]) -> None:
         window, wanted = self._window, self._tables
         for part in parts:
             if "findings" in wanted:
@@ -230,7 +230,7 @@ class ShardRows:
                         self._take(table, row)
 
 
-def fact_rows(part: GroupFacts, window: Window) -> tuple[tuple[str, Iterable[Any]], ...]:
+def fact_rows(part: GroupRows, window: Window) -> tuple[tuple[str, Iterable[Any]], ...]:
     """The rows of each table derived from facts of a group, except for findings."""
     shown = windowed(part, window.from_index, window.from_ms)
     return (

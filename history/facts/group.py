@@ -34,7 +34,7 @@ from records import (
 from .change import Follower, Place
 from .epochs import Epochs
 from .ownership import Ownership
-from .rows import GroupFacts, TermRow, TopicPartition
+from .rows import GroupRows, TermRow, TopicPartition
 from .sessions import Sessions
 from .waits import Waits
 
@@ -48,7 +48,7 @@ def facts_of(
     from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
-) -> GroupFacts:
+) -> GroupRows:
     """The rows of one group that touch the window; what is open at its end is open in the rows.
 
     The walk begins at the oldest entry kept, whatever the window. Raises `NothingToRead` if the shard is
@@ -181,11 +181,11 @@ class FactsBuilder:
         self._keep_term()
         self._last = at
 
-    def finish(self) -> GroupFacts:
+    def finish(self) -> GroupRows:
         """The rows so far; may be called again after more entries."""
         named = _Named(self._names)
         state = self._follower.state
-        return GroupFacts(
+        return GroupRows(
             group_id=self.group_id,
             shard=self._shard,
             epochs=self._epochs.rows(self.group_id, self._shard, named, state),
@@ -201,13 +201,13 @@ class FactsBuilder:
             unreadable=tuple(self._unreadable),
         )
 
-    def drain(self) -> GroupFacts:
+    def drain(self) -> GroupRows:
         """Remove and return the rows that can no longer change; `finish` returns only the rest.
 
         For walks over logs larger than memory. Rows come in the order in which they end.
         """
         named = _Named(self._names)
-        drained = GroupFacts(
+        drained = GroupRows(
             group_id=self.group_id,
             shard=self._shard,
             epochs=self._epochs.drain(self.group_id, self._shard, named),
@@ -292,7 +292,7 @@ def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
     return track
 
 
-def windowed(facts: GroupFacts, from_index: int | None, from_ms: int | None) -> GroupFacts:
+def windowed(facts: GroupRows, from_index: int | None, from_ms: int | None) -> GroupRows:
     """The rows that touch what comes after an index or a time."""
     if from_index is None and from_ms is None:
         return facts

@@ -324,7 +324,7 @@ class CommitRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
+class GroupRows:
     """The rows of one group."""
 
     group_id: str

@@ -28,7 +28,7 @@ from records import (
 )
 
 from .group import FactsBuilder
-from .rows import GroupFacts
+from .rows import GroupRows
 
 ROWS_MAX = 200_000
 """Maximum number of epochs, spans and sessions of several groups in memory at once: some hundred
@@ -68,14 +68,14 @@ class ShardFacts:
         elif not isinstance(item, LogGap):
             self._snapshot(item)
 
-    def drain(self) -> Iterator[GroupFacts]:
+    def drain(self) -> Iterator[GroupRows]:
         """Yield and remove the concluded rows of each group that has any."""
         for builder in self.builders.values():
             drained = builder.drain()
             if drained.epochs or drained.spans or drained.sessions or drained.terms or drained.gone:
                 yield drained
 
-    def finish(self) -> Iterator[GroupFacts]:
+    def finish(self) -> Iterator[GroupRows]:
         """Yield the remaining rows, open ones included, by group id."""
         for builder in sorted(self._caught_up(), key=lambda one: one.group_id):
             if builder.is_known:
@@ -147,7 +147,7 @@ class ShardFacts:
 
 def rows_of(
     shard: int, catalog: CatalogHistory, items: Iterable[Frame | LogGap | SnapshotLike]
-) -> Iterator[GroupFacts]:
+) -> Iterator[GroupRows]:
     """Yield the rows of every group in a walk over a shard, in parts.
 
     Concluded rows come first, in the order in which they end. Rows still open at the end of the walk come
@@ -169,7 +169,7 @@ def facts_of_all(
     to_index: int | None = None,
     to_ms: int | None = None,
     rows_max: int = ROWS_MAX,
-) -> Iterator[GroupFacts]:
+) -> Iterator[GroupRows]:
     """Yield the complete facts of every group of one shard (or of those in ``only``), with their basis.
 
     The log is walked as often as needed to keep no more than about ``rows_max`` rows in memory: if there are

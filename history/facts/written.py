@@ -20,7 +20,7 @@ from records.packing import pack, unpack_nested
 from . import epochs, ownership, rows, sessions
 from .change import Follower, Place
 from .group import FactsBuilder
-from .rows import GroupFacts
+from .rows import GroupRows
 from .shapes import Shapes, StateError
 from .waits import OpenWait, Waits
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _CLASSES = (
     FactsBuilder,
-    GroupFacts,
+    GroupRows,
     *(Place, Follower, GroupTrack, MemberTrack, TopicChange, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
@@ -54,7 +54,7 @@ _SHARED = {
 """The types with a table (see `Shapes`). Some must be one object again: a wait belongs to its epoch and
 goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
 state."""
-_LEFT_OUT = {FactsBuilder: {"_names": None}, GroupFacts: {"basis": None}}
+_LEFT_OUT = {FactsBuilder: {"_names": None}, GroupRows: {"basis": None}}
 _SHAPES = Shapes(_CLASSES, _SHARED, _LEFT_OUT)
 
 
@@ -70,14 +70,14 @@ def load_builder(data: bytes, names: TopicNames) -> FactsBuilder:
     return builder
 
 
-def dump_facts(facts: GroupFacts) -> bytes:
+def dump_facts(facts: GroupRows) -> bytes:
     """Serialise rows, without their basis."""
     return _dump(facts)
 
 
-def load_facts(data: bytes) -> GroupFacts:
+def load_facts(data: bytes) -> GroupRows:
     """Restore rows, without their basis; raises `StateError`."""
-    return _load(GroupFacts, data)
+    return _load(GroupRows, data)
 
 
 def described() -> list[str]:

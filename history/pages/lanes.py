@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from history.facts.rows import GroupFacts, OwnershipSpan, SpanKind
+from history.facts.rows import GroupRows, OwnershipSpan, SpanKind
 
 SEGMENTS_MAX = 120_000
 """Maximum number of segments in all lanes of a kind: about 2.5 MB in the file, small enough for a ticket."""
@@ -71,7 +71,7 @@ class Lanes:
     """Changes closer together than this are drawn as one; 0: every change is shown."""
 
 
-def lanes_of(facts: GroupFacts, numbers: dict[str, int], from_ms: int, to_ms: int) -> Lanes:
+def lanes_of(facts: GroupRows, numbers: dict[str, int], from_ms: int, to_ms: int) -> Lanes:
     """The lanes between two times; ``numbers`` maps every member of the facts to 0, 1, … in order."""
     partitions = _partition_lanes(facts.spans, numbers, from_ms, to_ms)
     folded, partitions_ms = _fitting([lane.segments for lane in partitions], _hands_together)
@@ -116,7 +116,7 @@ _HANDS = {
 
 
 def _member_lanes(
-    facts: GroupFacts, numbers: dict[str, int], from_ms: int, to_ms: int
+    facts: GroupRows, numbers: dict[str, int], from_ms: int, to_ms: int
 ) -> list[tuple[Segment, ...]]:
     """Count, for each member, the states that hold at each moment."""
     changes: list[list[tuple[int, int, int]]] = [[] for _ in numbers]  # (ms, what, +1 or -1)
@@ -147,7 +147,7 @@ def _member_lanes(
     return [_swept(sorted(one)) for one in changes]
 
 
-def tells_behind(facts: GroupFacts) -> bool:
+def tells_behind(facts: GroupRows) -> bool:
     """Whether members' lanes show when each reached an epoch; left out if there are too many."""
     return 2 * sum(epoch.num_members for epoch in facts.epochs) <= SEGMENTS_MAX
 

@@ -14,7 +14,7 @@ from history.diagnoses import words_of
 from history.facts.rows import (
     EpochRow,
     Finding,
-    GroupFacts,
+    GroupRows,
     Progress,
     Severity,
     TermRow,
@@ -65,7 +65,7 @@ _WAIT_ENDS = {
 class Sayings:
     """The texts of one group's page; members are named in the order in which they joined."""
 
-    def __init__(self, facts: GroupFacts, style: TimeStyle, whole: GroupFacts | None = None) -> None:
+    def __init__(self, facts: GroupRows, style: TimeStyle, whole: GroupRows | None = None) -> None:
         """``whole`` also has what precedes ``facts``, so that a window does not change the members' names."""
         self.names = MemberNames()
         self._clients: dict[str, str] = {}
@@ -229,7 +229,7 @@ class Sayings:
         }
 
 
-def bounds_of(facts: GroupFacts, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
+def bounds_of(facts: GroupRows, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
     """Start and exclusive end of a picture: those of the facts, unless a window was given.
 
     The end is after the last entry, so that the picture includes the effect of that entry.
@@ -256,7 +256,7 @@ def partitions_words(partitions: Iterable[TopicPartition]) -> str:
     return "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(by_topic.items()))
 
 
-def _others(facts: GroupFacts) -> list[str]:
+def _others(facts: GroupRows) -> list[str]:
     """Members that rows name but that have no session, as in a log that begins in the middle."""
     named = [span.member_id for span in facts.spans if span.member_id is not None]
     for epoch in facts.epochs:
@@ -271,7 +271,7 @@ def _cut(lines: Sequence[Any], most: int) -> dict[str, Any]:
     return {"lines": list(lines[:most]), "more": max(len(lines) - most, 0)}
 
 
-def left_out_words(facts: GroupFacts, findings: Sequence[Finding]) -> list[str]:
+def left_out_words(facts: GroupRows, findings: Sequence[Finding]) -> list[str]:
     """The omissions of the texts, each in a sentence."""
     said = []
     if len(facts.epochs) > EPOCHS_MAX:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from history.facts.rows import Finding, GroupFacts, MemberSession, SessionEnd
+from history.facts.rows import Finding, GroupRows, MemberSession, SessionEnd
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .lanes import Hand, Lanes, Segment, Stand, lanes_of
@@ -45,13 +45,13 @@ ASCII = Signs(heights="123456789", idle=".", moving="%", away="~", left="<", exp
 
 
 def lanes_text(
-    facts: GroupFacts,
+    facts: GroupRows,
     findings: Sequence[Finding],
     *,
     width: int = 100,
     style: TimeStyle = LOCAL,
     signs: Signs = BLOCKS,
-    whole: GroupFacts | None = None,
+    whole: GroupRows | None = None,
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _columns(edges: Sequence[int], from_ms: int, to_ms: int) -> range:
     return range(first, last + 1)
 
 
-def _numbers(facts: GroupFacts, edges: Sequence[int]) -> str:
+def _numbers(facts: GroupRows, edges: Sequence[int]) -> str:
     """Each epoch's number at its beginning, if the previous number leaves room."""
     text = ""
     for row in facts.epochs:
@@ -131,7 +131,7 @@ def _numbers(facts: GroupFacts, edges: Sequence[int]) -> str:
     return text
 
 
-def _restless(facts: GroupFacts, edges: Sequence[int], signs: Signs) -> str:
+def _restless(facts: GroupRows, edges: Sequence[int], signs: Signs) -> str:
     cells = [" "] * (len(edges) - 1)
     for row in facts.epochs:
         until = row.settled_ms if row.settled_ms is not None else row.end_ms
@@ -141,7 +141,7 @@ def _restless(facts: GroupFacts, edges: Sequence[int], signs: Signs) -> str:
     return "".join(cells).rstrip()
 
 
-def _takeovers(facts: GroupFacts, edges: Sequence[int], signs: Signs) -> str:
+def _takeovers(facts: GroupRows, edges: Sequence[int], signs: Signs) -> str:
     text = ""
     for term in facts.terms:
         for column in _columns(edges, term.timestamp_ms, term.timestamp_ms)[:1] if term.is_takeover else ():
@@ -217,7 +217,7 @@ def _legend(most: int, signs: Signs) -> str:
 
 
 def _events(
-    facts: GroupFacts, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle, begin: int, end: int
+    facts: GroupRows, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle, begin: int, end: int
 ) -> Iterator[str]:
     """Takeovers and involuntary ends of sessions, in order; then the findings."""
     told = [(term.timestamp_ms, sayings.term(term)["words"]) for term in facts.terms if term.is_takeover]

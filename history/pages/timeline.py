@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from history.facts.rows import EpochRow, Finding, GroupFacts, SpanKind
+from history.facts.rows import EpochRow, Finding, GroupRows, SpanKind
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 
 from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
@@ -25,12 +25,12 @@ TABLE_ROWS_MAX = 2_000
 
 
 def timeline_page(
-    facts: GroupFacts,
+    facts: GroupRows,
     findings: Sequence[Finding],
     *,
     style: TimeStyle = LOCAL,
     title: str = "",
-    whole: GroupFacts | None = None,
+    whole: GroupRows | None = None,
     from_ms: int | None = None,
     to_ms: int | None = None,
     rests_on: Sequence[str] = (),
@@ -56,7 +56,7 @@ def timeline_page(
 
 
 def timeline_data(
-    facts: GroupFacts,
+    facts: GroupRows,
     findings: Sequence[Finding],
     *,
     sayings: Sayings | None = None,
@@ -96,7 +96,7 @@ def timeline_data(
 
 
 def _member(
-    facts: GroupFacts, sayings: Sayings, member_id: str, segments: Sequence[Segment]
+    facts: GroupRows, sayings: Sayings, member_id: str, segments: Sequence[Segment]
 ) -> dict[str, Any]:
     sessions = [one for one in facts.sessions if one.member_id == member_id]
     last = sessions[-1] if sessions else None
@@ -150,7 +150,7 @@ def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
     return data
 
 
-def _folded_words(facts: GroupFacts, lanes: Lanes) -> list[str]:
+def _folded_words(facts: GroupRows, lanes: Lanes) -> list[str]:
     said = []
     if not tells_behind(facts):
         said.append("lanes of members: when each came to an epoch is left out, for there are too many")
@@ -163,7 +163,7 @@ def _folded_words(facts: GroupFacts, lanes: Lanes) -> list[str]:
     return said
 
 
-def _body(facts: GroupFacts, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
+def _body(facts: GroupRows, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
     parts = [tiles(figures(facts)), _findings(findings, sayings, style), resource("timeline.html")]
     told = facts.epochs[-TABLE_ROWS_MAX:]
     rows = [
@@ -189,7 +189,7 @@ def settled_words(row: EpochRow) -> str:
     return "overtaken" if row.overtaken_by is not None else "not by the end"
 
 
-def figures(facts: GroupFacts) -> list[tuple[str, str]]:
+def figures(facts: GroupRows) -> list[tuple[str, str]]:
     """Key figures, each a (label, value)."""
     restless = sum(
         max(_first(row.settled_ms, row.end_ms, facts.last_ms) - row.timestamp_ms, 0) for row in facts.epochs

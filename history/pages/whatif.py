@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from history.facts.rows import GroupFacts, SessionEnd, SpanKind
+from history.facts.rows import GroupRows, SessionEnd, SpanKind
 from history.reading.source import Basis
 from history.render import LOCAL, TimeStyle, duration, plural, sentence_list
 from history.whatif.answer import WhatIfResult
@@ -44,7 +44,7 @@ def whatif_page(result: WhatIfResult, basis: Sequence[Basis] = (), *, style: Tim
     )
 
 
-def _begin(facts: GroupFacts) -> int:
+def _begin(facts: GroupRows) -> int:
     times = [row.timestamp_ms for row in facts.epochs[:1]] + [span.from_ms for span in facts.spans]
     return min(times, default=facts.last_ms)
 
@@ -52,7 +52,7 @@ def _begin(facts: GroupFacts) -> int:
 class _Course:
     """One course, in columns."""
 
-    def __init__(self, facts: GroupFacts, begin_ms: int) -> None:
+    def __init__(self, facts: GroupRows, begin_ms: int) -> None:
         self.begin_ms, self.end_ms = begin_ms, max(facts.last_ms, begin_ms + 1)
         self._facts = facts
         self.out_of_use = self._out_of_use()

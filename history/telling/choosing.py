@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from history.facts.rows import (
     EpochRow,
-    GroupFacts,
+    GroupRows,
     MemberSession,
     OwnershipSpan,
     SessionEnd,
@@ -48,7 +48,7 @@ class Filters:
 EVERYTHING_ASKED = Filters()
 
 
-def chosen(facts: GroupFacts, voice: Voice, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
+def chosen(facts: GroupRows, voice: Voice, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
     """Return the focus of the story, and lines to print first; raises `NothingToRead`."""
     rows: list[EpochRow] = list(facts.epochs)
     said: list[str] = []
@@ -77,7 +77,7 @@ def chosen(facts: GroupFacts, voice: Voice, choice: Filters) -> tuple[Focus, tup
     return Focus(None if is_all else frozenset(row.index for row in rows), members, partition), tuple(said)
 
 
-def _no_epoch(facts: GroupFacts, epoch: int) -> str:
+def _no_epoch(facts: GroupRows, epoch: int) -> str:
     have = ranges(row.epoch for row in facts.epochs)
     return f"no epoch {epoch} of group {facts.group_id!r} in what was read: it has epochs {have}"
 
@@ -101,7 +101,7 @@ def _touches(row: EpochRow, partition: TopicPartition) -> bool:
 # A moment.
 
 
-def _around(facts: GroupFacts, index: int | None, ms: int | None, style: TimeStyle) -> list[EpochRow]:
+def _around(facts: GroupRows, index: int | None, ms: int | None, style: TimeStyle) -> list[EpochRow]:
     """The epoch in force at a moment.
 
     If the group was not stable then, the epochs back to the last stable one and on to the next stable one are
@@ -145,7 +145,7 @@ def _was_settled(row: EpochRow, index: int | None, ms: int | None) -> bool:
     return row.settled_index <= index if index is not None else row.settled_ms <= (ms or 0)
 
 
-def _not_there(facts: GroupFacts, now: int | None, moment: str, style: TimeStyle) -> str:
+def _not_there(facts: GroupRows, now: int | None, moment: str, style: TimeStyle) -> str:
     if now is None:
         when = ""
         if facts.epochs:
@@ -157,7 +157,7 @@ def _not_there(facts: GroupFacts, now: int | None, moment: str, style: TimeStyle
     return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
-def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choice: Filters) -> str:
+def _at_words(facts: GroupRows, around: Sequence[EpochRow], voice: Voice, choice: Filters) -> str:
     index, ms = choice.at_index, choice.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
     when = f"at index {index}" if index is not None else f"at {voice.style.full(ms or 0)}"
@@ -215,7 +215,7 @@ _ENDS = {
 # A partition.
 
 
-def _partition(facts: GroupFacts, text: str) -> TopicPartition:
+def _partition(facts: GroupRows, text: str) -> TopicPartition:
     known = {span.partition for span in facts.spans}
     known.update(moved.partition for row in facts.epochs for moved in row.moves)
     topic, _, number = text.rpartition("-")

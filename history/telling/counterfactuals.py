@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, SessionEnd, waits_during
+from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SessionEnd, waits_during
 from history.reading.notes import has_none_of, is_of_removed, owned_in
 from history.render import duration
 
@@ -23,9 +23,7 @@ from .story import Focus
 from .voice import Voice, partitions_words
 
 
-def counterfactuals(
-    facts: GroupFacts, noted: Noted, voice: Voice, focus: Focus
-) -> tuple[Counterfactual, ...]:
+def counterfactuals(facts: GroupRows, noted: Noted, voice: Voice, focus: Focus) -> tuple[Counterfactual, ...]:
     """Counterfactuals for the epochs and members in focus."""
     known = Known(facts, noted, voice)
     told: list[Counterfactual] = []

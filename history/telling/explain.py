@@ -12,7 +12,7 @@ from math import inf
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
-from history.facts.rows import Finding, GroupFacts
+from history.facts.rows import Finding, GroupRows
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -84,7 +84,7 @@ def explain(
 
 def explanation_of(
     log: NodeLog,
-    whole: GroupFacts,
+    whole: GroupRows,
     *,
     from_index: int | None = None,
     from_ms: int | None = None,
@@ -151,7 +151,7 @@ class _Window:
     @classmethod
     def of(
         cls,
-        facts: GroupFacts,
+        facts: GroupRows,
         focus: Focus,
         from_index: int | None,
         from_ms: int | None,
@@ -215,7 +215,7 @@ class _Asides:
 
     def __init__(
         self,
-        facts: GroupFacts,
+        facts: GroupRows,
         noted: Noted,
         what_if: Iterable[Counterfactual],
         findings: Iterable[Finding],

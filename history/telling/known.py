@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from history.facts.rows import GroupFacts, MemberSession, OwnershipSpan, SpanKind
+from history.facts.rows import GroupRows, MemberSession, OwnershipSpan, SpanKind
 
 from .evidence import Noted
 from .voice import Voice
@@ -39,7 +39,7 @@ class Counterfactual:
 class Known:
     """Facts and evidence indexed by member, since a log may have thousands of removals."""
 
-    facts: GroupFacts
+    facts: GroupRows
     noted: Noted
     voice: Voice
     _stays: dict[str, list[MemberSession]] = field(default_factory=dict)

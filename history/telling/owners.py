@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, TopicPartition
+from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, TopicPartition
 
 from .voice import Voice, partitions_words
 
@@ -13,7 +13,7 @@ OWNERS_TOLD_MAX = 100
 class Owners:
     """Owners at the end of successive epochs, given in order, so that each row is visited once."""
 
-    def __init__(self, facts: GroupFacts, voice: Voice) -> None:
+    def __init__(self, facts: GroupRows, voice: Voice) -> None:
         self._voice = voice
         self._spans = sorted(facts.spans, key=lambda span: span.from_index)
         self._sessions = sorted(facts.sessions, key=lambda session: session.from_index)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from history.facts.rows import (
     EpochRow,
-    GroupFacts,
+    GroupRows,
     Moved,
     Progress,
     SpanKind,
@@ -201,7 +201,7 @@ EVERYTHING = Focus()
 class Teller:
     """Tells the facts of one group."""
 
-    facts: GroupFacts
+    facts: GroupRows
     voice: Voice
     focus: Focus = EVERYTHING
     _told: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)

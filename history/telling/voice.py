@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from history.facts.rows import GroupFacts, MemberSession, TermRow, TopicPartition
+from history.facts.rows import GroupRows, MemberSession, TermRow, TopicPartition
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
 from history.render import LOCAL, MemberNames, TimeStyle, ranges, sentence_list
@@ -25,7 +25,7 @@ class Voice:
 
     def __init__(
         self,
-        facts: GroupFacts,
+        facts: GroupRows,
         catalog: CatalogHistory,
         style: TimeStyle = LOCAL,
         strangers: Iterable[str] = (),

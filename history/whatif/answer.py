@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from history.facts.group import FactsBuilder
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
@@ -63,9 +63,9 @@ class WhatIfResult:
     has_evidence: bool = False
     interval_ms: int = 0
     notes: tuple[str, ...] = ()
-    facts: GroupFacts | None = None
+    facts: GroupRows | None = None
     """The hypothetical course, as rows like any other."""
-    really_facts: GroupFacts | None = None
+    really_facts: GroupRows | None = None
 
     @property
     def is_faithful(self) -> bool:
@@ -121,11 +121,11 @@ def whatif(script: Recorded, asked: WhatIf) -> WhatIfResult:
     )
 
 
-def _as_recorded(script: Recorded) -> tuple[tuple[str, ...], GroupFacts, Assumptions]:
+def _as_recorded(script: Recorded) -> tuple[tuple[str, ...], GroupRows, Assumptions]:
     """The replay under the recorded settings, with the assignor order that comes closest to what happened."""
     assert script.facts is not None
     really = measures_of(script.facts)
-    tried: list[tuple[int, tuple[tuple[str, ...], GroupFacts, Assumptions]]] = []
+    tried: list[tuple[int, tuple[tuple[str, ...], GroupRows, Assumptions]]] = []
     for order in ORDERS:
         course = (order, *_course(script, WhatIf(), order))
         off_by = sum(map(abs, measures_of(course[1]).minus(really).values()))
@@ -135,7 +135,7 @@ def _as_recorded(script: Recorded) -> tuple[tuple[str, ...], GroupFacts, Assumpt
     return min(tried, key=lambda one: one[0])[1]
 
 
-def _course(script: Recorded, asked: WhatIf, order: tuple[str, ...]) -> tuple[GroupFacts, Assumptions]:
+def _course(script: Recorded, asked: WhatIf, order: tuple[str, ...]) -> tuple[GroupRows, Assumptions]:
     builder = FactsBuilder(script.group_id, CatalogHistory(), script.shard)
     terms = list(reversed(script.terms))
     number = 0

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from history.facts.rows import EpochRow, GroupFacts, SessionEnd, SpanKind, TopicPartition
+from history.facts.rows import EpochRow, GroupRows, SessionEnd, SpanKind, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Measures:
         return {field.name: getattr(self, field.name) - getattr(other, field.name) for field in fields(self)}
 
 
-def measures_of(facts: GroupFacts) -> Measures:
+def measures_of(facts: GroupRows) -> Measures:
     """The measures of one course; epochs already in a snapshot count for their time only."""
     recorded = [row for row in facts.epochs if row.is_begin_known]
     spreads = list(_spreads(facts.epochs))

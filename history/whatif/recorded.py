@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordinator.limits import GroupSettings
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.reading.notes import Owned
 from records import ConsumerGroupMemberMetadataValue, RawRecord, TermStartValue, TopicMetadata
 
@@ -155,7 +155,7 @@ class Recorded:
     evidence_from_ms: int = 0
     interval_ms: int = INTERVAL_MS
     """Milliseconds between two heartbeats of a member: the median of those noted, if any."""
-    facts: GroupFacts | None = None
+    facts: GroupRows | None = None
     """The real course, as rows; ``None`` if nothing can be replayed."""
     left_out: str = ""
     """Why nothing can be replayed, in words; empty: it can."""

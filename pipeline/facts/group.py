@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.export.sources import Window, fact_rows
 from history.facts.group import FactsBuilder
-from history.facts.rows import Finding, GroupFacts, Severity, TermRow
+from history.facts.rows import Finding, GroupRows, Severity, TermRow
 from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from pipeline.errors import OutputError
 from records import Entry, RawRecord, RecordsError
@@ -64,7 +64,7 @@ class GroupRun:
         self._happened: list[Bridge | TermRow] | None = None
         """Pending events that concern all groups, the last first."""
         self._parts: list[bytes] = []
-        self._new_parts: list[GroupFacts] = []
+        self._new_parts: list[GroupRows] = []
         self._num_parts = self._num_concluded = self._num_rows = 0
         self._notes: list[str] = []
         self._num_notes = 0
@@ -216,7 +216,7 @@ class GroupRun:
                 self._sink.rows(f"open:{table}", table, rows)
             self._sink.rows(FINDINGS, FINDINGS, self._findings(open_))
 
-    def _findings(self, open_: GroupFacts) -> Iterable[Finding]:
+    def _findings(self, open_: GroupRows) -> Iterable[Finding]:
         kept = KeptRows(FINDING_ROWS_MAX)
         if self._num_concluded <= FINDING_ROWS_MAX:
             for part in self._parts:

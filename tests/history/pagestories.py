@@ -13,7 +13,7 @@ from history.facts.group import facts_of
 from history.facts.rows import (
     EpochRow,
     Finding,
-    GroupFacts,
+    GroupRows,
     MemberSession,
     Moved,
     OwnershipSpan,
@@ -89,11 +89,11 @@ def ads_log(path: Path, *, members: int, partitions: int) -> Path:
     return path
 
 
-def facts_in(path: Path, group_id: str) -> GroupFacts:
+def facts_in(path: Path, group_id: str) -> GroupRows:
     return facts_of(open_node(str(path)), group_id)
 
 
-def finding(facts: GroupFacts, **others: Any) -> Finding:
+def finding(facts: GroupRows, **others: Any) -> Finding:
     """The expiry of the billing story, as a rule would tell it."""
     epoch = next(row for row in facts.epochs if "expired" in str(row.cause.reasons) or row.epoch == 5)
     member_id = facts.sessions[1].member_id
@@ -133,7 +133,7 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     return value
 
 
-def crowd_facts(*, members: int = 200, partitions: int = 1_000, epochs: int = 3_000) -> GroupFacts:
+def crowd_facts(*, members: int = 200, partitions: int = 1_000, epochs: int = 3_000) -> GroupRows:
     """Rows of a restless crowd: with each epoch a member rejoins and five partitions move to it.
 
     Made by hand: real decisions about so many would take minutes.
@@ -221,7 +221,7 @@ def crowd_facts(*, members: int = 200, partitions: int = 1_000, epochs: int = 3_
         )
         for number, one in enumerate(ids)
     )
-    return GroupFacts(
+    return GroupRows(
         **place,
         epochs=tuple(rows),
         spans=tuple(spans),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from history.facts.group import FactsBuilder
-from history.facts.rows import GroupFacts, SessionEnd, SpanKind, WaitEnd
+from history.facts.rows import GroupRows, SessionEnd, SpanKind, WaitEnd
 from history.reading.catalog import CatalogHistory
 from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
 from records import Entry, MemberState, RawRecord, group_id_of
@@ -102,7 +102,7 @@ def blocked(
                 yield member_id, partition, owners[partition][1]
 
 
-def built(log: Iterable[Written], group_id: str) -> GroupFacts:
+def built(log: Iterable[Written], group_id: str) -> GroupRows:
     builder = FactsBuilder(group_id, CatalogHistory(), 0)
     for written in log:
         raws = mine(written, group_id)
@@ -118,7 +118,7 @@ def is_at(index: int, start: int, end: int | None) -> bool:
     return start <= index and (end is None or index < end)
 
 
-def check(facts: GroupFacts, seen: list[Seen], names: dict[str, str]) -> None:
+def check(facts: GroupRows, seen: list[Seen], names: dict[str, str]) -> None:
     """Every row against every state."""
     for now in seen:
         spans = [s for s in facts.spans if is_at(now.index, s.from_index, s.to_index)]
@@ -147,7 +147,7 @@ def check(facts: GroupFacts, seen: list[Seen], names: dict[str, str]) -> None:
             assert wait.holder in {member_id for _, member_id in now.owners.values()}
 
 
-def check_epochs(facts: GroupFacts, seen: list[Seen]) -> None:
+def check_epochs(facts: GroupRows, seen: list[Seen]) -> None:
     state = {now.index: now for now in seen}
     for row in facts.epochs:
         inside = [now for now in seen if is_at(now.index, row.index, row.end_index)]

@@ -10,7 +10,7 @@ import pytest
 from history.diagnoses.keeping import _joined
 from history.facts import shard as shard_facts
 from history.facts.group import FactsBuilder, facts_of
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.facts.shard import facts_of_all, rows_of
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
@@ -76,7 +76,7 @@ def test_with_few_rows_at_once_the_log_is_walked_more_often(
 
 def test_in_parts_they_are_the_same_rows(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_facts, "DRAIN_ENTRIES", 10)
-    parts: defaultdict[str, list[GroupFacts]] = defaultdict(list)
+    parts: defaultdict[str, list[GroupRows]] = defaultdict(list)
     for part in rows_of(0, log.catalog(), Walk(0, log.reader(0))):
         parts[part.group_id].append(part)
     assert any(len(of_group) > 3 for of_group in parts.values())
@@ -109,7 +109,7 @@ def test_what_began_together_is_in_one_order_however_it_is_handed_over() -> None
     """Members that a snapshot names begin with it; the one that went first was told of first."""
     joined = [encode_record(one) for name in "ba" for one in (member(name, "app"), current(name, 1, ()))]
     whole, parted = (FactsBuilder(GROUP, CatalogHistory(), 0) for _ in range(2))
-    parts: list[GroupFacts] = []
+    parts: list[GroupRows] = []
     for builder in (whole, parted):
         builder.go_on_from(5, NOON_MS, [encode_record(group_epoch(1)), *joined])
         for index, name in ((6, "b"), (7, "a")):

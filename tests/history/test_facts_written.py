@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from history.facts import written
 from history.facts.group import FactsBuilder
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.facts.written import StateError, dump_builder, dump_facts, load_builder, load_facts
 from history.reading.catalog import CatalogHistory
 from records import Entry, RawRecord, TermStartValue, TermWhy
@@ -43,7 +43,7 @@ def walked(
     cuts: set[int],
     gaps: set[int],
     drains: set[int],
-) -> list[GroupFacts]:
+) -> list[GroupRows]:
     """The rows, in parts; at a gap thirty entries are missing, behind a term there is a snapshot."""
     names = CatalogHistory()
     builder, parts, missing = FactsBuilder(group_id, names, 0), [], 0

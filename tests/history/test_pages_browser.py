@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.pages.timeline import timeline_page
 from history.render import UTC_STYLE
 
@@ -30,7 +30,7 @@ CURSOR = "document.getElementById('cursor')"
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupFacts:
+def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupRows:
     return facts_in(billing_log(tmp_path_factory.mktemp("billing") / "node-1"), BILLING)
 
 
@@ -65,7 +65,7 @@ async def panel(tab: Tab) -> str:
     return str(await tab.evaluate("document.getElementById('panel').innerText"))
 
 
-async def test_the_page_works_from_the_keyboard(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_the_page_works_from_the_keyboard(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
     begin = facts.epochs[0].timestamp_ms
     opened_at = [row.timestamp_ms - begin for row in facts.epochs]
@@ -98,7 +98,7 @@ async def test_the_page_works_from_the_keyboard(facts: GroupFacts, tab: Tab, tmp
     assert "in step, holds 8 partitions" in await tab.evaluate("document.getElementById('said').textContent")
 
 
-async def test_zoom_window_and_filter(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_zoom_window_and_filter(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
     height = "document.getElementById('extent').clientHeight"
     whole = await tab.evaluate(height)
@@ -123,7 +123,7 @@ async def test_zoom_window_and_filter(facts: GroupFacts, tab: Tab, tmp_path: Pat
     assert await tab.picture(whole=False) != before
 
 
-async def test_the_address_says_where_it_begins(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_the_address_says_where_it_begins(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
     begin = facts.epochs[0].timestamp_ms
     await tab.evaluate("void (location.hash = '#epoch=3')")
@@ -134,7 +134,7 @@ async def test_the_address_says_where_it_begins(facts: GroupFacts, tab: Tab, tmp
     assert await cursor(tab) == 1234
 
 
-async def test_paper_is_light(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_paper_is_light(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
     drawn = "document.getElementById('ruler').toDataURL()"
     light = await tab.evaluate(drawn)
@@ -148,7 +148,7 @@ async def test_paper_is_light(facts: GroupFacts, tab: Tab, tmp_path: Path) -> No
     assert await tab.evaluate(drawn) == dark
 
 
-async def test_a_member_is_found_and_brought_out(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_a_member_is_found_and_brought_out(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
     await tab.press("/")
     await tab.write("app-2")
@@ -165,7 +165,7 @@ async def test_a_member_is_found_and_brought_out(facts: GroupFacts, tab: Tab, tm
     assert await tab.evaluate("document.getElementById('found').textContent") == "nothing found"
 
 
-async def test_the_cursor_is_dragged(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_the_cursor_is_dragged(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
     box = await tab.evaluate(
         "JSON.parse(JSON.stringify(document.getElementById('ruler').getBoundingClientRect()))"
@@ -181,7 +181,7 @@ async def test_the_cursor_is_dragged(facts: GroupFacts, tab: Tab, tmp_path: Path
 
 
 async def test_the_page_says_at_every_moment_who_owned_what(
-    facts: GroupFacts, tab: Tab, tmp_path: Path
+    facts: GroupRows, tab: Tab, tmp_path: Path
 ) -> None:
     """The script's own reading of its data, beside the spans."""
     await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
@@ -197,7 +197,7 @@ async def test_the_page_says_at_every_moment_who_owned_what(
         assert {member: count for member, count in said if count} == holding, at
 
 
-async def test_names_that_are_code_stay_names(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+async def test_names_that_are_code_stay_names(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
     hostile = renamed(facts, lambda name: HOSTILE + name if name else name)
     found = renamed(finding(facts), lambda name: HOSTILE + name)
     page = timeline_page(hostile, [found], style=UTC_STYLE, title=HOSTILE, rests_on=[HOSTILE])
@@ -215,7 +215,7 @@ async def test_names_that_are_code_stay_names(facts: GroupFacts, tab: Tab, tmp_p
 
 @pytest.mark.parametrize("width", [360, 1600])
 async def test_nothing_stands_out_of_the_window(
-    facts: GroupFacts, tab: Tab, tmp_path: Path, width: int
+    facts: GroupRows, tab: Tab, tmp_path: Path, width: int
 ) -> None:
     await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path, width=width)
     await tab.look(width=width - 20)

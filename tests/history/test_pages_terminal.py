@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.pages import terminal
 from history.pages.terminal import ASCII, BLOCKS, lanes_text
 from history.render import UTC_STYLE
@@ -15,7 +15,7 @@ from .pagestories import ADS, BILLING, ads_log, billing_log, facts_in, finding
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupFacts:
+def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupRows:
     return facts_in(billing_log(tmp_path_factory.mktemp("billing") / "node-1"), BILLING)
 
 
@@ -32,13 +32,13 @@ nobody                                 ▂             ▃▃      ▂
 12:00:42.010  m2 (app-2): session expired"""
 
 
-def lines(facts: GroupFacts, **others: object) -> list[str]:
+def lines(facts: GroupRows, **others: object) -> list[str]:
     end_ms = facts.epochs[0].timestamp_ms + 50_000
     options = {"width": 62, "style": UTC_STYLE, "to_ms": end_ms, **others}
     return list(lanes_text(facts, (), **options))  # type: ignore[arg-type]
 
 
-def test_a_story_in_blocks(facts: GroupFacts) -> None:
+def test_a_story_in_blocks(facts: GroupRows) -> None:
     assert "\n".join(lines(facts)) == EARLY
 
 
@@ -47,7 +47,7 @@ def test_the_page_on_history_shows_it_as_it_is() -> None:
     assert f"```text\n{EARLY}\n```" in page
 
 
-def test_plain_letters_say_the_same(facts: GroupFacts) -> None:
+def test_plain_letters_say_the_same(facts: GroupRows) -> None:
     blocks, plain = lines(facts), lines(facts, signs=ASCII)
     assert "".join(plain).isascii()
     assert [len(line) for line in blocks[:8]] == [len(line) for line in plain[:8]]
@@ -62,7 +62,7 @@ def test_plain_letters_say_the_same(facts: GroupFacts) -> None:
 
 
 @pytest.mark.parametrize("width", [10, 40, 80, 200])
-def test_no_line_of_lanes_is_wider_than_the_terminal(facts: GroupFacts, width: int) -> None:
+def test_no_line_of_lanes_is_wider_than_the_terminal(facts: GroupRows, width: int) -> None:
     widest = max(len(line) for line in lines(facts, width=width)[1:8])
     assert widest <= max(width, len("m1 (app-1)  ") + terminal.COLUMNS_MIN)
 
@@ -78,7 +78,7 @@ def test_of_many_members_those_are_shown_with_whom_something_happened(
     assert "18 members with fewer changes left out: --html shows all" in said
 
 
-def test_findings_stand_below(facts: GroupFacts) -> None:
+def test_findings_stand_below(facts: GroupRows) -> None:
     said = list(lanes_text(facts, [finding(facts)], width=80, style=UTC_STYLE))
     expected = "m2 (app-2) was not heard of for 3.0 s, and its session ended."
     assert said[-1] == f"warning: SILENT_MEMBER: {expected}"

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from history.facts.group import facts_of
-from history.facts.rows import GroupFacts, OwnershipSpan, Severity, SpanKind
+from history.facts.rows import GroupRows, OwnershipSpan, Severity, SpanKind
 from history.pages import lanes as folding
 from history.pages import sayings, terminal
 from history.pages.lanes import Hand, Stand, lanes_of
@@ -30,16 +30,16 @@ from .test_pages_frame import Elements
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupFacts:
+def facts(tmp_path_factory: pytest.TempPathFactory) -> GroupRows:
     return facts_in(billing_log(tmp_path_factory.mktemp("billing") / "node-1"), BILLING)
 
 
-def story() -> GroupFacts:
+def story() -> GroupRows:
     log = NodeLog("node-1", {METADATA_SHARD: metadata_log().log, 0: group_log().log}, 1)
     return facts_of(log, GROUP)
 
 
-def moments(facts: GroupFacts) -> Iterator[int]:
+def moments(facts: GroupRows) -> Iterator[int]:
     """Every time at which something may change, and the middle between each two."""
     changes = {facts.epochs[0].timestamp_ms, facts.last_ms}
     changes |= {span.from_ms for span in facts.spans} | {span.to_ms for span in facts.spans if span.to_ms}
@@ -71,7 +71,7 @@ def hand(span: OwnershipSpan, ids: list[str]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("which", ["billing", "story"])
-def test_lanes_say_at_every_moment_what_the_spans_say(which: str, facts: GroupFacts) -> None:
+def test_lanes_say_at_every_moment_what_the_spans_say(which: str, facts: GroupRows) -> None:
     facts = story() if which == "story" else facts
     data = timeline_data(facts, (), style=UTC_STYLE)
     ids = [one["id"] for one in data["members"]]
@@ -100,7 +100,7 @@ def test_lanes_say_at_every_moment_what_the_spans_say(which: str, facts: GroupFa
     assert compared > 100
 
 
-def test_epochs_are_those_of_the_facts(facts: GroupFacts) -> None:
+def test_epochs_are_those_of_the_facts(facts: GroupRows) -> None:
     data = timeline_data(facts, (), style=UTC_STYLE)
     begin = data["from"]
     told = [(e["epoch"], e["index"], e["at"] + begin, e["settledIndex"], e["moved"]) for e in data["epochs"]]
@@ -122,7 +122,7 @@ def test_epochs_are_those_of_the_facts(facts: GroupFacts) -> None:
     ]
 
 
-def test_members_that_only_heard_of_an_epoch_share_a_line(facts: GroupFacts) -> None:
+def test_members_that_only_heard_of_an_epoch_share_a_line(facts: GroupRows) -> None:
     data = timeline_data(facts, (), style=UTC_STYLE)
     for epoch, row in zip(data["epochs"], facts.epochs, strict=True):
         assert len(epoch["steps"]["lines"]) <= len(row.progress)
@@ -131,7 +131,7 @@ def test_members_that_only_heard_of_an_epoch_share_a_line(facts: GroupFacts) -> 
             assert not moved or step.index in [index for _, index, _ in epoch["steps"]["lines"]]
 
 
-def test_a_stay_that_ended_says_how(facts: GroupFacts) -> None:
+def test_a_stay_that_ended_says_how(facts: GroupRows) -> None:
     second = timeline_data(facts, (), style=UTC_STYLE)["members"][1]
     assert [(one["how"], one["end"]) for one in second["sessions"]] == [
         ("session expired", 42_000),
@@ -139,7 +139,7 @@ def test_a_stay_that_ended_says_how(facts: GroupFacts) -> None:
     ]
 
 
-def test_findings_come_gravest_first_and_call_members_by_their_names(facts: GroupFacts) -> None:
+def test_findings_come_gravest_first_and_call_members_by_their_names(facts: GroupRows) -> None:
     grave = finding(facts, kind="GRAVE", severity=Severity.ERROR, from_ms=facts.last_ms)
     data = timeline_data(facts, [finding(facts), grave], style=UTC_STYLE)
     assert [one["kind"] for one in data["findings"]] == ["GRAVE", "SILENT_MEMBER"]
@@ -147,7 +147,7 @@ def test_findings_come_gravest_first_and_call_members_by_their_names(facts: Grou
     assert data["findings"][0]["members"] == [1]
 
 
-def test_a_window_cuts_the_picture_and_keeps_the_epoch_that_it_begins_in(facts: GroupFacts) -> None:
+def test_a_window_cuts_the_picture_and_keeps_the_epoch_that_it_begins_in(facts: GroupRows) -> None:
     begin, end = facts.epochs[3].timestamp_ms + 2_000, facts.epochs[5].timestamp_ms + 2_000
     data = timeline_data(facts, (), style=UTC_STYLE, from_ms=begin, to_ms=end)
     assert (data["from"], data["span"]) == (begin, end - begin + 1)
@@ -160,7 +160,7 @@ def test_a_window_cuts_the_picture_and_keeps_the_epoch_that_it_begins_in(facts: 
         )
 
 
-def test_the_zone_of_the_reader_is_the_zone_of_the_page(facts: GroupFacts) -> None:
+def test_the_zone_of_the_reader_is_the_zone_of_the_page(facts: GroupRows) -> None:
     tokyo = TimeStyle(ZoneInfo("Asia/Tokyo"))
     page = timeline_page(facts, (), style=tokyo)
     assert timeline_data(facts, (), style=tokyo)["offsets"] == [[facts.epochs[0].timestamp_ms, 540]]
@@ -172,7 +172,7 @@ def test_the_zone_of_the_reader_is_the_zone_of_the_page(facts: GroupFacts) -> No
 
 
 def test_what_does_not_fit_is_folded_and_the_page_says_so(
-    facts: GroupFacts, monkeypatch: pytest.MonkeyPatch
+    facts: GroupRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = {one: at for at, one in enumerate(dict.fromkeys(s.member_id for s in facts.sessions))}
     begin, end = facts.epochs[0].timestamp_ms, facts.last_ms
@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_folded_and_the_page_says_so(
 
 
 def test_older_epochs_and_lesser_findings_are_left_out_aloud(
-    facts: GroupFacts, monkeypatch: pytest.MonkeyPatch
+    facts: GroupRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sayings, "EPOCHS_MAX", 3)
     monkeypatch.setattr(sayings, "FINDINGS_MAX", 1)
@@ -207,7 +207,7 @@ def test_older_epochs_and_lesser_findings_are_left_out_aloud(
 
 
 def test_long_lists_end_with_how_much_more_there_is(
-    facts: GroupFacts, monkeypatch: pytest.MonkeyPatch
+    facts: GroupRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sayings, "LINES_MAX", 0)
     monkeypatch.setattr(sayings, "LINES_PER_EPOCH_MIN", 1)
@@ -218,7 +218,7 @@ def test_long_lists_end_with_how_much_more_there_is(
 # -- names that clients chose -----------------------------------------------------------------------------
 
 
-def test_no_name_becomes_markup(facts: GroupFacts) -> None:
+def test_no_name_becomes_markup(facts: GroupRows) -> None:
     hostile = renamed(facts, lambda name: HOSTILE + name if name else name)
     page = timeline_page(hostile, [renamed(finding(facts), lambda n: HOSTILE + n)], style=UTC_STYLE)
     elements = Elements(page)
@@ -231,7 +231,7 @@ def test_no_name_becomes_markup(facts: GroupFacts) -> None:
     assert {row["topic"] for row in data["rows"]} == {HOSTILE + "orders", HOSTILE + "payments-eu"}
 
 
-def test_the_page_refers_to_nothing_outside(facts: GroupFacts) -> None:
+def test_the_page_refers_to_nothing_outside(facts: GroupRows) -> None:
     page = timeline_page(facts, [finding(facts)], style=UTC_STYLE)
     assert not re.search(r"https?:|@import|url\(|srcset|<link|fetch\(|XMLHttp|WebSocket|import\(", page)
     assert not [a for _, a in Elements(page).tags if {"src", "href", "style"} & set(a)]
@@ -275,7 +275,7 @@ def test_a_group_that_ended_and_began_again() -> None:
     assert [row["segments"] for row in data["rows"]] == [[0, 5_000, 0, 0, 10_000, 5_001, 0, 1]]
 
 
-def test_figures_are_sums_of_rows(facts: GroupFacts) -> None:
+def test_figures_are_sums_of_rows(facts: GroupRows) -> None:
     said = dict(figures(facts))
     assert said["epochs"] == "7"
     assert said["members at most"] == "3"
@@ -285,7 +285,7 @@ def test_figures_are_sums_of_rows(facts: GroupFacts) -> None:
     assert UTC_STYLE.zone is UTC
 
 
-def test_without_script_the_epochs_can_be_read(facts: GroupFacts, tmp_path: Path) -> None:
+def test_without_script_the_epochs_can_be_read(facts: GroupRows, tmp_path: Path) -> None:
     page = timeline_page(facts, [finding(facts)], style=UTC_STYLE, rests_on=["entries 1 to 32"])
     text = page.split('<script type="application/json"')[0]
     for expected in ("session of m2 (app-2) expired", "12:00:42.010", "SILENT_MEMBER", "entries 1 to 32"):

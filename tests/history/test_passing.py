@@ -13,7 +13,7 @@ from benchmarks.mixedlog import Written, group_name, write_log
 from history.answers.owner import owner, parse_partition
 from history.facts import shard as shard_facts
 from history.facts.group import facts_of
-from history.facts.rows import GroupFacts
+from history.facts.rows import GroupRows
 from history.facts.shard import rows_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -94,7 +94,7 @@ def test_facts_are_the_same(written: tuple[Path, Written], share: float | None, 
     end = {"to_ms": to_ms} if by_time else {"to_index": to_index}
     log = open_node(str(path))
     for group in (GROUP, group_name(0)):
-        mine: GroupFacts = facts_of(log, group, **end)
+        mine: GroupRows = facts_of(log, group, **end)
         assert mine.epochs
         assert mine == facts_of(slow(log), group, **end)
 

@@ -12,7 +12,7 @@ from typing import Any
 from history.diagnoses import RULES, Rule, findings_of
 from history.diagnoses.case import MEMBERS_NAMED_MAX
 from history.facts.group import facts_of
-from history.facts.rows import GroupFacts, TopicPartition
+from history.facts.rows import GroupRows, TopicPartition
 from history.render import UTC_STYLE
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
@@ -52,7 +52,7 @@ class Judged:
     """Diagnoses of what did not happen."""
 
 
-def read(known: Known, *, with_evidence: bool = True) -> tuple[GroupFacts, list[dict[str, Any]] | None]:
+def read(known: Known, *, with_evidence: bool = True) -> tuple[GroupRows, list[dict[str, Any]] | None]:
     log = known.rig.node(with_evidence=with_evidence)
     return facts_of(log, GROUP), log.reader(SHARD).evidence(GROUP) if with_evidence else None
 

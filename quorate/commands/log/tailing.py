@@ -15,7 +15,7 @@ from quorate.commands.log.common import plain
 from quorate.output import print_now, printable, put_json
 
 if TYPE_CHECKING:
-    from history.facts.rows import GroupFacts
+    from history.facts.rows import GroupRows
     from history.reading.node import NodeLog
     from history.telling.explain import Explanation
 
@@ -23,7 +23,7 @@ FOR_THE_MOMENT = ("from ", "not stable at the end", "nothing of what was asked f
 """Lines about the current state, which are only printed at the beginning."""
 
 
-def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterator[GroupFacts]:
+def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterator[GroupRows]:
     """Yield all facts of a group, first the existing ones, then again after each change, without end."""
     from history.facts.group import FactsBuilder, feed
     from history.reading.groups import unknown_group

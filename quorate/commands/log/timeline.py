@@ -27,7 +27,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
 if TYPE_CHECKING:
-    from history.facts.rows import Finding, GroupFacts
+    from history.facts.rows import Finding, GroupRows
     from history.reading.node import NodeLog
 
 
@@ -127,9 +127,9 @@ Point = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
-    whole: GroupFacts
+    whole: GroupRows
     """Facts from the oldest entry on, from which members are named and findings made."""
-    facts: GroupFacts
+    facts: GroupRows
     """The part within the window."""
     findings: tuple[Finding, ...]
     from_ms: int | None
