@@ -13,7 +13,7 @@ from history.reading.groups import GROUPS_NAMED_MAX
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
-from history.state.replay import GroupState, MemberState, ShardState, replay
+from history.state.replay import MemberState, ReplayedGroup, ShardState, replay
 from history.words import shard_name
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
@@ -148,7 +148,7 @@ def _at(state: ShardState) -> At:
     return At(index=state.index, timestamp_ms=state.timestamp_ms, rests_on=state.basis.words())
 
 
-def _group_diff(before: GroupState | None, after: GroupState | None) -> GroupDiff | None:
+def _group_diff(before: ReplayedGroup | None, after: ReplayedGroup | None) -> GroupDiff | None:
     known = after or before
     if known is None or before == after:
         return None
@@ -196,7 +196,7 @@ def _moved(
     return tuple(sorted(rows, key=lambda row: (row.topic, row.partitions)))
 
 
-def _offsets(before: GroupState | None, after: GroupState | None) -> tuple[OffsetChanged, ...]:
+def _offsets(before: ReplayedGroup | None, after: ReplayedGroup | None) -> tuple[OffsetChanged, ...]:
     committed = [
         {} if state is None else {(one.topic, one.partition): one.offset for one in state.offsets}
         for state in (before, after)

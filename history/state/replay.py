@@ -61,7 +61,7 @@ class OffsetState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupState:
+class ReplayedGroup:
     """A group at one index; ``kind`` is consumer, classic, or simple (offsets only)."""
 
     group_id: str
@@ -93,7 +93,7 @@ class ShardState:
     timestamp_ms: int
     term: int
     state_hash: int
-    groups: tuple[GroupState, ...]
+    groups: tuple[ReplayedGroup, ...]
     topics: tuple[TopicState, ...]
     basis: Basis
 
@@ -196,7 +196,7 @@ def _state_of(
             f"{name} cannot be replayed to index {at_index}, only to {run.index} ({basis.words()})"
         )
     names = node.catalog()
-    groups: tuple[GroupState, ...] = ()
+    groups: tuple[ReplayedGroup, ...] = ()
     topics: tuple[TopicState, ...] = ()
     if isinstance(run.projection, Projection):
         groups = _groups(run.projection, names, group)
@@ -222,13 +222,13 @@ def _state_of(
     )
 
 
-def _groups(projection: Projection, names: CatalogHistory, only: str | None) -> tuple[GroupState, ...]:
+def _groups(projection: Projection, names: CatalogHistory, only: str | None) -> tuple[ReplayedGroup, ...]:
     wanted = {*projection.groups, *projection.offsets.group_ids()} if only is None else {only}
     found = (_group(projection, group_id, names) for group_id in sorted(wanted))
     return tuple(group for group in found if group is not None)
 
 
-def _group(projection: Projection, group_id: str, names: CatalogHistory) -> GroupState | None:
+def _group(projection: Projection, group_id: str, names: CatalogHistory) -> ReplayedGroup | None:
     group = projection.group(group_id)
     committed = tuple(
         OffsetState(
@@ -248,7 +248,7 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Grou
     else:
         kind = "classic" if group.classic is not None else "consumer"
     names.learn({topic.topic_name: (topic.topic_id, topic.num_partitions) for topic in group.topics})
-    return GroupState(
+    return ReplayedGroup(
         group_id=group_id,
         kind=kind,
         state=group.state.value,
@@ -308,7 +308,7 @@ def _begins(basis: Basis, style: TimeStyle) -> str:
     return f"the log, as far as it is kept, begins with entry {basis.begins_index} at {when}"
 
 
-def _group_text(group: GroupState) -> Iterator[str]:
+def _group_text(group: ReplayedGroup) -> Iterator[str]:
     head = f"group {group.group_id} ({group.kind}): {group.state}"
     if group.kind == "consumer":
         head += f", epoch {group.epoch}, assignment epoch {group.assignment_epoch}"
