@@ -13,7 +13,7 @@ from history.reading.groups import GROUPS_NAMED_MAX
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
-from history.state.replay import MemberState, ReplayedGroup, ShardState, replay
+from history.state.replay import ReplayedGroup, ReplayedMember, ShardState, replay
 from history.words import shard_name
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
@@ -59,8 +59,8 @@ class GroupDiff:
     state_after: str
     epoch_before: int
     epoch_after: int
-    members_came: tuple[MemberState, ...]
-    members_went: tuple[MemberState, ...]
+    members_came: tuple[ReplayedMember, ...]
+    members_went: tuple[ReplayedMember, ...]
     moved: tuple[PartitionsMoved, ...]
     offsets: tuple[OffsetChanged, ...]
     clients: dict[str, str]
@@ -171,7 +171,7 @@ def _group_diff(before: ReplayedGroup | None, after: ReplayedGroup | None) -> Gr
     )
 
 
-def _owners(members: Iterable[MemberState]) -> dict[tuple[str, int], str]:
+def _owners(members: Iterable[ReplayedMember]) -> dict[tuple[str, int], str]:
     return {
         (topic, number): member.member_id
         for member in members

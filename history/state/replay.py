@@ -30,7 +30,7 @@ from .track import AWAY_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberState:
+class ReplayedMember:
     """A member at one index, with partitions by topic name."""
 
     member_id: str
@@ -71,7 +71,7 @@ class ReplayedGroup:
     assignment_epoch: int
     topics: dict[str, int]
     """Subscribed topic -> number of partitions, as last seen by the group."""
-    members: tuple[MemberState, ...]
+    members: tuple[ReplayedMember, ...]
     offsets: tuple[OffsetState, ...]
 
 
@@ -262,11 +262,11 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Repl
     )
 
 
-def _member(group: Group, member: Member, names: CatalogHistory) -> MemberState:
+def _member(group: Group, member: Member, names: CatalogHistory) -> ReplayedMember:
     said, target = member.metadata, group.target.get(member.member_id)
     assert said is not None  # members returned by `joined` have metadata
     current = member.current
-    return MemberState(
+    return ReplayedMember(
         member_id=member.member_id,
         client_id=said.client_id,
         client_host=said.client_host,
