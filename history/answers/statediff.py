@@ -13,7 +13,7 @@ from history.reading.groups import GROUPS_NAMED_MAX
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
-from history.state.replay import ReplayedGroup, ReplayedMember, ShardState, replay
+from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, replay
 from history.words import shard_name
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
@@ -115,11 +115,11 @@ def _oldest(log: NodeLog, shard: int) -> int:
     return next((one.last_index for one in reader.snapshots()), 0)
 
 
-def _knows(state: ShardState, group_id: str) -> bool:
+def _knows(state: ReplayedShard, group_id: str) -> bool:
     return any(group.group_id == group_id for group in state.groups)
 
 
-def _who_there_is(before: ShardState, after: ShardState) -> str:
+def _who_there_is(before: ReplayedShard, after: ReplayedShard) -> str:
     names = sorted({group.group_id for state in (before, after) for group in state.groups})
     shown, rest = names[:GROUPS_NAMED_MAX], len(names) - GROUPS_NAMED_MAX
     if not shown:
@@ -127,7 +127,7 @@ def _who_there_is(before: ShardState, after: ShardState) -> str:
     return f"{shard_name(after.shard)} has {', '.join(shown)}" + (f" and {rest} more" if rest > 0 else "")
 
 
-def _shard_diff(before: ShardState, after: ShardState, only: str | None) -> ShardDiff:
+def _shard_diff(before: ReplayedShard, after: ReplayedShard, only: str | None) -> ShardDiff:
     shapes = [
         {topic.name: (topic.topic_id.encode(), topic.num_partitions) for topic in state.topics}
         for state in (before, after)
@@ -144,7 +144,7 @@ def _shard_diff(before: ShardState, after: ShardState, only: str | None) -> Shar
     )
 
 
-def _at(state: ShardState) -> At:
+def _at(state: ReplayedShard) -> At:
     return At(index=state.index, timestamp_ms=state.timestamp_ms, rests_on=state.basis.words())
 
 

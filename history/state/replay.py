@@ -85,7 +85,7 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardState:
+class ReplayedShard:
     """A shard after entry ``index``."""
 
     shard: int
@@ -156,7 +156,7 @@ def replay(
     group: str | None = None,
     at_index: int | None = None,
     at_ms: int | None = None,
-) -> ShardState:
+) -> ReplayedShard:
     """Return the state of one shard after an index or moment; by default at the end.
 
     With ``group``, the shard is that of the group and the state holds only this group. ``at_ms`` is epoch
@@ -171,7 +171,7 @@ def replay(
     return _state_of(node, shard, group, at_index, at_ms)
 
 
-def replay_all(path: str | NodeLog, *, at_ms: int | None = None) -> tuple[ShardState, ...]:
+def replay_all(path: str | NodeLog, *, at_ms: int | None = None) -> tuple[ReplayedShard, ...]:
     """The state of every shard of a directory at one moment, or at the end."""
     node = open_node(path)
     return tuple(_state_of(node, shard, None, None, at_ms) for shard in node.shards)
@@ -186,7 +186,7 @@ def _others(node: NodeLog, group: str) -> str:
 
 def _state_of(
     node: NodeLog, shard: int, group: str | None, at_index: int | None, at_ms: int | None
-) -> ShardState:
+) -> ReplayedShard:
     walk = Walk(shard, node.reader(shard), to_index=at_index, to_ms=at_ms, from_snapshot=True)
     run = Replay(shard).run(walk)
     basis = walk.basis
@@ -210,7 +210,7 @@ def _state_of(
             TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)
             for t in run.projection.view.topics()
         )
-    return ShardState(
+    return ReplayedShard(
         shard=shard,
         index=run.index,
         timestamp_ms=basis.last_timestamp_ms,
@@ -287,7 +287,7 @@ def _member(group: Group, member: Member, names: CatalogHistory) -> ReplayedMemb
     )
 
 
-def state_text(state: ShardState, style: TimeStyle = LOCAL) -> Iterator[str]:
+def state_text(state: ReplayedShard, style: TimeStyle = LOCAL) -> Iterator[str]:
     """The state as lines of text."""
     if state.basis.begins_index is not None:
         yield f"{shard_name(state.shard)} has nothing as old as that: {_begins(state.basis, style)}"
