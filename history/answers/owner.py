@@ -46,7 +46,7 @@ _ASSIGNING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class OwnedSpan:
     """One span, and why it began, in words."""
 
     kind: SpanKind
@@ -69,13 +69,13 @@ class GroupOwners:
     shard: int
     members: dict[str, str]
     """Compact name -> member id and client description."""
-    held: tuple[Held, ...]
+    held: tuple[OwnedSpan, ...]
     """All spans, in order."""
-    at: Held | None
+    at: OwnedSpan | None
     """The span at the requested moment; ``None``: no moment was given, or the group did not subscribe to
     the topic."""
-    before: Held | None
-    after: Held | None
+    before: OwnedSpan | None
+    after: OwnedSpan | None
     last_commit: CommitRow | None
     """The last commit at or before the moment (by default the end of the log)."""
     basis: Basis | None
@@ -197,13 +197,13 @@ def _is_in(span: OwnershipSpan, at_index: int | None, at_ms: int | None) -> bool
     return span.from_ms <= at_ms and (span.to_ms is None or at_ms < span.to_ms)
 
 
-def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> Held:
+def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> OwnedSpan:
     row = next((row for row in reversed(epochs) if row.index <= span.from_index), None)
     why = ""
     if row is not None and row.is_begin_known:
         speaker = voice.speaker(row.cause, row.away, row.topics)
         why = sentence_list(reasons_words(row.cause, row.timestamp_ms, speaker))
-    return Held(
+    return OwnedSpan(
         kind=span.kind,
         member_id=span.member_id,
         name=voice.short(span.member_id),
@@ -303,7 +303,7 @@ def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Ite
         former = span
 
 
-def _span_words(held: Held, former: Held | None, style: TimeStyle) -> str:
+def _span_words(held: OwnedSpan, former: OwnedSpan | None, style: TimeStyle) -> str:
     """One span in words; ``former`` is the span printed before, so that a reason is not repeated."""
     said = {
         SpanKind.OWNED: f"{held.name} owned it",
@@ -316,7 +316,7 @@ def _span_words(held: Held, former: Held | None, style: TimeStyle) -> str:
     return f"{said} {_when(held, style)}, epoch {held.epoch}{because}"
 
 
-def _when(held: Held, style: TimeStyle) -> str:
+def _when(held: OwnedSpan, style: TimeStyle) -> str:
     since = f"from {style.full(held.from_ms)} (index {held.from_index})"
     if held.to_ms is None:
         return f"{since} on"
