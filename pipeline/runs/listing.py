@@ -35,7 +35,7 @@ class HeldShard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class OutputContents:
     """Contents of an output."""
 
     output: str
@@ -46,10 +46,10 @@ class Held:
     shards: tuple[HeldShard, ...]
 
 
-def held_in(output: str) -> Held:
+def held_in(output: str) -> OutputContents:
     """Contents of an output, from its manifest; needs no Spark. Raises `OutputError`."""
     manifest = read_manifest(output)
-    return Held(
+    return OutputContents(
         output=output,
         cluster_id=manifest.cluster_id,
         schema_version=manifest.schema_version,
@@ -88,7 +88,7 @@ def tables_text() -> Iterator[str]:
         yield ""
 
 
-def tables_json(held: Held | None = None) -> dict[str, Any]:
+def tables_json(held: OutputContents | None = None) -> dict[str, Any]:
     """The tables as JSON, with the contents of an output if given."""
     listed = [
         {

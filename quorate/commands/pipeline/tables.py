@@ -11,7 +11,7 @@ from quorate.commands.pipeline.common import refusals
 from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from pipeline.runs.listing import Held
+    from pipeline.runs.listing import OutputContents
 
 
 def tables(
@@ -40,7 +40,7 @@ def tables(
             say(line)
 
 
-def _show(held: Held) -> None:
+def _show(held: OutputContents) -> None:
     from history.render import UTC_STYLE, plural
     from history.words import shard_name
 
