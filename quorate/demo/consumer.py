@@ -32,7 +32,7 @@ COMMIT_PAUSE_S = 0.02
 COMMITTED_TIMEOUT_S = 5.0
 
 
-class Journal:
+class EventJournal:
     """The consumer's own record of events, one JSON object per line."""
 
     def __init__(self, file: TextIO) -> None:
@@ -47,7 +47,7 @@ class Journal:
 class CommittingConsumer:
     """Subscribes to one topic and commits increasing offsets for the partitions that it owns."""
 
-    def __init__(self, config: dict[str, Any], topic: str, journal: Journal) -> None:
+    def __init__(self, config: dict[str, Any], topic: str, journal: EventJournal) -> None:
         self._consumer = Consumer(config)
         self._topic = topic
         self._journal = journal
@@ -149,7 +149,7 @@ def main() -> int:
         "log_level": 0,
     }
     with arguments.journal.open("a", encoding="utf-8") as file:
-        consumer = CommittingConsumer(config, arguments.topic, Journal(file))
+        consumer = CommittingConsumer(config, arguments.topic, EventJournal(file))
         signal.signal(signal.SIGTERM, consumer.stop)
         signal.signal(
             signal.SIGINT, signal.SIG_IGN

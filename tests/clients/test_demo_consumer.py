@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.launching.launcher import NodeProcess
-from quorate.demo.consumer import CommittingConsumer, Journal
+from quorate.demo.consumer import CommittingConsumer, EventJournal
 from quorate.demo.watch import see_group, wait_until
 
 NUM_PARTITIONS = 12
@@ -28,7 +28,7 @@ def test_an_assignment_while_it_closes_does_not_hold_up_the_leave(
     }
     with (tmp_path / "journal").open("w", encoding="utf-8") as file:
         members = [
-            CommittingConsumer({**config, "client.id": f"member-{number}"}, topic, Journal(file))
+            CommittingConsumer({**config, "client.id": f"member-{number}"}, topic, EventJournal(file))
             for number in range(2)
         ]
         for member in members:
