@@ -13,7 +13,7 @@ from history.facts.rows import EpochRow
 from records import Cause, Certainty, ReasonKind, Trigger
 
 
-class Kind(StrEnum):
+class ExportKind(StrEnum):
     """The type of a column."""
 
     TEXT = "text"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class ExportColumn:
     name: str
-    kind: Kind
+    kind: ExportKind
     means: str
     nullable: bool
     get: Callable[[Any], Any]
@@ -53,7 +53,7 @@ class Table:
 
 def column(
     name: str,
-    kind: Kind,
+    kind: ExportKind,
     means: str,
     get: Callable[[Any], Any] | None = None,
     *,
@@ -62,7 +62,7 @@ def column(
     return ExportColumn(name=name, kind=kind, means=means, nullable=nullable, get=get or attrgetter(name))
 
 
-def maybe(name: str, kind: Kind, means: str, get: Callable[[Any], Any] | None = None) -> ExportColumn:
+def maybe(name: str, kind: ExportKind, means: str, get: Callable[[Any], Any] | None = None) -> ExportColumn:
     return column(name, kind, means, get, nullable=True)
 
 

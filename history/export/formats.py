@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import IO, Any, Protocol
 
-from .columns import Kind, Table
+from .columns import ExportKind, Table
 from .schema import SCHEMA_VERSION
 
 FORMATS = ("parquet", "jsonl", "csv")
@@ -77,7 +77,7 @@ class _LinesWriter:
 
 def _json_row(table: Table) -> Callable[[Sequence[Any]], str]:
     names = [json.dumps(column.name) + ":" for column in table.columns]
-    is_json = [column.kind is Kind.JSON for column in table.columns]
+    is_json = [column.kind is ExportKind.JSON for column in table.columns]
 
     def line(values: Sequence[Any]) -> str:
         parts = [
@@ -103,7 +103,7 @@ def _json_value(value: Any) -> str:
 
 
 def _csv_row(table: Table) -> Callable[[Sequence[Any]], str]:
-    is_list = [column.kind in (Kind.TEXTS, Kind.INTS) for column in table.columns]
+    is_list = [column.kind in (ExportKind.TEXTS, ExportKind.INTS) for column in table.columns]
 
     def line(values: Sequence[Any]) -> str:
         return csv_line(
@@ -166,13 +166,13 @@ class _ParquetWriter:
         except ImportError:
             raise CannotWrite(NEEDS_PYARROW) from None
         types = {
-            Kind.TEXT: pa.string(),
-            Kind.JSON: pa.string(),
-            Kind.INT32: pa.int32(),
-            Kind.INT64: pa.int64(),
-            Kind.BOOL: pa.bool_(),
-            Kind.TEXTS: pa.list_(pa.string()),
-            Kind.INTS: pa.list_(pa.int64()),
+            ExportKind.TEXT: pa.string(),
+            ExportKind.JSON: pa.string(),
+            ExportKind.INT32: pa.int32(),
+            ExportKind.INT64: pa.int64(),
+            ExportKind.BOOL: pa.bool_(),
+            ExportKind.TEXTS: pa.list_(pa.string()),
+            ExportKind.INTS: pa.list_(pa.int64()),
         }
         self._arrow = pa
         self._kinds = [column.kind for column in table.columns]
@@ -206,9 +206,9 @@ class _ParquetWriter:
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._rows.clear()
 
-    def _array(self, kind: Kind, column: list[Any], type_: Any) -> Any:
-        if kind is Kind.TEXT:
+    def _array(self, kind: ExportKind, column: list[Any], type_: Any) -> Any:
+        if kind is ExportKind.TEXT:
             column = [None if text is None else writable(text) for text in column]
-        elif kind is Kind.TEXTS:
+        elif kind is ExportKind.TEXTS:
             column = [None if texts is None else [writable(text) for text in texts] for texts in column]
         return self._arrow.array(column, type_)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from history.checking.commits import commits
 from history.export import files, formats, sources
-from history.export.columns import Kind, Table, column, maybe
+from history.export.columns import ExportKind, Table, column, maybe
 from history.export.files import OutputFiles
 from history.export.formats import FORMATS, CannotWrite, csv_text, readable, writer_of
 from history.export.schema import SCHEMAS, tables_text
@@ -56,11 +56,11 @@ def _from_parquet(row: dict[str, Any], table: Table) -> dict[str, Any]:
         value = row[one.name]
         if value is None:
             continue
-        if one.kind is Kind.TEXT:
+        if one.kind is ExportKind.TEXT:
             row[one.name] = readable(value)
-        elif one.kind is Kind.TEXTS:
+        elif one.kind is ExportKind.TEXTS:
             row[one.name] = [readable(text) for text in value]
-        elif one.kind is Kind.JSON:
+        elif one.kind is ExportKind.JSON:
             row[one.name] = json.loads(value)
     return row
 
@@ -74,9 +74,9 @@ def _from_csv(text: str, table: Table) -> Any:
         for one, cell in zip(table.columns, cells, strict=True):
             if cell == "\0null\0":
                 row[one.name] = None
-            elif one.kind is Kind.TEXT:
+            elif one.kind is ExportKind.TEXT:
                 row[one.name] = csv_text(cell)
-            elif one.kind is Kind.BOOL:
+            elif one.kind is ExportKind.BOOL:
                 row[one.name] = {"true": True, "false": False}[cell]
             else:
                 row[one.name] = json.loads(cell)
@@ -101,13 +101,13 @@ HOSTILE = Table(
     name="hostile",
     means="",
     columns=(
-        column("text", Kind.TEXT, "", lambda row: row[0]),
-        maybe("nullable", Kind.TEXT, "", lambda row: row[1]),
-        column("texts", Kind.TEXTS, "", lambda row: row[2]),
-        column("ints", Kind.INTS, "", lambda row: row[3]),
-        maybe("number", Kind.INT64, "", lambda row: row[4]),
-        column("flag", Kind.BOOL, "", lambda row: row[5]),
-        column("document", Kind.JSON, "", lambda row: row[6]),
+        column("text", ExportKind.TEXT, "", lambda row: row[0]),
+        maybe("nullable", ExportKind.TEXT, "", lambda row: row[1]),
+        column("texts", ExportKind.TEXTS, "", lambda row: row[2]),
+        column("ints", ExportKind.INTS, "", lambda row: row[3]),
+        maybe("number", ExportKind.INT64, "", lambda row: row[4]),
+        column("flag", ExportKind.BOOL, "", lambda row: row[5]),
+        column("document", ExportKind.JSON, "", lambda row: row[6]),
     ),
 )
 ODD = [
