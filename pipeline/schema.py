@@ -14,7 +14,7 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from history.export.columns import Kind as ExportKind
+from history.export.columns import ExportKind
 from history.export.schema import SCHEMA_VERSION, SCHEMAS
 
 if TYPE_CHECKING:
