@@ -27,14 +27,14 @@ __all__ = [
     "SCHEMA_VERSION",
     "SPAN_COLUMNS",
     "TABLES",
-    "Kind",
+    "ColumnKind",
     "Presence",
     "TableColumn",
     "TableSchema",
 ]
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """The type of a column, by Spark's name."""
 
     TEXT = "string"
@@ -66,7 +66,7 @@ class TableColumn:
     """One column; ``unit`` is empty if it has none."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     means: str
     unit: str = ""
     is_raw: bool = False
@@ -96,7 +96,7 @@ class TableSchema:
 
 def _col(
     name: str,
-    kind: Kind,
+    kind: ColumnKind,
     means: str,
     unit: str = "",
     *,
@@ -110,11 +110,11 @@ _always = partial(_col, presence=Presence.ALWAYS)
 _readable = partial(_col, presence=Presence.READABLE)
 _of_entry = partial(_col, presence=Presence.OF_ENTRIES)
 
-CLUSTER_ID = _always("cluster_id", Kind.TEXT, "The cluster.")
-_SHARD = _always("shard", Kind.INT32, "The shard; -1 is the metadata shard. Indexes are of its log.")
-_INDEX = _always("raft_index", Kind.INT64, "The entry that holds it.")
-_TERM = _readable("term", Kind.INT64, "The term in which the entry was written.")
-_WHEN = _readable("timestamp_ms", Kind.INT64, "When the entry was written.", "ms since 1970, UTC")
+CLUSTER_ID = _always("cluster_id", ColumnKind.TEXT, "The cluster.")
+_SHARD = _always("shard", ColumnKind.INT32, "The shard; -1 is the metadata shard. Indexes are of its log.")
+_INDEX = _always("raft_index", ColumnKind.INT64, "The entry that holds it.")
+_TERM = _readable("term", ColumnKind.INT64, "The term in which the entry was written.")
+_WHEN = _readable("timestamp_ms", ColumnKind.INT64, "When the entry was written.", "ms since 1970, UTC")
 
 RECORD_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
@@ -122,75 +122,83 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
     _INDEX,
     _TERM,
     _WHEN,
-    _readable("sequence", Kind.INT32, "The record's place in the entry, from 0."),
-    _readable("type", Kind.INT32, "The record type's number (docs/records.md)."),
-    _readable("type_name", Kind.TEXT, "The record type's name."),
-    _readable("version", Kind.INT32, "The version of the value."),
-    _readable("is_tombstone", Kind.BOOL, "True: it deletes what its key names."),
-    _col("group_id", Kind.TEXT, "The group that it is about; null: none."),
-    _col("member_id", Kind.TEXT, "The member that its key names."),
-    _col("topic", Kind.TEXT, "The topic that its key names."),
-    _col("partition", Kind.INT32, "The partition that its key names."),
-    _col("epoch", Kind.INT32, "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
+    _readable("sequence", ColumnKind.INT32, "The record's place in the entry, from 0."),
+    _readable("type", ColumnKind.INT32, "The record type's number (docs/records.md)."),
+    _readable("type_name", ColumnKind.TEXT, "The record type's name."),
+    _readable("version", ColumnKind.INT32, "The version of the value."),
+    _readable("is_tombstone", ColumnKind.BOOL, "True: it deletes what its key names."),
+    _col("group_id", ColumnKind.TEXT, "The group that it is about; null: none."),
+    _col("member_id", ColumnKind.TEXT, "The member that its key names."),
+    _col("topic", ColumnKind.TEXT, "The topic that its key names."),
+    _col("partition", ColumnKind.INT32, "The partition that its key names."),
+    _col("epoch", ColumnKind.INT32, "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
     _col(
         "previous_epoch",
-        Kind.INT32,
+        ColumnKind.INT32,
         "The member's epoch before (record 8); -1 if it is to give up what it never reported.",
     ),
-    _col("member_state", Kind.TEXT, "`STABLE`, `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS` (record 8)."),
-    _col("assigned", Kind.PARTITIONS, "What the member has (record 8) or is to have (record 7)."),
-    _col("pending", Kind.PARTITIONS, "What the member was told to give up and still has (record 8)."),
-    _col("offset", Kind.INT64, "The committed offset (record 1)."),
-    _col("leader_epoch", Kind.INT32, "The leader epoch that the client gave with it; null: none."),
-    _col("metadata", Kind.TEXT, "What the client wrote beside it; null: nothing."),
-    _col("client_id", Kind.TEXT, "What the member's client calls itself (record 5)."),
-    _col("client_host", Kind.TEXT, "From where it came (record 5)."),
-    _col("instance_id", Kind.TEXT, "The member's group.instance.id (record 5)."),
-    _of_entry("trigger", Kind.TEXT, "The trigger of the entry's cause."),
-    _of_entry("reasons", Kind.TEXTS, "The reasons for a new group epoch that the cause names."),
-    _col("cause_member_id", Kind.TEXT, "The member whose request the entry answers."),
-    _col("cause_member_epoch", Kind.INT32, "That member's epoch."),
-    _col("principal", Kind.TEXT, "Who asked, of an operator's request."),
-    _col("address", Kind.TEXT, "From where."),
-    _readable("key_bytes", Kind.BYTES, "The key as it stands in the log (msgpack).", is_raw=True),
-    _col("value_bytes", Kind.BYTES, "The value as it stands in the log; null: a tombstone.", is_raw=True),
-    _of_entry("cause_bytes", Kind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
+    _col(
+        "member_state",
+        ColumnKind.TEXT,
+        "`STABLE`, `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS` (record 8).",
+    ),
+    _col("assigned", ColumnKind.PARTITIONS, "What the member has (record 8) or is to have (record 7)."),
+    _col("pending", ColumnKind.PARTITIONS, "What the member was told to give up and still has (record 8)."),
+    _col("offset", ColumnKind.INT64, "The committed offset (record 1)."),
+    _col("leader_epoch", ColumnKind.INT32, "The leader epoch that the client gave with it; null: none."),
+    _col("metadata", ColumnKind.TEXT, "What the client wrote beside it; null: nothing."),
+    _col("client_id", ColumnKind.TEXT, "What the member's client calls itself (record 5)."),
+    _col("client_host", ColumnKind.TEXT, "From where it came (record 5)."),
+    _col("instance_id", ColumnKind.TEXT, "The member's group.instance.id (record 5)."),
+    _of_entry("trigger", ColumnKind.TEXT, "The trigger of the entry's cause."),
+    _of_entry("reasons", ColumnKind.TEXTS, "The reasons for a new group epoch that the cause names."),
+    _col("cause_member_id", ColumnKind.TEXT, "The member whose request the entry answers."),
+    _col("cause_member_epoch", ColumnKind.INT32, "That member's epoch."),
+    _col("principal", ColumnKind.TEXT, "Who asked, of an operator's request."),
+    _col("address", ColumnKind.TEXT, "From where."),
+    _readable("key_bytes", ColumnKind.BYTES, "The key as it stands in the log (msgpack).", is_raw=True),
+    _col(
+        "value_bytes", ColumnKind.BYTES, "The value as it stands in the log; null: a tombstone.", is_raw=True
+    ),
+    _of_entry("cause_bytes", ColumnKind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
 )
 """One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 
 ENTRY_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
-    _col("node_id", Kind.INT32, "The node whose file it was read from; null: the files do not say."),
+    _col("node_id", ColumnKind.INT32, "The node whose file it was read from; null: the files do not say."),
     _SHARD,
     _INDEX,
     _TERM,
     _WHEN,
-    _readable("commit_index", Kind.INT64, "The leader's commit index when it appended the entry."),
-    _readable("num_records", Kind.INT32, "How many records it holds."),
-    _readable("size", Kind.INT32, "Its size on disk.", "bytes"),
-    _readable("crc", Kind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
+    _readable("commit_index", ColumnKind.INT64, "The leader's commit index when it appended the entry."),
+    _readable("num_records", ColumnKind.INT32, "How many records it holds."),
+    _readable("size", ColumnKind.INT32, "Its size on disk.", "bytes"),
+    _readable("crc", ColumnKind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
 )
 """One row for each entry of each node: ``option("rows", "entries")``."""
 
 SPAN_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
     _SHARD,
-    _readable("from_index", Kind.INT64, "The first entry that is new."),
-    _readable("to_index", Kind.INT64, "The last one."),
+    _readable("from_index", ColumnKind.INT64, "The first entry that is new."),
+    _readable("to_index", ColumnKind.INT64, "The last one."),
 )
 """One row for each shard with new entries, without reading them: ``option("rows", "spans")`` of a stream."""
 
-DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
+DAMAGE = _col(
+    "damage", ColumnKind.TEXT, "What cannot be read, and where; of such a row all but its place is null."
+)
 """Added as the last column under ``mode=permissive``."""
 
 _OF_EXPORT = {
-    ExportKind.TEXT: Kind.TEXT,
-    ExportKind.JSON: Kind.TEXT,
-    ExportKind.INT32: Kind.INT32,
-    ExportKind.INT64: Kind.INT64,
-    ExportKind.BOOL: Kind.BOOL,
-    ExportKind.TEXTS: Kind.TEXTS,
-    ExportKind.INTS: Kind.INTS,
+    ExportKind.TEXT: ColumnKind.TEXT,
+    ExportKind.JSON: ColumnKind.TEXT,
+    ExportKind.INT32: ColumnKind.INT32,
+    ExportKind.INT64: ColumnKind.INT64,
+    ExportKind.BOOL: ColumnKind.BOOL,
+    ExportKind.TEXTS: ColumnKind.TEXTS,
+    ExportKind.INTS: ColumnKind.INTS,
 }
 _DATE_OF = {"moves": "target_ms"}
 
@@ -230,16 +238,16 @@ def spark_type(columns: tuple[TableColumn, ...]) -> StructType:
     parts = t.StructType(
         [t.StructField("topic_id", t.StringType()), t.StructField("partitions", t.ArrayType(t.IntegerType()))]
     )
-    kinds: dict[Kind, t.DataType] = {
-        Kind.TEXT: t.StringType(),
-        Kind.INT32: t.IntegerType(),
-        Kind.INT64: t.LongType(),
-        Kind.BOOL: t.BooleanType(),
-        Kind.FLOAT64: t.DoubleType(),
-        Kind.BYTES: t.BinaryType(),
-        Kind.TEXTS: t.ArrayType(t.StringType()),
-        Kind.INTS: t.ArrayType(t.LongType()),
-        Kind.PARTITIONS: t.ArrayType(parts),
+    kinds: dict[ColumnKind, t.DataType] = {
+        ColumnKind.TEXT: t.StringType(),
+        ColumnKind.INT32: t.IntegerType(),
+        ColumnKind.INT64: t.LongType(),
+        ColumnKind.BOOL: t.BooleanType(),
+        ColumnKind.FLOAT64: t.DoubleType(),
+        ColumnKind.BYTES: t.BinaryType(),
+        ColumnKind.TEXTS: t.ArrayType(t.StringType()),
+        ColumnKind.INTS: t.ArrayType(t.LongType()),
+        ColumnKind.PARTITIONS: t.ArrayType(parts),
     }
     return t.StructType([t.StructField(one.name, kinds[one.kind], not one.is_required) for one in columns])
 
@@ -252,15 +260,15 @@ def arrow_type(columns: tuple[TableColumn, ...]) -> pa.Schema:
         return pa.list_(pa.field("element", of))
 
     kinds = {
-        Kind.TEXT: pa.string(),
-        Kind.INT32: pa.int32(),
-        Kind.INT64: pa.int64(),
-        Kind.BOOL: pa.bool_(),
-        Kind.FLOAT64: pa.float64(),
-        Kind.BYTES: pa.binary(),
-        Kind.TEXTS: listed(pa.string()),
-        Kind.INTS: listed(pa.int64()),
-        Kind.PARTITIONS: listed(
+        ColumnKind.TEXT: pa.string(),
+        ColumnKind.INT32: pa.int32(),
+        ColumnKind.INT64: pa.int64(),
+        ColumnKind.BOOL: pa.bool_(),
+        ColumnKind.FLOAT64: pa.float64(),
+        ColumnKind.BYTES: pa.binary(),
+        ColumnKind.TEXTS: listed(pa.string()),
+        ColumnKind.INTS: listed(pa.int64()),
+        ColumnKind.PARTITIONS: listed(
             pa.struct([pa.field("topic_id", pa.string()), pa.field("partitions", listed(pa.int32()))])
         ),
     }

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from history.export.columns import trigger_name
-from pipeline.schema import RECORD_COLUMNS, Kind, columns_named
+from pipeline.schema import RECORD_COLUMNS, ColumnKind, columns_named
 from records import RecordType, Trigger
 
 from .keys import GROUP
@@ -71,14 +71,22 @@ def _count(condition: Column) -> Column:
 
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "shard"]),
-    column("hour_ms", Kind.INT64, "The hour's begin.", "ms since 1970, UTC"),
-    column("entries", Kind.INT64, "Entries written."),
-    column("records", Kind.INT64, "Records in them."),
-    column("commits", Kind.INT64, "Offset commits among them, removals too."),
-    column("group_records", Kind.INT64, "Other records of groups among them: members, targets, assignments."),
-    column("heartbeat_records", Kind.INT64, "Records that answer a member's heartbeat."),
-    column("groups", Kind.INT64, "Groups that there were at the hour's end; without those of offsets alone."),
-    column("members", Kind.INT64, "Members that there were at the hour's end."),
+    column("hour_ms", ColumnKind.INT64, "The hour's begin.", "ms since 1970, UTC"),
+    column("entries", ColumnKind.INT64, "Entries written."),
+    column("records", ColumnKind.INT64, "Records in them."),
+    column("commits", ColumnKind.INT64, "Offset commits among them, removals too."),
+    column(
+        "group_records",
+        ColumnKind.INT64,
+        "Other records of groups among them: members, targets, assignments.",
+    ),
+    column("heartbeat_records", ColumnKind.INT64, "Records that answer a member's heartbeat."),
+    column(
+        "groups",
+        ColumnKind.INT64,
+        "Groups that there were at the hour's end; without those of offsets alone.",
+    ),
+    column("members", ColumnKind.INT64, "Members that there were at the hour's end."),
 )
 
 ANALYSES = (

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from history.answers.stalls import INTERVALS_KEPT, INTERVALS_MIN, STALL_MS_MIN, STALL_TIMES
-from pipeline.schema import TABLES, Kind, columns_named
+from pipeline.schema import TABLES, ColumnKind, columns_named
 from records import RecordType
 
 from .keys import GROUP
@@ -139,25 +139,33 @@ def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) ->
 _KEYS = columns_named(TABLES["commits"].columns, ["cluster_id", "group_id", "shard", "topic", "partition"])
 STALLED_COLUMNS = (
     *_KEYS,
-    column("member_id", Kind.TEXT, "The member that owns it."),
-    column("last_commit_ms", Kind.INT64, "Its last commit; null: none, or removed.", "ms since 1970, UTC"),
-    column("owned_since_ms", Kind.INT64, "Since when the member owns it.", "ms since 1970, UTC"),
-    column("quiet_ms", Kind.INT64, "How long nothing was committed while the member owned it.", "ms"),
-    column("usual_ms", Kind.INT64, "The usual interval between two commits.", "ms"),
-    column("measured_by", Kind.TEXT, "`own`: by the partition's own commits, or `others`: by the group's."),
+    column("member_id", ColumnKind.TEXT, "The member that owns it."),
+    column(
+        "last_commit_ms", ColumnKind.INT64, "Its last commit; null: none, or removed.", "ms since 1970, UTC"
+    ),
+    column("owned_since_ms", ColumnKind.INT64, "Since when the member owns it.", "ms since 1970, UTC"),
+    column("quiet_ms", ColumnKind.INT64, "How long nothing was committed while the member owned it.", "ms"),
+    column("usual_ms", ColumnKind.INT64, "The usual interval between two commits.", "ms"),
+    column(
+        "measured_by", ColumnKind.TEXT, "`own`: by the partition's own commits, or `others`: by the group's."
+    ),
 )
 LAGGING_COLUMNS = (
     *_KEYS,
-    column("commits", Kind.INT64, "Commits, removals not counted."),
-    column("first_commit_ms", Kind.INT64, "The first of them.", "ms since 1970, UTC"),
-    column("last_commit_ms", Kind.INT64, "The last of them.", "ms since 1970, UTC"),
-    column("last_offset", Kind.INT64, "What is committed now; null: it was removed."),
-    column("commits_per_s", Kind.FLOAT64, "Commits a second between the first and the last.", "1/s"),
-    column("offsets_per_s", Kind.FLOAT64, "Offsets a second between the first commit and the last.", "1/s"),
-    column("regressions", Kind.INT64, "Commits of a lower offset than the one before."),
-    column("largest_regression", Kind.INT64, "The most that one went back by; null: none did.", "offsets"),
-    column("end_offset", Kind.INT64, "The end of the partition as it was given; null: it was not."),
-    column("lag", Kind.INT64, "How far what is committed is behind that end.", "offsets"),
+    column("commits", ColumnKind.INT64, "Commits, removals not counted."),
+    column("first_commit_ms", ColumnKind.INT64, "The first of them.", "ms since 1970, UTC"),
+    column("last_commit_ms", ColumnKind.INT64, "The last of them.", "ms since 1970, UTC"),
+    column("last_offset", ColumnKind.INT64, "What is committed now; null: it was removed."),
+    column("commits_per_s", ColumnKind.FLOAT64, "Commits a second between the first and the last.", "1/s"),
+    column(
+        "offsets_per_s", ColumnKind.FLOAT64, "Offsets a second between the first commit and the last.", "1/s"
+    ),
+    column("regressions", ColumnKind.INT64, "Commits of a lower offset than the one before."),
+    column(
+        "largest_regression", ColumnKind.INT64, "The most that one went back by; null: none did.", "offsets"
+    ),
+    column("end_offset", ColumnKind.INT64, "The end of the partition as it was given; null: it was not."),
+    column("lag", ColumnKind.INT64, "How far what is committed is behind that end.", "offsets"),
 )
 
 ANALYSES = (

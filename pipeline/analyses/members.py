@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from history.diagnoses.members import Flapping, flaps
 from history.facts.rows import MemberSession, SessionEnd
-from pipeline.schema import TABLES, Kind, arrow_type, columns_named, spark_type
+from pipeline.schema import TABLES, ColumnKind, arrow_type, columns_named, spark_type
 
 from .keys import GROUP
 from .registry import Analysis, column
@@ -94,12 +94,14 @@ _FINDING = TABLES["findings"].columns
 FLAPPING_COLUMNS = (
     *columns_named(_FINDING, ["cluster_id", "group_id", "shard"]),
     column(
-        "process", Kind.TEXT, "What makes it one process: its instance, its member id, or client and host."
+        "process",
+        ColumnKind.TEXT,
+        "What makes it one process: its instance, its member id, or client and host.",
     ),
-    column("returns", Kind.INT32, "How often it came back."),
-    column("members", Kind.TEXTS, "The member ids that it had, the newest first."),
+    column("returns", ColumnKind.INT32, "How often it came back."),
+    column("members", ColumnKind.TEXTS, "The member ids that it had, the newest first."),
     *columns_named(_FINDING, ["from_index", "from_ms", "to_index", "to_ms"]),
-    column("ended", Kind.TEXT, "How its stays ended, and how often: `left 3×`."),
+    column("ended", ColumnKind.TEXT, "How its stays ended, and how often: `left 3×`."),
 )
 
 ANALYSES = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from pipeline.schema import TABLES, Kind, columns_named
+from pipeline.schema import TABLES, ColumnKind, columns_named
 from records import RecordType
 
 from .keys import GROUP, by, by_group, lasted, with_topic_names
@@ -159,15 +159,17 @@ DOUBLE_COLUMNS = (
     *columns_named(
         TABLES["ownership"].columns, ["cluster_id", "group_id", "shard", "topic", "topic_id", "partition"]
     ),
-    column("holder", Kind.TEXT, "The member that had it."),
-    column("taker", Kind.TEXT, "The member that was given it all the same."),
-    column("from_index", Kind.INT64, "The entry that gave it to the second."),
-    column("from_ms", Kind.INT64, "When that was.", "ms since 1970, UTC"),
+    column("holder", ColumnKind.TEXT, "The member that had it."),
+    column("taker", ColumnKind.TEXT, "The member that was given it all the same."),
+    column("from_index", ColumnKind.INT64, "The entry that gave it to the second."),
+    column("from_ms", ColumnKind.INT64, "When that was.", "ms since 1970, UTC"),
     column(
-        "to_index", Kind.INT64, "The entry behind which one of them had it no more; null: both still have it."
+        "to_index",
+        ColumnKind.INT64,
+        "The entry behind which one of them had it no more; null: both still have it.",
     ),
-    column("to_ms", Kind.INT64, "When that was.", "ms since 1970, UTC"),
-    column("duration_ms", Kind.INT64, "How long both had it.", "ms"),
+    column("to_ms", ColumnKind.INT64, "When that was.", "ms since 1970, UTC"),
+    column("duration_ms", ColumnKind.INT64, "How long both had it.", "ms"),
 )
 
 ANALYSES = (

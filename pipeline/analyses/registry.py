@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OptionError
-from pipeline.schema import RECORD_COLUMNS, Kind, TableColumn
+from pipeline.schema import RECORD_COLUMNS, ColumnKind, TableColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ class Analysis:
     """Whether it needs the raw columns of `records` (``option("raw", "true")`` of the source)."""
 
 
-def column(name: str, kind: Kind, means: str, unit: str = "") -> TableColumn:
+def column(name: str, kind: ColumnKind, means: str, unit: str = "") -> TableColumn:
     """A column of an analysis's result."""
     return TableColumn(name=name, kind=kind, means=means, unit=unit)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from history.reading.quorum import Tail, TermRun, decided
-from pipeline.schema import ENTRY_COLUMNS, Kind, arrow_type, columns_named, spark_type
+from pipeline.schema import ENTRY_COLUMNS, ColumnKind, arrow_type, columns_named, spark_type
 
 from .registry import ENTRIES, Analysis, column, needed
 
@@ -253,22 +253,22 @@ def _cut(node: int, runs: dict[int, list[_Run]], known: dict[int, int], index: i
 
 _JUDGED = (
     *columns_named(ENTRY_COLUMNS, ["cluster_id", "shard"]),
-    column("kind", Kind.TEXT, "What is told."),
-    column("node_id", Kind.INT32, "Of which node."),
-    column("first", Kind.INT64, "The first index, or the block."),
-    column("last", Kind.INT64, "The last index."),
+    column("kind", ColumnKind.TEXT, "What is told."),
+    column("node_id", ColumnKind.INT32, "Of which node."),
+    column("first", ColumnKind.INT64, "The first index, or the block."),
+    column("last", ColumnKind.INT64, "The last index."),
 )
 COLUMNS = (
     *columns_named(ENTRY_COLUMNS, ["cluster_id", "shard"]),
     column(
         "kind",
-        Kind.TEXT,
+        ColumnKind.TEXT,
         "`differs`: one variant of an entry that is not the same everywhere; `missing`: entries that a node"
         " lacks in the middle of its log; `behind`: entries that it lacks at the end.",
     ),
-    column("from_index", Kind.INT64, "The first entry."),
-    column("to_index", Kind.INT64, "The last entry."),
-    column("node_ids", Kind.INTS, "The nodes that hold this variant, or that lack the entries."),
+    column("from_index", ColumnKind.INT64, "The first entry."),
+    column("to_index", ColumnKind.INT64, "The last entry."),
+    column("node_ids", ColumnKind.INTS, "The nodes that hold this variant, or that lack the entries."),
     *columns_named(ENTRY_COLUMNS, ["term", "timestamp_ms", "size", "crc"]),
 )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from pipeline.schema import RECORD_COLUMNS, Kind, columns_named
+from pipeline.schema import RECORD_COLUMNS, ColumnKind, columns_named
 from records import RecordType
 
 from .keys import GROUP, until
@@ -146,22 +146,28 @@ def _told(rows: DataFrame) -> DataFrame:
 
 STATE_COLUMNS = (
     *columns_named(RECORD_COLUMNS, [*GROUP]),
-    column("kind", Kind.TEXT, "What the row tells of: `group`, `member` or `offset`."),
-    column("protocol", Kind.TEXT, "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."),
-    column("state", Kind.TEXT, "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
-    column("epoch", Kind.INT32, "The group's epoch, or the member's; -2: a static member that is away."),
-    column("assignment_epoch", Kind.INT32, "Of a group: the epoch that its target is of; 0: it has none."),
-    column("num_members", Kind.INT32, "Of a group: how many members it has."),
-    column("member_id", Kind.TEXT, "Of a member: its id."),
+    column("kind", ColumnKind.TEXT, "What the row tells of: `group`, `member` or `offset`."),
+    column(
+        "protocol", ColumnKind.TEXT, "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."
+    ),
+    column("state", ColumnKind.TEXT, "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
+    column(
+        "epoch", ColumnKind.INT32, "The group's epoch, or the member's; -2: a static member that is away."
+    ),
+    column(
+        "assignment_epoch", ColumnKind.INT32, "Of a group: the epoch that its target is of; 0: it has none."
+    ),
+    column("num_members", ColumnKind.INT32, "Of a group: how many members it has."),
+    column("member_id", ColumnKind.TEXT, "Of a member: its id."),
     *columns_named(RECORD_COLUMNS, [*_OF_SAID, "previous_epoch", "member_state"]),
-    column("assigned", Kind.PARTITIONS, "What the member has."),
-    column("pending", Kind.PARTITIONS, "What it was told to give up and still has."),
-    column("target", Kind.PARTITIONS, "What it is to have."),
-    column("topic", Kind.TEXT, "Of an offset: the topic."),
-    column("partition", Kind.INT32, "The partition."),
+    column("assigned", ColumnKind.PARTITIONS, "What the member has."),
+    column("pending", ColumnKind.PARTITIONS, "What it was told to give up and still has."),
+    column("target", ColumnKind.PARTITIONS, "What it is to have."),
+    column("topic", ColumnKind.TEXT, "Of an offset: the topic."),
+    column("partition", ColumnKind.INT32, "The partition."),
     *columns_named(RECORD_COLUMNS, [*_OF_COMMIT]),
-    column("raft_index", Kind.INT64, "Of members and offsets: the newest entry that tells of it."),
-    column("timestamp_ms", Kind.INT64, "When that was written.", "ms since 1970, UTC"),
+    column("raft_index", ColumnKind.INT64, "Of members and offsets: the newest entry that tells of it."),
+    column("timestamp_ms", ColumnKind.INT64, "When that was written.", "ms since 1970, UTC"),
 )
 
 ANALYSES = (

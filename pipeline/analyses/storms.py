@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from history.diagnoses.storms import STORM_EPOCHS_MIN, STORM_WINDOW_MS
-from pipeline.schema import TABLES, Kind, columns_named
+from pipeline.schema import TABLES, ColumnKind, columns_named
 
 from .keys import GROUP
 from .registry import Analysis, column
@@ -99,15 +99,15 @@ def _summed(epochs: DataFrame, *storm: str) -> DataFrame:
 
 COLUMNS = (
     *columns_named(TABLES["group_epochs"].columns, ["cluster_id"]),
-    column("group_id", Kind.TEXT, "The group whose own storm it is; null: it goes across groups."),
-    column("from_ms", Kind.INT64, "Its first epoch.", "ms since 1970, UTC"),
-    column("to_ms", Kind.INT64, "When the last group in it was stable again.", "ms since 1970, UTC"),
-    column("groups", Kind.INT32, "Groups that rebalanced in it."),
-    column("shards", Kind.INTS, "Their shards."),
-    column("rebalances", Kind.INT64, "Epochs that began in it."),
-    column("unsettled", Kind.INT64, "Those that were overtaken before their group was stable."),
-    column("moves", Kind.INT64, "Partitions whose place changed."),
-    column("triggers", Kind.TEXTS, "What set the epochs off, the most frequent first."),
+    column("group_id", ColumnKind.TEXT, "The group whose own storm it is; null: it goes across groups."),
+    column("from_ms", ColumnKind.INT64, "Its first epoch.", "ms since 1970, UTC"),
+    column("to_ms", ColumnKind.INT64, "When the last group in it was stable again.", "ms since 1970, UTC"),
+    column("groups", ColumnKind.INT32, "Groups that rebalanced in it."),
+    column("shards", ColumnKind.INTS, "Their shards."),
+    column("rebalances", ColumnKind.INT64, "Epochs that began in it."),
+    column("unsettled", ColumnKind.INT64, "Those that were overtaken before their group was stable."),
+    column("moves", ColumnKind.INT64, "Partitions whose place changed."),
+    column("triggers", ColumnKind.TEXTS, "What set the epochs off, the most frequent first."),
 )
 
 ANALYSES = (

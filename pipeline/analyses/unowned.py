@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.schema import TABLES, Kind, columns_named
+from pipeline.schema import TABLES, ColumnKind, columns_named
 
 from .registry import Analysis, column
 
@@ -59,20 +59,25 @@ def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) ->
 
 COLUMNS = (
     *columns_named(TABLES["ownership"].columns, [*_TOPIC]),
-    column("num_partitions", Kind.INT32, "Partitions of the topic that there were spans of."),
-    column("num_spans", Kind.INT32, "How often a partition was nobody's."),
-    column("unowned_seconds", Kind.FLOAT64, "How long they were nobody's, summed.", "partition-seconds"),
+    column("num_partitions", ColumnKind.INT32, "Partitions of the topic that there were spans of."),
+    column("num_spans", ColumnKind.INT32, "How often a partition was nobody's."),
+    column(
+        "unowned_seconds", ColumnKind.FLOAT64, "How long they were nobody's, summed.", "partition-seconds"
+    ),
     column(
         "expected_seconds",
-        Kind.FLOAT64,
+        ColumnKind.FLOAT64,
         "How long the group subscribed to them or had them, summed.",
         "partition-seconds",
     ),
-    column("share", Kind.FLOAT64, "The first of these by the second; null: the second is 0.", "0 to 1"),
+    column("share", ColumnKind.FLOAT64, "The first of these by the second; null: the second is 0.", "0 to 1"),
     column(
-        "longest_ms", Kind.INT64, "The longest time that one partition was nobody's; null: none was.", "ms"
+        "longest_ms",
+        ColumnKind.INT64,
+        "The longest time that one partition was nobody's; null: none was.",
+        "ms",
     ),
-    column("longest_partition", Kind.INT32, "That partition."),
+    column("longest_partition", ColumnKind.INT32, "That partition."),
 )
 
 ANALYSES = (

@@ -28,7 +28,7 @@ from history.whatif.extract import Extractor
 from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, WhatIfError
 from pipeline.errors import InputError, OptionError
-from pipeline.schema import RECORD_COLUMNS, Kind, arrow_type, columns_named, spark_type
+from pipeline.schema import RECORD_COLUMNS, ColumnKind, arrow_type, columns_named, spark_type
 from records import Entry, RawRecord, RecordsError, RecordType, TermStartValue, decode_value
 from records.entry import load_cause
 
@@ -252,23 +252,27 @@ _MEANS = {
 }
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "group_id", "shard"]),
-    column("asked", Kind.TEXTS, "What is different, in words."),
-    column("left_out", Kind.TEXT, "Why the group was not replayed; null: it was."),
-    column("assignor", Kind.TEXT, "Whose targets the group really had, for members that vote for none."),
-    column("is_faithful", Kind.BOOL, "True: a replay under the recorded settings is what really happened."),
+    column("asked", ColumnKind.TEXTS, "What is different, in words."),
+    column("left_out", ColumnKind.TEXT, "Why the group was not replayed; null: it was."),
+    column(
+        "assignor", ColumnKind.TEXT, "Whose targets the group really had, for members that vote for none."
+    ),
+    column(
+        "is_faithful", ColumnKind.BOOL, "True: a replay under the recorded settings is what really happened."
+    ),
     column(
         "difference",
-        Kind.FLOAT64,
+        ColumnKind.FLOAT64,
         "How much the courses differ: a move, an epoch and a fence are one each, so is a partition-second.",
     ),
     *(
-        column(f"{course}_{name}", Kind.INT64, f"{means}, {words}.", unit)
+        column(f"{course}_{name}", ColumnKind.INT64, f"{means}, {words}.", unit)
         for course, words in (("really", "as it was"), ("whatif", "as it would have been"))
         for name, (means, unit) in _MEANS.items()
     ),
-    column("has_evidence", Kind.BOOL, "True: the evidence beside the log was given."),
-    column("interval_ms", Kind.INT64, "The interval of heartbeats that was taken.", "ms"),
-    column("notes", Kind.TEXTS, "What limits the answer, in words."),
+    column("has_evidence", ColumnKind.BOOL, "True: the evidence beside the log was given."),
+    column("interval_ms", ColumnKind.INT64, "The interval of heartbeats that was taken.", "ms"),
+    column("notes", ColumnKind.TEXTS, "What limits the answer, in words."),
 )
 
 ANALYSES = (

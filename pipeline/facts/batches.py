@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from history.export.formats import writable
 from history.export.schema import SCHEMAS
-from pipeline.schema import TABLES, Kind, TableColumn, arrow_type, spark_type
+from pipeline.schema import TABLES, ColumnKind, TableColumn, arrow_type, spark_type
 from records import RawRecord
 
 from .group import NOTES, PART, STATE, GroupRun
@@ -52,15 +52,15 @@ BATCH_BYTES = 8 << 20
 """Bytes of blobs that are buffered before a batch is emitted."""
 _STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
 _STORED = (
-    TableColumn(name="kind", kind=Kind.TEXT, means="State, notes or part."),
-    TableColumn(name="shard", kind=Kind.INT32, means="The group's shard."),
-    TableColumn(name="group_id", kind=Kind.TEXT, means="The group."),
+    TableColumn(name="kind", kind=ColumnKind.TEXT, means="State, notes or part."),
+    TableColumn(name="shard", kind=ColumnKind.INT32, means="The group's shard."),
+    TableColumn(name="group_id", kind=ColumnKind.TEXT, means="The group."),
     TableColumn(
         name="sequence",
-        kind=Kind.INT64,
+        kind=ColumnKind.INT64,
         means="Its place among the group's; of a state, whether it is restless.",
     ),
-    TableColumn(name="blob", kind=Kind.BYTES, means="What was written down."),
+    TableColumn(name="blob", kind=ColumnKind.BYTES, means="What was written down."),
 )
 STORED = arrow_type(_STORED)
 """Schema of the rows that are stored and passed in again by the next run."""

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pyspark.sql.types import StructType
 
 from pipeline.errors import OptionError
-from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, Kind, TableColumn, spark_type
+from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, ColumnKind, TableColumn, spark_type
 from pipeline.source.options import OPTIONS, Span, parse_options
 from pipeline.source.plan import plan
 
@@ -124,7 +124,9 @@ def test_a_schema_names_what_is_read(mixed_log: str) -> None:
     with pytest.raises(OptionError, match="permissive"):
         parse_options({"path": mixed_log, "mode": "permissive"}, schema)
     with pytest.raises(OptionError, match="shard is int, not string"):
-        parse_options({"path": mixed_log}, spark_type((TableColumn(name="shard", kind=Kind.TEXT, means=""),)))
+        parse_options(
+            {"path": mixed_log}, spark_type((TableColumn(name="shard", kind=ColumnKind.TEXT, means=""),))
+        )
     with pytest.raises(OptionError, match="no column 'node_id'"):
         parse_options({"path": mixed_log}, spark_type(ENTRY_COLUMNS))
     assert DAMAGE in parse_options({"path": mixed_log, "mode": "permissive"}, spark_type((DAMAGE,))).columns
