@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of
-from history.facts.rows import Finding, GroupRows, Severity
+from history.facts.rows import GroupFinding, GroupRows, Severity
 from history.facts.shard import facts_of_all
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
@@ -32,7 +32,7 @@ class GroupFindings:
     shard: int
     members: dict[str, str]
     """Compact name -> member id and client description, for the members in the findings."""
-    findings: tuple[Finding, ...]
+    findings: tuple[GroupFinding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Window:
     to_index: int | None = None
     to_ms: int | None = None
 
-    def touches(self, found: Finding) -> bool:
+    def touches(self, found: GroupFinding) -> bool:
         return not (
             (self.from_index is not None and found.to_index is not None and found.to_index < self.from_index)
             or (self.from_ms is not None and found.to_ms is not None and found.to_ms < self.from_ms)
@@ -172,7 +172,7 @@ def _group_text(group: GroupFindings, style: TimeStyle) -> Iterator[str]:
         yield from finding_text(found, names, style)
 
 
-def finding_text(found: Finding, names: Mapping[str, str], style: TimeStyle = LOCAL) -> Iterator[str]:
+def finding_text(found: GroupFinding, names: Mapping[str, str], style: TimeStyle = LOCAL) -> Iterator[str]:
     """Lines for one finding; ``names`` maps member ids to compact names."""
     rule = RULES[found.kind]
     yield f"{style.full(found.from_ms)}  {found.severity.value.upper()}  {found.kind}: {rule.title}"
@@ -199,6 +199,6 @@ def rules_text() -> Iterator[str]:
         yield ""
 
 
-def worst(found: Iterable[Finding]) -> Severity | None:
+def worst(found: Iterable[GroupFinding]) -> Severity | None:
     """The highest severity among the findings."""
     return max((one.severity for one in found), key=list(Severity).index, default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from history.facts.rows import Finding, GroupRows
+from history.facts.rows import GroupFinding, GroupRows
 
 from .case import Case, Found, Note
 from .rule import Rule
@@ -18,7 +18,7 @@ from .table import RULES
 
 def findings_of(
     facts: GroupRows, notes: Sequence[Note] | None, rules: Iterable[Rule] | None = None
-) -> tuple[Finding, ...]:
+) -> tuple[GroupFinding, ...]:
     """The findings in a group, in the order in which they began.
 
     ``notes`` are the node's notes outside its log, of all groups or of this one. If it is ``None``, there is
@@ -36,8 +36,8 @@ def findings_of(
     return tuple(sorted(kept, key=lambda one: (one.from_ms, one.from_index, one.kind)))
 
 
-def _finding(rule: Rule, found: Found, facts: GroupRows) -> Finding:
-    return Finding(
+def _finding(rule: Rule, found: Found, facts: GroupRows) -> GroupFinding:
+    return GroupFinding(
         kind=rule.name,
         severity=rule.severity,
         group_id=facts.group_id,
@@ -58,7 +58,7 @@ def _finding(rule: Rule, found: Found, facts: GroupRows) -> Finding:
 _NAMED = re.compile(r"`([^`]+)`")
 
 
-def words_of(finding: Finding, say_member: Callable[[str], str]) -> str:
+def words_of(finding: GroupFinding, say_member: Callable[[str], str]) -> str:
     """A finding's words with members named by ``say_member``."""
     ids = set(finding.members)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from history.facts.ownership import by_partition
-from history.facts.rows import Finding, GroupRows
+from history.facts.rows import GroupFinding, GroupRows
 
 from .case import Note
 from .findings import findings_of
@@ -39,7 +39,7 @@ class KeptRows:
             return
         self._parts.setdefault((part.shard, part.group_id), []).append(part)
 
-    def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[Finding]:
+    def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[GroupFinding]:
         """The findings in each group of a shard, once its walk is over; its rows are removed."""
         by_group: dict[object, list[Note]] = {}
         for note in notes:

@@ -278,7 +278,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class GroupFinding:
     """A diagnosis: something that a healthy group does not show, detected by a named rule."""
 
     kind: str

@@ -13,7 +13,7 @@ from typing import Any
 from history.diagnoses import words_of
 from history.facts.rows import (
     EpochRow,
-    Finding,
+    GroupFinding,
     GroupRows,
     Progress,
     Severity,
@@ -201,7 +201,7 @@ class Sayings:
             said.append([from_ms, to_ms, f"{self.member(waiter)} waited {waited} for {what}, {ended}"])
         return said
 
-    def finding(self, finding: Finding) -> str:
+    def finding(self, finding: GroupFinding) -> str:
         """The finding's words, with member ids replaced by the names on this page."""
         return words_of(finding, self.member)
 
@@ -243,7 +243,7 @@ def bounds_of(facts: GroupRows, from_ms: int | None, to_ms: int | None) -> tuple
     return begin, max(last + 1, begin + SPAN_MS_MIN)
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[GroupFinding]) -> list[GroupFinding]:
     """The findings, most severe first, then in the order of the log; at most `FINDINGS_MAX`."""
     return sorted(findings, key=lambda one: (_RANKS[one.severity], one.from_ms))[:FINDINGS_MAX]
 
@@ -271,7 +271,7 @@ def _cut(lines: Sequence[Any], most: int) -> dict[str, Any]:
     return {"lines": list(lines[:most]), "more": max(len(lines) - most, 0)}
 
 
-def left_out_words(facts: GroupRows, findings: Sequence[Finding]) -> list[str]:
+def left_out_words(facts: GroupRows, findings: Sequence[GroupFinding]) -> list[str]:
     """The omissions of the texts, each in a sentence."""
     said = []
     if len(facts.epochs) > EPOCHS_MAX:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from history.facts.rows import Finding, GroupRows, MemberSession, SessionEnd
+from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .lanes import Hand, Lanes, Segment, Stand, lanes_of
@@ -46,7 +46,7 @@ ASCII = Signs(heights="123456789", idle=".", moving="%", away="~", left="<", exp
 
 def lanes_text(
     facts: GroupRows,
-    findings: Sequence[Finding],
+    findings: Sequence[GroupFinding],
     *,
     width: int = 100,
     style: TimeStyle = LOCAL,
@@ -217,7 +217,12 @@ def _legend(most: int, signs: Signs) -> str:
 
 
 def _events(
-    facts: GroupRows, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle, begin: int, end: int
+    facts: GroupRows,
+    findings: Sequence[GroupFinding],
+    sayings: Sayings,
+    style: TimeStyle,
+    begin: int,
+    end: int,
 ) -> Iterator[str]:
     """Takeovers and involuntary ends of sessions, in order; then the findings."""
     told = [(term.timestamp_ms, sayings.term(term)["words"]) for term in facts.terms if term.is_takeover]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from history.facts.rows import EpochRow, Finding, GroupRows, SpanKind
+from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 
 from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
@@ -26,7 +26,7 @@ TABLE_ROWS_MAX = 2_000
 
 def timeline_page(
     facts: GroupRows,
-    findings: Sequence[Finding],
+    findings: Sequence[GroupFinding],
     *,
     style: TimeStyle = LOCAL,
     title: str = "",
@@ -57,7 +57,7 @@ def timeline_page(
 
 def timeline_data(
     facts: GroupRows,
-    findings: Sequence[Finding],
+    findings: Sequence[GroupFinding],
     *,
     sayings: Sayings | None = None,
     style: TimeStyle = LOCAL,
@@ -114,7 +114,7 @@ def _member(
     }
 
 
-def _finding(finding: Finding, sayings: Sayings, numbers: dict[str, int]) -> dict[str, Any]:
+def _finding(finding: GroupFinding, sayings: Sayings, numbers: dict[str, int]) -> dict[str, Any]:
     return {
         "kind": finding.kind,
         "severity": finding.severity.value,
@@ -163,7 +163,7 @@ def _folded_words(facts: GroupRows, lanes: Lanes) -> list[str]:
     return said
 
 
-def _body(facts: GroupRows, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
+def _body(facts: GroupRows, findings: Sequence[GroupFinding], sayings: Sayings, style: TimeStyle) -> str:
     parts = [tiles(figures(facts)), _findings(findings, sayings, style), resource("timeline.html")]
     told = facts.epochs[-TABLE_ROWS_MAX:]
     rows = [
@@ -218,7 +218,7 @@ def _first(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
-def _findings(findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
+def _findings(findings: Sequence[GroupFinding], sayings: Sayings, style: TimeStyle) -> str:
     if not findings:
         return section("Findings", "<p>None: no rule found anything that a healthy group does not show.</p>")
     lines = []

@@ -12,7 +12,7 @@ from math import inf
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
-from history.facts.rows import Finding, GroupRows
+from history.facts.rows import GroupFinding, GroupRows
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -36,7 +36,7 @@ class Explanation:
     shard: int
     said: tuple[str, ...] = ()
     """The answer in a few lines, if a moment, a member or a partition was asked for."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[GroupFinding, ...] = ()
     """The findings in the selected part, in order of their beginning; ``words`` use the members' names."""
     steps: tuple[Step, ...]
     members: dict[str, str]
@@ -184,7 +184,7 @@ class _Window:
             return any(self.has(step.timestamp_ms, member_id) for member_id in step.members)
         return self.has_time(step.timestamp_ms, step.timestamp_ms)
 
-    def has_finding(self, one: Finding, focus: Focus) -> bool:
+    def has_finding(self, one: GroupFinding, focus: Focus) -> bool:
         """Whether the finding belongs to the selected part."""
         if not (focus.has_member(*one.members) and focus.has_partition(one.partitions)):
             return False
@@ -218,7 +218,7 @@ class _Asides:
         facts: GroupRows,
         noted: Noted,
         what_if: Iterable[Counterfactual],
-        findings: Iterable[Finding],
+        findings: Iterable[GroupFinding],
     ) -> None:
         self._noted = noted
         self._timeouts = {(one.to_index, one.member_id): one.timeout_ms or inf for one in facts.sessions}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.export.sources import Window, fact_rows
 from history.facts.group import FactsBuilder
-from history.facts.rows import Finding, GroupRows, Severity, TermRow
+from history.facts.rows import GroupFinding, GroupRows, Severity, TermRow
 from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from pipeline.errors import OutputError
 from records import Entry, RawRecord, RecordsError
@@ -216,7 +216,7 @@ class GroupRun:
                 self._sink.rows(f"open:{table}", table, rows)
             self._sink.rows(FINDINGS, FINDINGS, self._findings(open_))
 
-    def _findings(self, open_: GroupRows) -> Iterable[Finding]:
+    def _findings(self, open_: GroupRows) -> Iterable[GroupFinding]:
         kept = KeptRows(FINDING_ROWS_MAX)
         if self._num_concluded <= FINDING_ROWS_MAX:
             for part in self._parts:
@@ -230,8 +230,8 @@ class GroupRun:
                 return kept.findings(self._shard, [json.loads(note) for note in self._notes])
         return [self._too_many_rows()]
 
-    def _too_many_rows(self) -> Finding:
-        return Finding(
+    def _too_many_rows(self) -> GroupFinding:
+        return GroupFinding(
             kind=TOO_MANY_ROWS,
             severity=Severity.NOTE,
             group_id=self._group_id,

@@ -12,7 +12,7 @@ from typing import Any
 from history.facts.group import facts_of
 from history.facts.rows import (
     EpochRow,
-    Finding,
+    GroupFinding,
     GroupRows,
     MemberSession,
     Moved,
@@ -93,11 +93,11 @@ def facts_in(path: Path, group_id: str) -> GroupRows:
     return facts_of(open_node(str(path)), group_id)
 
 
-def finding(facts: GroupRows, **others: Any) -> Finding:
+def finding(facts: GroupRows, **others: Any) -> GroupFinding:
     """The expiry of the billing story, as a rule would tell it."""
     epoch = next(row for row in facts.epochs if "expired" in str(row.cause.reasons) or row.epoch == 5)
     member_id = facts.sessions[1].member_id
-    said = Finding(
+    said = GroupFinding(
         kind="SILENT_MEMBER",
         severity=Severity.WARNING,
         group_id=facts.group_id,

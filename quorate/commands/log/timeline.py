@@ -27,7 +27,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
 if TYPE_CHECKING:
-    from history.facts.rows import Finding, GroupRows
+    from history.facts.rows import GroupFinding, GroupRows
     from history.reading.node import NodeLog
 
 
@@ -131,7 +131,7 @@ class _Picture:
     """Facts from the oldest entry on, from which members are named and findings made."""
     facts: GroupRows
     """The part within the window."""
-    findings: tuple[Finding, ...]
+    findings: tuple[GroupFinding, ...]
     from_ms: int | None
     has_notes: bool
     """Whether notes beside the log exist, which findings take into account."""
