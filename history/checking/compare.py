@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.reading.difference import Difference, difference_text
-from history.reading.members import Member, num_voters, open_members, strangers
+from history.reading.members import MemberDirectory, num_voters, open_members, strangers
 from history.reading.node import NodeLog, ShardFiles
 from history.reading.quorum import Tail, decided, quorum_of
 from history.reading.sidebyside import LogSide, Walked, tails_of, walk
@@ -97,7 +97,7 @@ class ShardComparison:
 class Comparison:
     """The comparison of the directories of a cluster."""
 
-    members: tuple[Member, ...]
+    members: tuple[MemberDirectory, ...]
     quorum: int
     findings: tuple[str, ...]
     """Reasons why the directories are not of one cluster; no shard is compared then."""
@@ -147,13 +147,13 @@ def compare(paths: Sequence[str], style: TimeStyle = LOCAL) -> Comparison:
     )
 
 
-def _expected_shards(members: Sequence[Member]) -> set[int]:
+def _expected_shards(members: Sequence[MemberDirectory]) -> set[int]:
     return {
         shard for member in members if member.num_shards is not None for shard in range(-1, member.num_shards)
     }
 
 
-def _notes(opened: Sequence[tuple[Member, NodeLog]]) -> Iterator[str]:
+def _notes(opened: Sequence[tuple[MemberDirectory, NodeLog]]) -> Iterator[str]:
     members = [member for member, _ in opened]
     given = {member.node_id for member in members}
     absent = sorted({voter for member in members for voter in member.voters} - given)
@@ -164,7 +164,7 @@ def _notes(opened: Sequence[tuple[Member, NodeLog]]) -> Iterator[str]:
 
 
 def _compare_shard(
-    number: int, opened: Sequence[tuple[Member, NodeLog]], style: TimeStyle
+    number: int, opened: Sequence[tuple[MemberDirectory, NodeLog]], style: TimeStyle
 ) -> ShardComparison:
     findings: list[str] = []
     sides: list[LogSide] = []

@@ -22,7 +22,7 @@ _MEMBER_NAME = re.compile(r"node-(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class MemberDirectory:
     """One node's directory and the identity in its node file; ``None`` where that is unknown."""
 
     path: str
@@ -51,7 +51,7 @@ def node_directories(path: str) -> list[str]:
     return [child for _, child in found] or [path]
 
 
-def open_members(paths: Sequence[str]) -> list[tuple[Member, NodeLog]]:
+def open_members(paths: Sequence[str]) -> list[tuple[MemberDirectory, NodeLog]]:
     """Open the directories of nodes; raises `NothingToRead` if one holds no node or is given twice."""
     wanted = [child for path in paths for child in node_directories(path)]
     twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
@@ -87,14 +87,14 @@ def _member(
     voters: tuple[int, ...],
     *,
     is_alone: bool,
-) -> Member:
+) -> MemberDirectory:
     name = f"node {node_id}" if is_alone else path if node_id is None else f"node {node_id} at {path}"
-    return Member(
+    return MemberDirectory(
         path=path, name=name, node_id=node_id, cluster_id=cluster_id, num_shards=num_shards, voters=voters
     )
 
 
-def strangers(members: Sequence[Member]) -> Iterator[str]:
+def strangers(members: Sequence[MemberDirectory]) -> Iterator[str]:
     """Reasons why the directories cannot belong to one cluster, in words."""
     said = [member for member in members if member.cluster_id is not None]
     for what, values in (
@@ -116,7 +116,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def num_voters(members: Sequence[Member]) -> int:
+def num_voters(members: Sequence[MemberDirectory]) -> int:
     """The number of nodes in the cluster; if no directory says it, the number of those given."""
     if all(member.cluster_id is None for member in members):
         return len(members)

@@ -11,7 +11,7 @@ from typing import Any
 
 from history.render import sentence_list
 
-from .members import Member, node_directories, num_voters, open_members, strangers
+from .members import MemberDirectory, node_directories, num_voters, open_members, strangers
 from .node import NodeLog, ShardFiles, open_one
 from .quorum import Decided, Tail, decided
 from .sidebyside import LogSide, tails_of
@@ -22,7 +22,12 @@ class ClusterShard(ShardFiles):
     """The shard's files on the most advanced node; decided is what all nodes together prove."""
 
     def __init__(
-        self, member: Member, shard: int, decided_index: int, paths: Sequence[str], remarks: tuple[str, ...]
+        self,
+        member: MemberDirectory,
+        shard: int,
+        decided_index: int,
+        paths: Sequence[str],
+        remarks: tuple[str, ...],
     ) -> None:
         super().__init__(member.path, shard)
         self.node = member.name
@@ -66,7 +71,7 @@ def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
     )
 
 
-def _absent(members: Sequence[Member]) -> Iterator[str]:
+def _absent(members: Sequence[MemberDirectory]) -> Iterator[str]:
     """The directories that are absent, in words; only they hold their nodes' notes."""
     voters = {voter for member in members for voter in member.voters}
     missing = sorted(voters - {member.node_id for member in members})
@@ -84,7 +89,7 @@ class _Furthest(Mapping[int, Reader]):
 
     def __init__(
         self,
-        opened: Sequence[tuple[Member, NodeLog]],
+        opened: Sequence[tuple[MemberDirectory, NodeLog]],
         voters: int,
         paths: Sequence[str],
         remarks: tuple[str, ...],
@@ -110,7 +115,7 @@ class _Furthest(Mapping[int, Reader]):
             self._known[shard] = self._furthest(shard, holders)
         return self._known[shard]
 
-    def _furthest(self, shard: int, holders: Sequence[tuple[int, Member]]) -> ClusterShard:
+    def _furthest(self, shard: int, holders: Sequence[tuple[int, MemberDirectory]]) -> ClusterShard:
         sides = [
             LogSide(member.name, member.counted_as(place), ShardFiles(member.path, shard))
             for place, member in holders

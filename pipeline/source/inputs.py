@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from history.reading.members import Member, node_directories, open_members
+from history.reading.members import MemberDirectory, node_directories, open_members
 from history.reading.node import EXPECTED, NodeLog, ShardFiles
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
@@ -99,7 +99,7 @@ class InputLog:
     remarks: tuple[str, ...]
     log: NodeLog
     shards: dict[int, InputShard]
-    members: tuple[Member, ...]
+    members: tuple[MemberDirectory, ...]
 
 
 def open_input(path: str) -> InputLog:
@@ -144,7 +144,9 @@ def node_shards(found: InputLog) -> Iterator[InputShard]:
             yield _shard(files, ShardFiles(member.path, shard), member, decided_to)
 
 
-def _cluster_of(files: Files, path: str, members: Sequence[Member], shards: Mapping[int, InputShard]) -> str:
+def _cluster_of(
+    files: Files, path: str, members: Sequence[MemberDirectory], shards: Mapping[int, InputShard]
+) -> str:
     """The one cluster that all files under ``path`` belong to; raises `InputError` otherwise."""
     said = {member.cluster_id: member.path for member in members if member.cluster_id is not None}
     for shard in shards.values():
@@ -178,7 +180,7 @@ def _header(files: Files, path: str) -> SegmentHeader | None:
         file.close()
 
 
-def _shard(files: Files, reader: ShardFiles, member: Member, decided_to: int | None) -> InputShard:
+def _shard(files: Files, reader: ShardFiles, member: MemberDirectory, decided_to: int | None) -> InputShard:
     segments = tuple(segments_in(files, reader.home))
     decided, last_ms = _end(files, reader, segments, decided_to)
     return InputShard(

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from history.reading.members import Member, node_directories, num_voters, open_members, strangers
+from history.reading.members import MemberDirectory, node_directories, num_voters, open_members, strangers
 from history.reading.quorum import Tail, TermRun, decided
 from history.reading.source import NothingToRead
 from pipeline.errors import InputError
@@ -302,7 +302,7 @@ class Reached:
 
     index: int
     timestamp_ms: int
-    member: Member
+    member: MemberDirectory
     holds_to: int
 
 
@@ -318,7 +318,7 @@ class LogTail:
             opened = open_members(node_directories(path))
         except NothingToRead as nothing:
             raise InputError(str(nothing)) from None
-        self.members: list[Member] = [member for member, _ in opened]
+        self.members: list[MemberDirectory] = [member for member, _ in opened]
         for found in strangers(self.members):
             raise InputError(f"the nodes in {path} are not of one cluster: {found}", "name one of them")
         self.cluster_id = next((one.cluster_id for one in self.members if one.cluster_id is not None), None)
