@@ -16,14 +16,16 @@ from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan
 from history.reading.notes import has_none_of, is_of_removed, owned_in
 from history.render import duration
 
-from .evidence import Noted
+from .evidence import GroupNotes
 from .known import Counterfactual, Known
 from .sooner import of_waits
 from .story import Focus
 from .voice import Voice, partitions_words
 
 
-def counterfactuals(facts: GroupRows, noted: Noted, voice: Voice, focus: Focus) -> tuple[Counterfactual, ...]:
+def counterfactuals(
+    facts: GroupRows, noted: GroupNotes, voice: Voice, focus: Focus
+) -> tuple[Counterfactual, ...]:
     """Counterfactuals for the epochs and members in focus."""
     known = Known(facts, noted, voice)
     told: list[Counterfactual] = []
@@ -175,7 +177,7 @@ def _first_refused(session: MemberSession, known: Known) -> Mapping[str, Any] | 
     return None
 
 
-def _why_unknown(noted: Noted) -> str:
+def _why_unknown(noted: GroupNotes) -> str:
     if noted.is_empty:
         return "no evidence of the group is here"
     return "the evidence file has no later heartbeat of it that was refused for that"

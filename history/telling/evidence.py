@@ -103,7 +103,7 @@ def _error_name(error: int) -> str:
         return f"error {error}"
 
 
-class Noted:
+class GroupNotes:
     """The notes of one group, by member."""
 
     def __init__(self, notes: Iterable[Note], group_id: str) -> None:

@@ -22,7 +22,7 @@ from records import Trigger
 
 from .choosing import EVERYTHING_ASKED, Filters, chosen
 from .counterfactuals import counterfactuals
-from .evidence import UNKNOWN, Noted, with_notes
+from .evidence import UNKNOWN, GroupNotes, with_notes
 from .known import Counterfactual
 from .story import EpochStep, Focus, NoteStep, Step, Teller
 from .voice import Voice
@@ -102,7 +102,7 @@ def explanation_of(
     notes = log.reader(facts.shard).evidence(group_id)
     voice = Voice(whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")])
     focus, said = chosen(facts, voice, choice)
-    noted = Noted(notes, group_id)
+    noted = GroupNotes(notes, group_id)
     what_if = counterfactuals(facts, noted, voice, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
     teller = Teller(facts, voice, focus)
@@ -216,7 +216,7 @@ class _Asides:
     def __init__(
         self,
         facts: GroupRows,
-        noted: Noted,
+        noted: GroupNotes,
         what_if: Iterable[Counterfactual],
         findings: Iterable[GroupFinding],
     ) -> None:

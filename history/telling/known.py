@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from history.facts.rows import GroupRows, MemberSession, OwnershipSpan, SpanKind
 
-from .evidence import Noted
+from .evidence import GroupNotes
 from .voice import Voice
 
 
@@ -40,7 +40,7 @@ class Known:
     """Facts and evidence indexed by member, since a log may have thousands of removals."""
 
     facts: GroupRows
-    noted: Noted
+    noted: GroupNotes
     voice: Voice
     _stays: dict[str, list[MemberSession]] = field(default_factory=dict)
     _instances: dict[str, list[MemberSession]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from history.facts.rows import EpochRow, Wait, WaitEnd
 from history.render import duration, sentence_list
 
-from .evidence import MINUTE_MS, NOTED_LATE_MS, Noted
+from .evidence import MINUTE_MS, NOTED_LATE_MS, GroupNotes
 from .known import Counterfactual, Known
 from .voice import Voice
 
@@ -98,7 +98,7 @@ def _at_least(
     done_ms: int,
     held: Sequence[Wait],
     waits: Sequence[Wait],
-    noted: Noted,
+    noted: GroupNotes,
 ) -> tuple[int | None, str]:
     """The lower bound in ms, or ``None`` and why it is unknown.
 
@@ -126,7 +126,7 @@ def _at_least(
     return least_ms, ""
 
 
-def _longest_gap(noted: Noted, member_id: str, from_ms: int, to_ms: int) -> float | None:
+def _longest_gap(noted: GroupNotes, member_id: str, from_ms: int, to_ms: int) -> float | None:
     """Longest gap between a member's heartbeats in a period; ``None``: some minute of it is not noted."""
     minutes = range(from_ms // MINUTE_MS * MINUTE_MS, to_ms + NOTED_LATE_MS + 1, MINUTE_MS)
     gaps = [noted.gap_ms(member_id, minute) for minute in minutes]
@@ -134,7 +134,7 @@ def _longest_gap(noted: Noted, member_id: str, from_ms: int, to_ms: int) -> floa
     return max(known) if len(known) == len(gaps) else None
 
 
-def _no_rhythm(noted: Noted) -> str:
+def _no_rhythm(noted: GroupNotes) -> str:
     if noted.is_empty:
         return "no evidence of the group is here"
     return "the evidence file does not say how often it was heard of then"
