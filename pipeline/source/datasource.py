@@ -33,7 +33,7 @@ class QuorateSource(DataSource):
         return spark_type(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LogReader(parse_options(self.options, schema))
+        return SegmentReader(parse_options(self.options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .stream import LogStreamReader
@@ -48,7 +48,7 @@ class SegmentPartition(InputPartition):
     task: Task
 
 
-class LogReader(DataSourceReader):
+class SegmentReader(DataSourceReader):
     """Plans one partition per segment, and reads one."""
 
     def __init__(self, options: SourceOptions) -> None:
