@@ -13,7 +13,7 @@ from pipeline.errors import InputError
 from raftlog.env.files import OsFiles
 
 from .inputs import InputLog, InputShard, open_input, segments_in
-from .tail import LogTail, Reached
+from .tail import InputTail, Reached
 
 
 class FollowedInput:
@@ -21,7 +21,7 @@ class FollowedInput:
 
     def __init__(self, path: str) -> None:
         self.opened: InputLog = open_input(path)
-        self._tail = LogTail(path)
+        self._tail = InputTail(path)
 
     @property
     def cluster_id(self) -> str:

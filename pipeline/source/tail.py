@@ -306,7 +306,7 @@ class Reached:
     holds_to: int
 
 
-class LogTail:
+class InputTail:
     """All shards of an input: a node's directory, or the folder of a cluster.
 
     Raises `InputError` if there is no log, or logs of more than one cluster.

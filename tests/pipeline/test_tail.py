@@ -8,7 +8,7 @@ import pytest
 
 from history.reading.opening import open_node
 from pipeline.errors import InputError
-from pipeline.source.tail import LogTail
+from pipeline.source.tail import InputTail
 from raftlog.env.files import OsFile, OsFiles
 from raftlog.storage.frames import frame_at
 from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
@@ -28,8 +28,8 @@ def by_history(path: str) -> int:
 @pytest.mark.parametrize("seed", range(6))
 def test_every_look_says_what_history_says(tmp_path: Path, seed: int) -> None:
     cluster = Growing(tmp_path / "cluster", seed=seed)
-    folder = LogTail(str(cluster.folder))
-    single = {disk.node_id: LogTail(disk.path) for disk in cluster.disks}
+    folder = InputTail(str(cluster.folder))
+    single = {disk.node_id: InputTail(disk.path) for disk in cluster.disks}
     seen = dict.fromkeys((0, *single), 0)
     happened = []
     for _ in range(120):
@@ -54,7 +54,7 @@ def test_every_look_says_what_history_says(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_node_alone_decides_by_itself(tmp_path: Path, seed: int) -> None:
     alone = Growing(tmp_path / "cluster", num_nodes=1, seed=seed)
-    tail = LogTail(alone.disks[0].path)
+    tail = InputTail(alone.disks[0].path)
     for _ in range(60):
         alone.step()
         assert tail.look()[SHARD].index == len(alone.leader.entries) == by_history(alone.disks[0].path)
@@ -79,7 +79,7 @@ def test_a_look_reads_what_is_new(tmp_path: Path, read_bytes: list[int]) -> None
     logs = ThreeLogs(tmp_path / "cluster", voters=())
     logs.format(1)
     logs.fill(3_000, 1)
-    tail = LogTail(logs.path(1))
+    tail = InputTail(logs.path(1))
     size = logs.file(1).stat().st_size
     assert tail.look()[SHARD].index == 3_000
     assert sum(read_bytes) >= size * 0.9
@@ -101,7 +101,7 @@ def test_what_is_not_decided_is_read_again_though_the_size_is_the_same(tmp_path:
     cluster.commit()
     cluster.write(5)
     deposed = cluster.leader
-    tail = LogTail(str(cluster.folder))
+    tail = InputTail(str(cluster.folder))
     assert tail.look()[SHARD].index == 10
     size = Path(deposed.home, log_name(1)).stat().st_size
     cluster.leader, cluster.term = cluster.disks[1], 2
@@ -113,7 +113,7 @@ def test_what_is_not_decided_is_read_again_though_the_size_is_the_same(tmp_path:
 
 def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     alone = Growing(tmp_path / "cluster", num_nodes=1)
-    tail = LogTail(alone.disks[0].path)
+    tail = InputTail(alone.disks[0].path)
     alone.write(5)
     path = Path(alone.disks[0].home, log_name(1))
     before = path.read_bytes()
@@ -137,7 +137,7 @@ def test_damage_hides_nothing_that_is_behind_it(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    tail = LogTail(disk.path)
+    tail = InputTail(disk.path)
     assert tail.look()[SHARD].index == 21
     cluster.settle()
     assert tail.look()[SHARD].index == 22
@@ -150,7 +150,7 @@ def test_the_marker_of_a_clean_stop_names_the_last_entry(tmp_path: Path) -> None
         cluster.replicate(disk)
     cluster.commit()
     disk = cluster.disks[1]
-    tail = LogTail(disk.path)
+    tail = InputTail(disk.path)
     assert tail.look()[SHARD].index == 0
     write_meta(disk_files := OsFiles(), f"{disk.home}/{CLEAN_FILE}", CLEAN_KIND, 3, 1, 0, bytes(16), 3)
     assert disk_files.exists(f"{disk.home}/{CLEAN_FILE}")
@@ -161,7 +161,7 @@ def test_a_directory_that_is_away_for_a_moment_takes_nothing_back(tmp_path: Path
     cluster = Growing(tmp_path / "cluster", num_nodes=1)
     cluster.write(7)
     path = Path(cluster.disks[0].path)
-    tail = LogTail(str(path))
+    tail = InputTail(str(path))
     assert tail.look()[SHARD].index == 7
     path.rename(path.with_name("away"))
     assert tail.look()[SHARD].index == 7
@@ -173,9 +173,9 @@ def test_a_directory_that_is_away_for_a_moment_takes_nothing_back(tmp_path: Path
 def test_no_log_and_two_clusters_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no shard"):
-        LogTail(str(tmp_path / "empty"))
+        InputTail(str(tmp_path / "empty"))
     logs = ThreeLogs(tmp_path / "cluster", voters=())
     logs.format(1)
     logs.format(2, cluster_id="other")
     with pytest.raises(InputError, match="not the same cluster"):
-        LogTail(str(tmp_path / "cluster"))
+        InputTail(str(tmp_path / "cluster"))
