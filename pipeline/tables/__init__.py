@@ -8,14 +8,14 @@ merging      merges small files reading      `read_table`: by the manifest, with
 any release
 """
 
-from .manifest import Manifest, Progress, TableFile
+from .manifest import OutputManifest, Progress, TableFile
 from .output import Output
 from .reading import read_manifest, read_table, table_files
 from .transaction import Transaction
 
 __all__ = [
-    "Manifest",
     "Output",
+    "OutputManifest",
     "Progress",
     "TableFile",
     "Transaction",

@@ -73,7 +73,7 @@ class TableFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class OutputManifest:
     """The contents of an output after a commit."""
 
     version: int = 0
@@ -107,7 +107,7 @@ class Manifest:
         return json.dumps(head, indent=1).encode() + b"\n", listed
 
 
-def load(files: Files, root: str) -> Manifest:
+def load(files: Files, root: str) -> OutputManifest:
     """The manifest of the output at ``root``; raises `OutputError`, or `FileNotFoundError` without one."""
     for attempt in range(READS_MAX):
         head = _head(files.read(join(root, names.MANIFEST)), root)
@@ -125,12 +125,12 @@ def load(files: Files, root: str) -> Manifest:
     raise AssertionError("the loop returns or raises")
 
 
-def load_head(files: Files, root: str) -> Manifest:
+def load_head(files: Files, root: str) -> OutputManifest:
     """The manifest without its files, whose list an interrupted commit may not have put in place yet."""
     return _decoded(_head(files.read(join(root, names.MANIFEST)), root), b"")
 
 
-def check(manifest: Manifest, root: str, cluster_id: str, num_shards: int | None) -> None:
+def check(manifest: OutputManifest, root: str, cluster_id: str, num_shards: int | None) -> None:
     """Raise `OutputError` unless a run for this cluster may write here."""
     if manifest.cluster_id != cluster_id:
         raise OutputError(
@@ -160,8 +160,8 @@ def _head(data: bytes, root: str) -> dict[str, Any]:
     return head
 
 
-def _decoded(head: dict[str, Any], listed: bytes) -> Manifest:
-    return Manifest(
+def _decoded(head: dict[str, Any], listed: bytes) -> OutputManifest:
+    return OutputManifest(
         version=head["version"],
         cluster_id=head["cluster_id"],
         num_shards=head["num_shards"],

@@ -29,7 +29,7 @@ from raftlog.env.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
 
 from . import journal, names
 from .disk import OsOutputFiles, OutputFiles, join, told
-from .manifest import Manifest, check, load, load_head
+from .manifest import OutputManifest, check, load, load_head
 from .transaction import Transaction
 
 __all__ = ["Output", "place_of"]
@@ -42,7 +42,7 @@ _NOT_CONTENT = ("lost+found",)
 class Output:
     """The tables of one cluster, as a context manager for the run that writes them; see `Output.open`."""
 
-    def __init__(self, root: str, files: OutputFiles, lock: Lock, manifest: Manifest) -> None:
+    def __init__(self, root: str, files: OutputFiles, lock: Lock, manifest: OutputManifest) -> None:
         self.root = root
         self.files = files
         self.manifest = manifest
@@ -154,14 +154,14 @@ def _who(files: OutputFiles, root: str) -> str:
         return ""  # it has only just started, or is ending
 
 
-def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> Manifest:
+def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> OutputManifest:
     """Bring the folder to the state of its last commit and return its manifest."""
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
     with contextlib.suppress(OSError):  # on a full disk, completing the commit comes first: it frees space
         write_aside(files, join(root, names.WRITER), json.dumps(who).encode())
     journal.complete(files, root)
     if not files.exists(join(root, names.MANIFEST)):
-        _claim(files, root, Manifest(cluster_id=cluster_id, num_shards=num_shards))
+        _claim(files, root, OutputManifest(cluster_id=cluster_id, num_shards=num_shards))
     manifest = load(files, root)
     check(manifest, root, cluster_id, num_shards)
     for path in list(_strays(files, root, manifest)):
@@ -172,7 +172,7 @@ def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | 
     return manifest
 
 
-def _claim(files: OutputFiles, root: str, manifest: Manifest) -> None:
+def _claim(files: OutputFiles, root: str, manifest: OutputManifest) -> None:
     """Write the first manifest, which assigns the folder to this cluster."""
     head, listed = manifest.encoded()
     replace(files, join(root, names.files_list(manifest.version)), listed)
@@ -180,7 +180,7 @@ def _claim(files: OutputFiles, root: str, manifest: Manifest) -> None:
     files.fsync_dir(root)
 
 
-def _strays(files: OutputFiles, root: str, manifest: Manifest) -> Iterator[str]:
+def _strays(files: OutputFiles, root: str, manifest: OutputManifest) -> Iterator[str]:
     """Files that only this package writes and no manifest names."""
     named = {file.path for file in manifest.files}
     tables = [table for table in TABLES if files.is_dir(join(root, table))]

@@ -17,7 +17,7 @@ from pipeline.schema import TABLES
 
 from . import names
 from .disk import OsOutputFiles, join, told
-from .manifest import Manifest, TableFile, load
+from .manifest import OutputManifest, TableFile, load
 from .output import place_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _GLOB = re.compile(r"([\\{}\[\]*?])")
 
 
-def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+def read_manifest(path: str | os.PathLike[str]) -> OutputManifest:
     """The manifest of the output at ``path``; takes no lock. Raises `OutputError`."""
     root = place_of(path)
     with told(f"read the output {root}"):

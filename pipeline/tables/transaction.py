@@ -21,7 +21,7 @@ from raftlog.env.files import write_aside
 
 from . import journal, merging, names
 from .disk import OutputFiles, is_full, join, parent, told
-from .manifest import Manifest, Progress, TableFile
+from .manifest import OutputManifest, Progress, TableFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +170,7 @@ class Transaction:
         self.rows[table, part] = self.rows.get((table, part), 0) + rows
         return rows
 
-    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
+    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> OutputManifest:
         """Commit everything; if it raises, the next `Output.open` finds all of the changes or none.
 
         ``progress`` is that of the processed shards. If none of them exceeds the manifest's, nothing is added
@@ -273,7 +273,7 @@ class Transaction:
         root = self._output.root
         return self._stage([(one.table, one.part, 1, merging.merged(spark, root, one)) for one in merges])
 
-    def _next_manifest(self, progress: Mapping[int, Progress]) -> Manifest:
+    def _next_manifest(self, progress: Mapping[int, Progress]) -> OutputManifest:
         before = self._output.manifest
         kept = (file for file in before.files if file.path not in self._gone)
         return replace(
@@ -284,7 +284,7 @@ class Transaction:
             files=tuple(sorted([*kept, *self._added], key=lambda file: file.path)),
         )
 
-    def _change(self, before: Manifest, after: Manifest) -> journal.FileOperations:
+    def _change(self, before: OutputManifest, after: OutputManifest) -> journal.FileOperations:
         """Write the next manifest beside the staged files; returns the moves and removals."""
         files, root = self._output.files, self._output.root
         head, listed = after.encoded()

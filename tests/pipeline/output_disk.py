@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from pipeline.tables import Manifest, Output, Progress, Transaction
+from pipeline.tables import Output, OutputManifest, Progress, Transaction
 from pipeline.tables.disk import join, make_folders
 from raftlog.env.files import write_aside
 from raftlog.env.simulated_files import Crash, SimFiles
@@ -64,14 +64,14 @@ def stage(tx: Transaction, table: str, part: str, by_slot: dict[str, bytes]) -> 
     tx.take(table, part, folder, sum(len(content) for content in by_slot.values()))
 
 
-def content(disk: SimOutputFiles, manifest: Manifest) -> Rows:
+def content(disk: SimOutputFiles, manifest: OutputManifest) -> Rows:
     found: Rows = {}
     for file in manifest.files:
         found.setdefault((file.table, file.part), []).append(disk.read(join(ROOT, file.path)))
     return {key: sorted(rows) for key, rows in found.items()}
 
 
-def after_opening(disk: SimOutputFiles) -> tuple[Manifest, Rows]:
+def after_opening(disk: SimOutputFiles) -> tuple[OutputManifest, Rows]:
     """What there is after `Output.open`; nothing else may be left on the disk."""
     disk.process_ended()
     disk.fail = disk.on_call = None

@@ -21,7 +21,7 @@ from pipeline.runs.factinputs import PARTS, STATES
 from pipeline.runs.factstage import OF_GROUPS, OPENED, tasks_for
 from pipeline.runs.run import advance
 from pipeline.source.inputs import open_input
-from pipeline.tables import Manifest, Output, TableFile, buckets, few, names, table_files
+from pipeline.tables import Output, OutputManifest, TableFile, buckets, few, names, table_files
 from pipeline.tables.buckets import hash_of
 from tests.history.reallog import Node
 from tests.pipeline.truth import OF_FACTS, exported, held
@@ -84,7 +84,7 @@ def test_buckets_of_other_groups_stay_as_they_are(
     node.create_topic("orders", 2)
     members = [node.member(f"group-{number}", "app", "orders").join() for number in range(9)]
 
-    def taken_in() -> Manifest:
+    def taken_in() -> OutputManifest:
         node.pass_ms(1_000, *members)
         log = open_input(home)
         with Output.open(path, cluster_id=log.cluster_id, num_shards=log.num_shards) as output:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
-from pipeline.tables import Manifest, Output, Progress, few
+from pipeline.tables import Output, OutputManifest, Progress, few
 from pipeline.tables.transaction import Staging
 
 TABLE = "group_notes"
@@ -29,7 +29,7 @@ def rows(count: int, blob: bytes = b"") -> pa.Table:
     )
 
 
-def written(out: Path, *tables: pa.Table) -> Manifest:
+def written(out: Path, *tables: pa.Table) -> OutputManifest:
     with Output.open(out, cluster_id="c") as output:
         for number, table in enumerate(tables, 1):
             with output.begin() as tx:
