@@ -17,14 +17,14 @@ from typing import Protocol
 from pipeline.errors import OutputError
 from raftlog.env.files import Files, Mode, OsFile, OsFiles, join, parent
 
-__all__ = ["OsOutputFiles", "OutputFiles", "is_full", "join", "make_folders", "parent", "told"]
+__all__ = ["OsOutputFiles", "TableFiles", "is_full", "join", "make_folders", "parent", "told"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 """The same in an executor's error, which arrives as text."""
 
 
-class OutputFiles(Files, Protocol):
+class TableFiles(Files, Protocol):
     """`raftlog.env.files.Files` with the additions that only tables need."""
 
     def make_root(self, path: str) -> None:

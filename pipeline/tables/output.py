@@ -28,7 +28,7 @@ from pipeline.schema import TABLES
 from raftlog.env.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
 
 from . import journal, names
-from .disk import OsOutputFiles, OutputFiles, join, told
+from .disk import OsOutputFiles, TableFiles, join, told
 from .manifest import OutputManifest, check, load, load_head
 from .transaction import Transaction
 
@@ -42,7 +42,7 @@ _NOT_CONTENT = ("lost+found",)
 class Output:
     """The tables of one cluster, as a context manager for the run that writes them; see `Output.open`."""
 
-    def __init__(self, root: str, files: OutputFiles, lock: Lock, manifest: OutputManifest) -> None:
+    def __init__(self, root: str, files: TableFiles, lock: Lock, manifest: OutputManifest) -> None:
         self.root = root
         self.files = files
         self.manifest = manifest
@@ -59,7 +59,7 @@ class Output:
         *,
         cluster_id: str,
         num_shards: int | None = None,
-        files: OutputFiles | None = None,
+        files: TableFiles | None = None,
     ) -> Output:
         """Open the output at ``path``, creating it if necessary.
 
@@ -119,7 +119,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
     return str(Path(text).resolve())
 
 
-def _refuse_strangers(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> None:
+def _refuse_strangers(files: TableFiles, root: str, cluster_id: str, num_shards: int | None) -> None:
     """Raise `OutputError` for a folder that is not ours to write; writes nothing."""
     if not files.exists(root):
         return
@@ -136,7 +136,7 @@ def _refuse_strangers(files: OutputFiles, root: str, cluster_id: str, num_shards
         )
 
 
-def _locked(files: OutputFiles, root: str) -> Lock:
+def _locked(files: TableFiles, root: str) -> Lock:
     files.make_root(join(root, names.OURS))
     try:
         return files.lock(join(root, names.LOCK))
@@ -146,7 +146,7 @@ def _locked(files: OutputFiles, root: str) -> Lock:
         ) from None
 
 
-def _who(files: OutputFiles, root: str) -> str:
+def _who(files: TableFiles, root: str) -> str:
     try:
         who = json.loads(files.read(join(root, names.WRITER)))
         return f": process {who['pid']} on {who['host']}, since {who['since']}"
@@ -154,7 +154,7 @@ def _who(files: OutputFiles, root: str) -> str:
         return ""  # it has only just started, or is ending
 
 
-def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> OutputManifest:
+def _taken_up(files: TableFiles, root: str, cluster_id: str, num_shards: int | None) -> OutputManifest:
     """Bring the folder to the state of its last commit and return its manifest."""
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
     with contextlib.suppress(OSError):  # on a full disk, completing the commit comes first: it frees space
@@ -172,7 +172,7 @@ def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | 
     return manifest
 
 
-def _claim(files: OutputFiles, root: str, manifest: OutputManifest) -> None:
+def _claim(files: TableFiles, root: str, manifest: OutputManifest) -> None:
     """Write the first manifest, which assigns the folder to this cluster."""
     head, listed = manifest.encoded()
     replace(files, join(root, names.files_list(manifest.version)), listed)
@@ -180,7 +180,7 @@ def _claim(files: OutputFiles, root: str, manifest: OutputManifest) -> None:
     files.fsync_dir(root)
 
 
-def _strays(files: OutputFiles, root: str, manifest: OutputManifest) -> Iterator[str]:
+def _strays(files: TableFiles, root: str, manifest: OutputManifest) -> Iterator[str]:
     """Files that only this package writes and no manifest names."""
     named = {file.path for file in manifest.files}
     tables = [table for table in TABLES if files.is_dir(join(root, table))]
@@ -197,7 +197,7 @@ def _strays(files: OutputFiles, root: str, manifest: OutputManifest) -> Iterator
             yield path
 
 
-def _below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
+def _below(files: TableFiles, root: str, folder: str) -> Iterator[str]:
     """The files of a table, in its folder and those of its dates and shards."""
     for name in files.listdir(join(root, folder)):
         path = f"{folder}/{name}"

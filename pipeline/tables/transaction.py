@@ -20,7 +20,7 @@ from pipeline.schema import SCHEMA_VERSION, TABLES, arrow_type
 from raftlog.env.files import write_aside
 
 from . import journal, merging, names
-from .disk import OutputFiles, is_full, join, parent, told
+from .disk import TableFiles, is_full, join, parent, told
 from .manifest import OutputManifest, Progress, TableFile
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> 
     return is_ahead
 
 
-def _parquet_below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
+def _parquet_below(files: TableFiles, root: str, folder: str) -> Iterator[str]:
     """Parquet files that Spark wrote; names that start with `.` or `_` are its own metadata."""
     for name in files.listdir(join(root, folder)):
         path = f"{folder}/{name}"
