@@ -82,7 +82,7 @@ class GroupOwners:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owners:
+class PartitionOwners:
     """A partition in all groups; ``at_index`` and ``at_ms`` are the requested moment, if any."""
 
     partition: TopicPartition
@@ -107,7 +107,7 @@ def owner(
     at_index: int | None = None,
     at_ms: int | None = None,
     style: TimeStyle = LOCAL,
-) -> Owners:
+) -> PartitionOwners:
     """The owners of ``partition`` in one group or in all; an index belongs to the group's shard.
 
     Raises `NothingToRead`, naming what exists, if no group ever assigned it.
@@ -129,7 +129,7 @@ def owner(
         found += [replace(sharing[key], last_commit=commits.get(key)) for key in sorted(sharing)]
     if not found:
         raise NothingToRead(_nobody_ever(catalog, partition, group))
-    return Owners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
+    return PartitionOwners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
 
 
 def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
@@ -259,7 +259,7 @@ def _commit_row(
     )
 
 
-def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
+def owner_text(found: PartitionOwners, style: TimeStyle = LOCAL) -> Iterator[str]:
     """Lines of text: per group, the owner at the moment, or over time."""
     moment = ""
     if found.at_index is not None:

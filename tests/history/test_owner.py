@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from history.answers.owner import Owners, owner, owner_text, parse_partition
+from history.answers.owner import PartitionOwners, owner, owner_text, parse_partition
 from history.facts.rows import SpanKind
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -51,7 +51,7 @@ def log(story: Story) -> NodeLog:
     return open_node(story.node.path)
 
 
-def _told(found: Owners) -> str:
+def _told(found: PartitionOwners) -> str:
     return "\n".join(owner_text(found, UTC_STYLE))
 
 
