@@ -10,7 +10,7 @@ OWNERS_TOLD_MAX = 100
 """Owners are not listed for a group with more members; `owner` answers for a single partition."""
 
 
-class Owners:
+class EpochOwners:
     """Owners at the end of successive epochs, given in order, so that each row is visited once."""
 
     def __init__(self, facts: GroupRows, voice: Voice) -> None:

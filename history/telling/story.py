@@ -28,7 +28,7 @@ from history.render import duration
 from history.words import cause_words, reasons_words, term_words
 from records import Cause, Certainty, Trigger
 
-from .owners import Owners
+from .owners import EpochOwners
 from .voice import Voice, partitions_words, term_of
 
 
@@ -213,7 +213,7 @@ class Teller:
             for span in self.facts.spans
             if span.kind is SpanKind.UNOWNED
         }
-        owners = Owners(self.facts, self.voice)
+        owners = EpochOwners(self.facts, self.voice)
         for row, waits in waits_during(self.facts.epochs):
             progress = self._progress(row, idle)
             if self.focus.has_row(row):
