@@ -21,7 +21,7 @@ from records import Cause, Entry, MemberState, RecordType, Trigger, decode_key, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryPosition:
     """An entry: its index and its time in epoch milliseconds."""
 
     index: int
@@ -32,7 +32,7 @@ class Place:
 class Change:
     """The effect of one entry on one group."""
 
-    at: Place
+    at: EntryPosition
     cause: Cause
     members: Mapping[str, tuple[MemberTrack | None, MemberTrack | None]]
     """Member id -> (before, after), for every member that a record of the entry names."""
@@ -85,7 +85,7 @@ class Follower:
         follower._retarget(set(track.target))
         return follower
 
-    def take(self, at: Place, entry: Entry) -> Change:
+    def take(self, at: EntryPosition, entry: Entry) -> Change:
         """Apply the records of an entry, all of which must belong to this group.
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.

@@ -13,7 +13,7 @@ from history.reading.catalog import TopicChange, changes_between
 from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
 from records import Cause
 
-from .change import Change, Place
+from .change import Change, EntryPosition
 from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, Relapse, TopicPartition
 from .waits import OpenWait
 
@@ -29,7 +29,7 @@ class _Step:
     """A `Progress` with raw partitions."""
 
     member_id: str
-    at: Place
+    at: EntryPosition
     released: Partitions
     told: Partitions
     took: Partitions
@@ -42,7 +42,7 @@ class _Epoch:
 
     epoch: int
     epoch_before: int
-    at: Place
+    at: EntryPosition
     cause: Cause
     members: tuple[str, ...]
     num_members: int
@@ -50,16 +50,16 @@ class _Epoch:
     topics: tuple[TopicChange, ...] = ()
     is_begin_known: bool = True
     is_end_known: bool = True
-    target_at: Place | None = None
+    target_at: EntryPosition | None = None
     target_cause: Cause | None = None
     moves: dict[Partition, tuple[str | None, str | None]] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
     waits: list[OpenWait] = field(default_factory=list)
-    settled: Place | None = None
-    relapses: list[tuple[Place, Place | None]] = field(default_factory=list)
+    settled: EntryPosition | None = None
+    relapses: list[tuple[EntryPosition, EntryPosition | None]] = field(default_factory=list)
     state: str = ""
     overtaken_by: int | None = None
-    end: Place | None = None
+    end: EntryPosition | None = None
 
     def move(self, target: Iterable[tuple[Partition, tuple[str | None, str | None]]]) -> None:
         for partition, (source, to) in target:
@@ -67,7 +67,7 @@ class _Epoch:
             self.moves[partition] = (first, to)
 
     def row(self, group_id: str, shard: int, named: Named, state_now: str) -> EpochRow:
-        def place(at: Place | None) -> tuple[int | None, int | None]:
+        def place(at: EntryPosition | None) -> tuple[int | None, int | None]:
             return (None, None) if at is None else (at.index, at.ms)
 
         target_index, target_ms = place(self.target_at)
@@ -112,7 +112,7 @@ class _Epoch:
             relapses=tuple(_relapse(start, end) for start, end in self.relapses),
         )
 
-    def relapse(self, is_settled: bool, at: Place) -> None:
+    def relapse(self, is_settled: bool, at: EntryPosition) -> None:
         """Record whether the group, settled earlier in this epoch, is settled after an entry."""
         is_open = bool(self.relapses) and self.relapses[-1][1] is None
         if is_settled and is_open:
@@ -159,7 +159,7 @@ class Epochs:
         if self._open is not None:
             self._open.waits += waits
 
-    def begin(self, track: GroupTrack, at: Place, state: str) -> None:
+    def begin(self, track: GroupTrack, at: EntryPosition, state: str) -> None:
         """Continue in an epoch that began before the first entry read."""
         self._members = None
         if track.epoch < 0:
@@ -177,7 +177,7 @@ class Epochs:
         )
         self._all.append(self._open)
 
-    def cut(self, at: Place, state: str) -> None:
+    def cut(self, at: EntryPosition, state: str) -> None:
         """End the current epoch here, because the entries after ``at`` are missing."""
         if self._open is not None:
             self._open.is_end_known = False
@@ -213,7 +213,7 @@ class Epochs:
         )
         self._all.append(self._open)
 
-    def _close(self, at: Place, state: str, next_epoch: int | None = None) -> None:
+    def _close(self, at: EntryPosition, state: str, next_epoch: int | None = None) -> None:
         if self._open is not None:
             self._open.end, self._open.state, self._open.overtaken_by = at, state, next_epoch
             if self._open.settled is not None:
@@ -256,12 +256,14 @@ class Epochs:
             epoch.settled = change.at
 
 
-def _relapse(start: Place, end: Place | None) -> Relapse:
+def _relapse(start: EntryPosition, end: EntryPosition | None) -> Relapse:
     to_index, to_ms = (None, None) if end is None else (end.index, end.ms)
     return Relapse(from_index=start.index, from_ms=start.ms, to_index=to_index, to_ms=to_ms)
 
 
-def _step_of(member_id: str, old: MemberTrack | None, new: MemberTrack, epoch: int, at: Place) -> _Step:
+def _step_of(
+    member_id: str, old: MemberTrack | None, new: MemberTrack, epoch: int, at: EntryPosition
+) -> _Step:
     owned = NO_PARTITIONS if old is None else old.owned
     pending = NO_PARTITIONS if old is None else old.pending
     return _Step(

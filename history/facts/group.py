@@ -31,7 +31,7 @@ from records import (
     iter_records,
 )
 
-from .change import Follower, Place
+from .change import EntryPosition, Follower
 from .epochs import Epochs
 from .ownership import Ownership
 from .rows import GroupRows, TermRow, TopicPartition
@@ -83,10 +83,10 @@ class FactsBuilder:
     _terms: list[TermRow] = field(default_factory=list)
     _term: TermRow | None = None
     """The newest term, held back until it is known to matter."""
-    _gone: list[tuple[Place, Cause]] = field(default_factory=list)
+    _gone: list[tuple[EntryPosition, Cause]] = field(default_factory=list)
     _gaps: list[tuple[int, int, int]] = field(default_factory=list)
     _unreadable: list[tuple[int, int, str]] = field(default_factory=list)
-    _last: Place = field(default_factory=lambda: Place(0, -1))
+    _last: EntryPosition = field(default_factory=lambda: EntryPosition(0, -1))
 
     def __post_init__(self) -> None:
         self._follower = Follower(GroupTrack(self.group_id))
@@ -97,7 +97,7 @@ class FactsBuilder:
         return len(self._epochs) + len(self._ownership) + len(self._sessions)
 
     @property
-    def last(self) -> Place:
+    def last(self) -> EntryPosition:
         """The newest entry given or passed."""
         return self._last
 
@@ -113,7 +113,7 @@ class FactsBuilder:
 
     def passed(self, timestamp_ms: int, index: int | None = None) -> None:
         """Note an entry of the shard that says nothing about the group."""
-        self._last = Place(self._last.index + 1 if index is None else index, timestamp_ms)
+        self._last = EntryPosition(self._last.index + 1 if index is None else index, timestamp_ms)
 
     def unreadable(self, index: int, timestamp_ms: int, what: str) -> None:
         """Note an entry of the shard that cannot be decoded."""
@@ -147,7 +147,7 @@ class FactsBuilder:
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
-        at = Place(index, timestamp_ms)
+        at = EntryPosition(index, timestamp_ms)
         change = self._follower.take(at, entry)
         if change.topics is not change.topics_before:
             self._names.learn(change.topics)
@@ -166,7 +166,7 @@ class FactsBuilder:
 
     def go_on_from(self, index: int, timestamp_ms: int, raws: Iterable[RawRecord]) -> None:
         """Continue from a snapshot, as the entries before it are missing; the rows mark what is unknown."""
-        last, at = self._last, Place(index, timestamp_ms)
+        last, at = self._last, EntryPosition(index, timestamp_ms)
         self._gaps.append((last.index, last.ms, index))
         self._epochs.cut(last, self._follower.state)
         self._waits.cut(last)

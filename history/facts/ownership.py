@@ -14,7 +14,7 @@ from history.reading.catalog import TopicShape
 from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
 from records.ids import topic_id_text
 
-from .change import Change, Place
+from .change import Change, EntryPosition
 from .rows import OwnershipSpan, SpanKind, TopicPartition
 
 
@@ -24,8 +24,8 @@ class _Span:
     kind: SpanKind
     member_id: str | None
     epoch: int
-    start: Place
-    end: Place | None = None
+    start: EntryPosition
+    end: EntryPosition | None = None
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Ownership:
     """The ownership spans of one group, updated with each `Change`."""
 
     owner: dict[Partition, str] = field(default_factory=dict)
-    told: dict[Partition, Place | None] = field(default_factory=dict)
+    told: dict[Partition, EntryPosition | None] = field(default_factory=dict)
     """Partition pending revocation -> the entry that asked its owner to revoke it (``None``: before the first
     entry read)."""
     _open: dict[Partition, _Span] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Ownership:
         """Whether every partition has an owner that need not revoke it."""
         return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
-    def begin(self, track: GroupTrack, at: Place) -> None:
+    def begin(self, track: GroupTrack, at: EntryPosition) -> None:
         """Continue from an existing state at one place."""
         for member_id, member in track.members.items():
             self.owner.update(dict.fromkeys(member.owned, member_id))
@@ -81,7 +81,7 @@ class Ownership:
         for partition in self._expect(track.topics if joined else {}) | self.owner.keys():
             self._put(partition, track.epoch, at)
 
-    def cut(self, at: Place) -> None:
+    def cut(self, at: EntryPosition) -> None:
         """End all spans here, because the entries after ``at`` are missing."""
         self._ended += [_ended(span, at) for span in self._open.values()]
         self._open, self.owner, self.told, self._counts = {}, {}, {}, {}
@@ -136,7 +136,7 @@ class Ownership:
         self._counts = counts
         return changed
 
-    def _put(self, partition: Partition, epoch: int, at: Place) -> None:
+    def _put(self, partition: Partition, epoch: int, at: EntryPosition) -> None:
         """If the partition changed owner or kind, end its span and begin another."""
         member_id = self.owner.get(partition)
         kind: SpanKind | None = None
@@ -162,7 +162,7 @@ def by_partition(row: OwnershipSpan) -> tuple[str, int, int, str]:
     return row.partition.topic, row.partition.partition, row.from_index, row.topic_id
 
 
-def _ended(span: _Span, at: Place) -> _Span:
+def _ended(span: _Span, at: EntryPosition) -> _Span:
     return _Span(span.partition, span.kind, span.member_id, span.epoch, span.start, at)
 
 

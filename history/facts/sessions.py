@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from history.state.track import GroupTrack, MemberTrack
 from records import Cause, Expiry, ReasonKind, Trigger
 
-from .change import Change, Place
+from .change import Change, EntryPosition
 from .rows import Away, MemberSession, SessionEnd
 
 _BY_REASON = {
@@ -32,16 +32,16 @@ _BY_TRIGGER = {
 class _Session:
     member: MemberTrack
     """The member's last known state."""
-    start: Place
+    start: EntryPosition
     is_begin_known: bool = True
     end: SessionEnd = SessionEnd.OPEN
-    at: Place | None = None
+    at: EntryPosition | None = None
     expiry: Expiry | None = None
-    rejoined: list[Place] = field(default_factory=list)
-    aways: list[tuple[Place, Place | None]] = field(default_factory=list)
+    rejoined: list[EntryPosition] = field(default_factory=list)
+    aways: list[tuple[EntryPosition, EntryPosition | None]] = field(default_factory=list)
     replaced: str | None = None
 
-    def come_back(self, at: Place) -> None:
+    def come_back(self, at: EntryPosition) -> None:
         if self.aways and self.aways[-1][1] is None:
             self.aways[-1] = (self.aways[-1][0], at)
 
@@ -104,7 +104,7 @@ class Sessions:
             came[0].replaced = change.replaced[0]
         return ended
 
-    def begin(self, track: GroupTrack, at: Place, last: Place) -> None:
+    def begin(self, track: GroupTrack, at: EntryPosition, last: EntryPosition) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
             if member_id not in track.members:
@@ -128,7 +128,7 @@ class Sessions:
         self._all = [session for session in self._all if session.at is None]
         return tuple(session.row(group_id, shard) for session in ended)
 
-    def _begin(self, member: MemberTrack, at: Place, *, is_begin_known: bool = True) -> _Session:
+    def _begin(self, member: MemberTrack, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
         session = _Session(member, at, is_begin_known)
         if member.is_away:
             session.aways.append((at, None))

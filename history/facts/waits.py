@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from history.state.track import Partition
 
-from .change import Change, Place
+from .change import Change, EntryPosition
 from .ownership import Ownership
 from .rows import SessionEnd, TopicPartition, Wait, WaitEnd
 
@@ -35,10 +35,10 @@ class OpenWait:
     partition: Partition
     waiter: str
     holder: str
-    start: Place
-    told: Place | None
+    start: EntryPosition
+    told: EntryPosition | None
     end: WaitEnd = WaitEnd.OPEN
-    at: Place | None = None
+    at: EntryPosition | None = None
 
     def row(self, group_id: str, named: Callable[[Partition], TopicPartition]) -> Wait:
         return Wait(
@@ -96,7 +96,7 @@ class Waits:
         return began
 
     def begin(
-        self, epoch: int, ownership: Ownership, target_owner: Mapping[Partition, str], at: Place
+        self, epoch: int, ownership: Ownership, target_owner: Mapping[Partition, str], at: EntryPosition
     ) -> list[OpenWait]:
         """Continue from an existing state at one place; return the waits in it."""
         for partition, waiter in target_owner.items():
@@ -105,7 +105,7 @@ class Waits:
                 self._open[partition] = OpenWait(epoch, partition, waiter, holder, at, None)
         return list(self._open.values())
 
-    def cut(self, at: Place) -> None:
+    def cut(self, at: EntryPosition) -> None:
         """End all waits here, because the entries after ``at`` are missing."""
         for wait in self._open.values():
             wait.end, wait.at = WaitEnd.UNKNOWN, at

@@ -18,7 +18,7 @@ from records import Cause, Expiry, GroupMetadataValue, RecordsError
 from records.packing import pack, unpack_nested
 
 from . import epochs, ownership, rows, sessions
-from .change import Follower, Place
+from .change import EntryPosition, Follower
 from .group import FactsBuilder
 from .rows import GroupRows
 from .shapes import Shapes, StateError
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _CLASSES = (
     FactsBuilder,
     GroupRows,
-    *(Place, Follower, GroupTrack, MemberTrack, TopicChange, OpenWait, Waits),
+    *(EntryPosition, Follower, GroupTrack, MemberTrack, TopicChange, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
     *(rows.EpochRow, rows.Moved, rows.Progress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
