@@ -44,7 +44,7 @@ LOOKS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TailPosition:
     """The position after entry ``index`` (of ``term``, written at ``timestamp_ms``).
 
     It is ``offset`` in the segment that starts with entry ``first``.
@@ -62,7 +62,7 @@ class Place:
 class _Stretch:
     """Consecutive complete entries after ``before``, with their offsets; the last one ends at ``end``."""
 
-    before: Place
+    before: TailPosition
     offsets: array[int]
     terms: array[int]
     times: array[int]
@@ -72,7 +72,7 @@ class _Stretch:
     def last_index(self) -> int:
         return self.before.index + len(self.offsets)
 
-    def behind(self, index: int) -> Place:
+    def behind(self, index: int) -> TailPosition:
         """The position after one of the entries, or after the last one for an index further on."""
         count = min(index - self.before.index, len(self.offsets))
         if count <= 0:
@@ -94,7 +94,7 @@ class ShardTail:
         self.node_path = path
         self.shard = shard
         self.home = join(path, shard_name(shard))
-        self.place: Place | None = None
+        self.place: TailPosition | None = None
         """The position after the last settled entry; None before the first look and while it is sought."""
         self.commit_index = 0
         """The highest commit index ever found in these files."""
@@ -180,7 +180,7 @@ class ShardTail:
         if self._stretches:
             self.commit_index = max(self.commit_index, self._clean_stop())
 
-    def _begin(self) -> Place:
+    def _begin(self) -> TailPosition:
         """The position to start reading from if none is known.
 
         It is after the last sealed segment, or before that one if nothing follows it yet, since the last
@@ -202,7 +202,7 @@ class ShardTail:
         is_empty = begin and self._segment(place)[1] == place.offset
         return self._start(firsts[begin - 1]) if is_empty else place
 
-    def _start(self, first: int) -> Place:
+    def _start(self, first: int) -> TailPosition:
         """The position before a segment's first entry; the term of the entry before is unknown (0)."""
         path = self._path(first)
         with self._open(path) as file:
@@ -212,9 +212,9 @@ class ShardTail:
         except Corrupt:
             found = next_frame(head, 0, first - 1)
             offset = len(head) if found is None else found[0]
-        return Place(first, self._inode(path), offset, first - 1, term=0, timestamp_ms=-1)
+        return TailPosition(first, self._inode(path), offset, first - 1, term=0, timestamp_ms=-1)
 
-    def _read(self, path: str, place: Place, size: int) -> Place:
+    def _read(self, path: str, place: TailPosition, size: int) -> TailPosition:
         """Take the complete entries from a position on, even after damage; returns the final position."""
         with self._open(path) as file:
             data = file.pread(size - place.offset, place.offset)  # at most one segment, once
@@ -237,7 +237,7 @@ class ShardTail:
             at = found[0]
             place = replace(place, offset=base + at, index=found[1] - 1)
 
-    def _following(self, place: Place, size: int) -> int | None:
+    def _following(self, place: TailPosition, size: int) -> int | None:
         """The first index of the segment after a position, if there is one."""
         if self.files.exists(join(self.home, log_name(place.index + 1))) and place.index >= place.first:
             return place.index + 1
@@ -247,7 +247,7 @@ class ShardTail:
         # A torn end, damage with more after it, or a file that moved to the archive.
         return next((one for one in valid_segments(self.files, self.home) if one > place.first), None)
 
-    def _segment(self, place: Place) -> tuple[str, int]:
+    def _segment(self, place: TailPosition) -> tuple[str, int]:
         """(path, size) of the segment of a position; raises `_Moved` if the file was replaced."""
         path = self._path(place.first)
         try:
