@@ -55,7 +55,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedAction:
     """A member's planned action about something due.
 
     It acts at ``at_ms`` (``None``: never), ordered by ``index``. If it has not acted by ``fenced_ms`` it is
@@ -101,7 +101,7 @@ class Conduct:
 
     # Delays.
 
-    def plan(self, member_id: str, due: DueAction, own_timeout_ms: int) -> Plan:
+    def plan(self, member_id: str, due: DueAction, own_timeout_ms: int) -> PlannedAction:
         """Plan the member's action about something that became due."""
         asked_ms = self.asked.rebalance_timeout_ms
         timeout_ms = asked_ms or own_timeout_ms
@@ -113,7 +113,7 @@ class Conduct:
             self.assumed.as_then += 1
             is_as_recorded = self._stretch == 1 if is_heartbeat else asked_ms is None
             if is_exact and is_as_recorded and (reaction.at_ms is not None or reaction.fenced_ms is not None):
-                return Plan(
+                return PlannedAction(
                     reaction.at_ms,
                     reaction.index,
                     reaction.fenced_ms,
@@ -127,7 +127,7 @@ class Conduct:
             at_ms = due.since_ms + round((at_ms - due.since_ms) * self._stretch)
         at_ms = self._heard_at(member_id, at_ms)
         if is_heartbeat or (is_exact and asked_ms is None):
-            return Plan(at_ms, LAST)
+            return PlannedAction(at_ms, LAST)
         return self._acknowledgement(due, at_ms, timeout_ms)
 
     def _as_then(self, member_id: str, due: DueAction, reaction: Reaction) -> int | None:
@@ -144,26 +144,26 @@ class Conduct:
         delay_ms = self.script.interval_ms if usual is None else usual
         return max(due.since_ms + delay_ms, reaction.closed_ms)
 
-    def _acknowledgement(self, due: DueAction, at_ms: int | None, timeout_ms: int) -> Plan:
+    def _acknowledgement(self, due: DueAction, at_ms: int | None, timeout_ms: int) -> PlannedAction:
         """The member gives up its partitions at ``at_ms``, or is fenced if its timeout ends before."""
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if at_ms is not None and at_ms <= fenced_ms:
-            return Plan(at_ms, LAST)
-        return Plan(None, LAST, fenced_ms, LAST, returns_ms=at_ms)
+            return PlannedAction(at_ms, LAST)
+        return PlannedAction(None, LAST, fenced_ms, LAST, returns_ms=at_ms)
 
-    def _fenced(self, member_id: str, due: DueAction, reaction: Reaction, timeout_ms: int) -> Plan:
+    def _fenced(self, member_id: str, due: DueAction, reaction: Reaction, timeout_ms: int) -> PlannedAction:
         """The plan of a member that was fenced in the record, under another rebalance timeout."""
         assert reaction.fenced_ms is not None
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if fenced_ms <= reaction.fenced_ms:
-            return Plan(None, LAST, fenced_ms, LAST)
+            return PlannedAction(None, LAST, fenced_ms, LAST)
         rid_ms = self._rid_of(member_id, reaction.owed, reaction.fenced_ms)
         if rid_ms is not None and rid_ms <= fenced_ms:
-            return Plan(rid_ms, LAST, is_spared=True)
+            return PlannedAction(rid_ms, LAST, is_spared=True)
         if self._has_evidence(reaction.fenced_ms, fenced_ms):
-            return Plan(None, LAST, fenced_ms, LAST)
+            return PlannedAction(None, LAST, fenced_ms, LAST)
         self.assumed.unknown_revocations += 1
-        return Plan(None, LAST, reaction.fenced_ms, reaction.index)
+        return PlannedAction(None, LAST, reaction.fenced_ms, reaction.index)
 
     def _recorded(self, member_id: str, due: DueAction) -> tuple[Reaction | None, bool]:
         """The recorded reaction to the same thing due, and whether it was due at exactly the same time.
