@@ -106,7 +106,7 @@ def _bad_state(path: Path, why: str) -> CommandError:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MirrorPlan:
     """The actions of one round; values are numbers of partitions."""
 
     create: dict[str, int] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def plan(
     missed: frozenset[str],
     *,
     deletes: bool,
-) -> Plan:
+) -> MirrorPlan:
     """The plan for one round.
 
     `here` maps our topics to partitions, `made` are the topics that the mirror created, and `missed` those
@@ -146,7 +146,7 @@ def plan(
     missing = (
         frozenset(name for name in made if name not in source and name in here) if deletes else frozenset()
     )
-    return Plan(create, grow, again, tuple(sorted(missing & missed)), missing - missed, larger)
+    return MirrorPlan(create, grow, again, tuple(sorted(missing & missed)), missing - missed, larger)
 
 
 class Mirror:
@@ -230,7 +230,7 @@ class Mirror:
         if gone:
             self._state.save(self._state_file)
 
-    def _carry_out(self, todo: Plan, source: Mapping[str, SourceTopic]) -> None:
+    def _carry_out(self, todo: MirrorPlan, source: Mapping[str, SourceTopic]) -> None:
         for name, count in todo.create.items():
             self._step(
                 name,
