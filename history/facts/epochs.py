@@ -14,7 +14,7 @@ from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partitio
 from records import Cause
 
 from .change import Change, EntryPosition
-from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, Relapse, TopicPartition
+from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, MemberProgress, Moved, Relapse, TopicPartition
 from .waits import OpenWait
 
 SETTLED_STATES = ("Stable", "Empty")
@@ -26,7 +26,7 @@ Named = Callable[[Partition], TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A `Progress` with raw partitions."""
+    """A `MemberProgress` with raw partitions."""
 
     member_id: str
     at: EntryPosition
@@ -276,11 +276,11 @@ def _step_of(
     )
 
 
-def _progress(step: _Step, named: Named) -> Progress:
+def _progress(step: _Step, named: Named) -> MemberProgress:
     def sorted_names(partitions: Partitions) -> tuple[TopicPartition, ...]:
         return tuple(sorted(named(partition) for partition in partitions))
 
-    return Progress(
+    return MemberProgress(
         member_id=step.member_id,
         index=step.at.index,
         timestamp_ms=step.at.ms,

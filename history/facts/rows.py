@@ -45,7 +45,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class MemberProgress:
     """One entry by which one member progressed within an epoch."""
 
     member_id: str
@@ -94,7 +94,7 @@ class Wait:
     """The entry that gave the partition to the waiter's target while the holder had it."""
     from_ms: int
     told_index: int | None
-    """The entry that asked the holder to revoke it (`Progress.told`)."""
+    """The entry that asked the holder to revoke it (`MemberProgress.told`)."""
     told_ms: int | None
     to_index: int | None
     to_ms: int | None
@@ -133,7 +133,7 @@ class EpochRow:
     written."""
     target_ms: int | None
     moves: tuple[Moved, ...]
-    progress: tuple[Progress, ...]
+    progress: tuple[MemberProgress, ...]
     waits: tuple[Wait, ...]
     """The waits that began in this epoch; `waits_during` adds those of earlier epochs that went on."""
     settled_index: int | None

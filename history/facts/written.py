@@ -35,7 +35,7 @@ _CLASSES = (
     *(EntryPosition, Follower, GroupTrack, MemberTrack, TopicChange, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
-    *(rows.EpochRow, rows.Moved, rows.Progress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
+    *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
     *(rows.MemberSession, rows.Away, rows.TermRow, rows.TopicPartition),
     *(Cause, Expiry, GroupMetadataValue),
 )

@@ -15,7 +15,7 @@ from history.facts.rows import (
     EpochRow,
     GroupFinding,
     GroupRows,
-    Progress,
+    MemberProgress,
     Severity,
     TermRow,
     TopicPartition,
@@ -155,7 +155,7 @@ class Sayings:
     def _steps(self, row: EpochRow) -> list[list[Any]]:
         """``[at, index, words]`` of each action of a member."""
         said: list[list[Any]] = []
-        came: list[Progress] = []
+        came: list[MemberProgress] = []
         for step in row.progress:
             if step.reached and step.index != row.index and not (step.told or step.released or step.took):
                 # Most members only reach the epoch: successive ones share a line.
@@ -175,7 +175,7 @@ class Sayings:
         self._say_came(row, came, said)
         return said
 
-    def _say_came(self, row: EpochRow, came: Sequence[Progress], said: list[list[Any]]) -> None:
+    def _say_came(self, row: EpochRow, came: Sequence[MemberProgress], said: list[list[Any]]) -> None:
         """Add a line such as ``m1, m2 and 17 more came to epoch 4 within 320 ms``."""
         if came:
             shown = [self.member(step.member_id) for step in came[:NAMED_MAX]]

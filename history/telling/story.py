@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from history.facts.rows import (
     EpochRow,
     GroupRows,
+    MemberProgress,
     Moved,
-    Progress,
     SpanKind,
     TermRow,
     TopicPartition,
@@ -189,7 +189,7 @@ class Focus:
     def has_wait(self, wait: Wait) -> bool:
         return self.has_member(wait.waiter, wait.holder) and self.has_partition((wait.partition,))
 
-    def has_step(self, step: Progress) -> bool:
+    def has_step(self, step: MemberProgress) -> bool:
         parts = (*step.released, *step.told, *step.took)
         return self.has_member(step.member_id) and self.has_partition(parts)
 

@@ -14,10 +14,10 @@ from history.facts.rows import (
     EpochRow,
     GroupFinding,
     GroupRows,
+    MemberProgress,
     MemberSession,
     Moved,
     OwnershipSpan,
-    Progress,
     SessionEnd,
     Severity,
     SpanKind,
@@ -170,7 +170,7 @@ def crowd_facts(*, members: int = 200, partitions: int = 1_000, epochs: int = 3_
             held[partition] = (member, begin + 400)
         for number, one in enumerate(ids):
             steps.append(
-                Progress(member_id=one, index=begin + number, timestamp_ms=begin + number, reached=True)
+                MemberProgress(member_id=one, index=begin + number, timestamp_ms=begin + number, reached=True)
             )
         at += rng.choice([500, 2_000, 60_000])
         reason = Reason(kind=ReasonKind.MEMBER_JOINED, member_id=member)

@@ -10,8 +10,8 @@ import pytest
 from history.facts.group import FactsBuilder, facts_of
 from history.facts.rows import (
     MEMBERS_LISTED_MAX,
+    MemberProgress,
     Moved,
-    Progress,
     SessionEnd,
     SpanKind,
     TopicPartition,
@@ -70,10 +70,12 @@ def test_epochs_of_the_story() -> None:
     opened_ms = NOON_MS + 5_000
     last_three = tuple(part(n) for n in (3, 4, 5))
     assert second.progress == (
-        Progress(member_id=BOB, index=4, timestamp_ms=opened_ms, reached=True),
-        Progress(member_id=ANN, index=5, timestamp_ms=opened_ms + 150, told=last_three),
-        Progress(member_id=ANN, index=6, timestamp_ms=opened_ms + 662, released=last_three, reached=True),
-        Progress(member_id=BOB, index=7, timestamp_ms=opened_ms + 1_000, took=last_three),
+        MemberProgress(member_id=BOB, index=4, timestamp_ms=opened_ms, reached=True),
+        MemberProgress(member_id=ANN, index=5, timestamp_ms=opened_ms + 150, told=last_three),
+        MemberProgress(
+            member_id=ANN, index=6, timestamp_ms=opened_ms + 662, released=last_three, reached=True
+        ),
+        MemberProgress(member_id=BOB, index=7, timestamp_ms=opened_ms + 1_000, took=last_three),
     )
 
 
