@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.facts.shared import Bridge
-from pipeline.tables.manifest import Progress
+from pipeline.tables.manifest import ShardProgress
 from raftlog.env.errors import Damaged
 from records.ids import METADATA_SHARD
 
@@ -34,7 +34,7 @@ class Span:
 
 
 def spans(
-    progress: Mapping[int, Progress],
+    progress: Mapping[int, ShardProgress],
     ranges: Mapping[int, Range],
     lost: Sequence[Lost],
     log: InputLog,
@@ -43,7 +43,7 @@ def spans(
     """Spans by group shard; ``crossed`` are the bridges of earlier runs, for a rebuild from the beginning."""
     found = {}
     for shard in sorted({*progress, *ranges} - {METADATA_SHARD}):
-        known, asked = progress.get(shard, Progress()), ranges.get(shard)
+        known, asked = progress.get(shard, ShardProgress()), ranges.get(shard)
         mine = [one for one in lost if one.shard == shard and one.last_index > known.facts_to]
         mine = [one for one in mine if not one.is_unreadable]
         headers = list(_sound_snapshots(log, shard)) if mine and shard in log.shards else ()
@@ -52,7 +52,7 @@ def spans(
 
 
 def span_of(
-    known: Progress,
+    known: ShardProgress,
     asked: Range | None,
     lost: Sequence[Lost],
     snapshots: Sequence[SnapshotHeader],
@@ -78,7 +78,7 @@ def span_of(
     return Span(from_index=known.facts_to + 1, to_index=to_index, to_ms=to_ms, bridges=tuple(bridges))
 
 
-def may_go_on(progress: Mapping[int, Progress], log: InputLog) -> bool:
+def may_go_on(progress: Mapping[int, ShardProgress], log: InputLog) -> bool:
     """Whether a new snapshot allows facts to continue past a loss."""
     for shard, known in progress.items():
         if shard != METADATA_SHARD and shard in log.shards and known.facts_to < known.records_to:

@@ -29,7 +29,7 @@ from pipeline.facts.shared import ShardShared, Shared
 from pipeline.tables import few, names
 from pipeline.tables.buckets import Hashed, buckets_for, may_hold
 from pipeline.tables.disk import join
-from pipeline.tables.manifest import Progress, TableFile
+from pipeline.tables.manifest import ShardProgress, TableFile
 from pipeline.tables.reading import read_files, read_table
 from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD
@@ -193,7 +193,7 @@ class _Stage:
 
     def _are_all_new(self) -> bool:
         """Whether all unprocessed records belong to this run."""
-        known = (self._known.get(shard, Progress()) for shard in self._goes_on())
+        known = (self._known.get(shard, ShardProgress()) for shard in self._goes_on())
         return bool(self._step.ranges) and all(one.facts_to == one.records_to for one in known)
 
     def _stored(self) -> DataFrame | None:

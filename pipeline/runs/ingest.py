@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from history.render import plural
 from pipeline.errors import InputError
-from pipeline.tables.manifest import Progress
+from pipeline.tables.manifest import ShardProgress
 from pipeline.tables.transaction import Staging
 
 from . import fewrecords, losses, projections
@@ -118,7 +118,7 @@ def _missed(
     there: Mapping[int, Range],
     tx: Transaction,
     found: Mapping[int, losses.Reached],
-    progress: Mapping[int, Progress],
+    progress: Mapping[int, ShardProgress],
 ) -> list[Lost]:
     """The requested entries that are not among the records."""
     missed = []
@@ -160,7 +160,7 @@ def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
 
 
 def _places(
-    log: InputLog, progress: Mapping[int, Progress], asked: Mapping[int, Range]
+    log: InputLog, progress: Mapping[int, ShardProgress], asked: Mapping[int, Range]
 ) -> dict[projections.Place, int]:
     """Timestamps of the previous run's end and of snapshot ends, for a term that starts right after."""
     places = {(shard, one.records_to): one.last_ms for shard, one in progress.items() if shard in asked}

@@ -27,7 +27,7 @@ from pipeline.schema import TABLES
 from pipeline.session.failures import unwrapped
 from pipeline.source import register
 from pipeline.source.inputs import InputLog, open_input
-from pipeline.tables.manifest import Progress
+from pipeline.tables.manifest import ShardProgress
 from pipeline.tables.output import Output, place_of
 
 from .factstage import is_due, write_facts
@@ -173,20 +173,20 @@ def _done(
 
 
 def _new_entries(
-    before: Mapping[int, Progress], log: InputLog, ranges: Mapping[int, tuple[int, int]] | None
+    before: Mapping[int, ShardProgress], log: InputLog, ranges: Mapping[int, tuple[int, int]] | None
 ) -> Iterator[tuple[int, Range]]:
     """The entries that no run has read yet, for each shard with any."""
     for shard, there in log.shards.items():
-        first, last = before.get(shard, Progress()).records_to + 1, there.decided_index
+        first, last = before.get(shard, ShardProgress()).records_to + 1, there.decided_index
         if ranges is not None:
             last = min(last, ranges[shard][1] if shard in ranges else 0)
         if first <= last:
             yield shard, Range(from_index=first, to_index=last)
 
 
-def _older_copies(before: Mapping[int, Progress], log: InputLog) -> Iterator[str]:
+def _older_copies(before: Mapping[int, ShardProgress], log: InputLog) -> Iterator[str]:
     for shard, there in log.shards.items():
-        known = before.get(shard, Progress()).records_to
+        known = before.get(shard, ShardProgress()).records_to
         if there.decided_index < known:
             yield (
                 f"{shard_name(shard)} ends with entry {there.decided_index} here and the tables have it up to"
@@ -194,16 +194,18 @@ def _older_copies(before: Mapping[int, Progress], log: InputLog) -> Iterator[str
             )
 
 
-def _progress(before: Mapping[int, Progress], step: Step, facts_to: Mapping[int, int]) -> dict[int, Progress]:
+def _progress(
+    before: Mapping[int, ShardProgress], step: Step, facts_to: Mapping[int, int]
+) -> dict[int, ShardProgress]:
     after = dict(before)
     for shard, new in step.ranges.items():
-        after[shard] = replace(after.get(shard, Progress()), records_to=new.to_index, last_ms=new.to_ms)
+        after[shard] = replace(after.get(shard, ShardProgress()), records_to=new.to_index, last_ms=new.to_ms)
     for shard, index in facts_to.items():
-        after[shard] = replace(after.get(shard, Progress()), facts_to=index)
+        after[shard] = replace(after.get(shard, ShardProgress()), facts_to=index)
     return after
 
 
-def _shard_done(shard: int, asked: Range, reached: Progress) -> ShardDone:
+def _shard_done(shard: int, asked: Range, reached: ShardProgress) -> ShardDone:
     return ShardDone(
         shard=shard,
         from_index=asked.from_index,

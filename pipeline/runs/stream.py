@@ -25,7 +25,7 @@ from pipeline.session.interrupting import interrupt, is_remote
 from pipeline.source import register
 from pipeline.source.following import FollowedInput
 from pipeline.source.offsets import Offsets, admitted
-from pipeline.tables.manifest import Progress
+from pipeline.tables.manifest import ShardProgress
 
 from .run import MODES, RunResult, advance, open_output
 
@@ -189,7 +189,7 @@ class Stream:
         shards = self._following.opened.shards
         return Offsets(
             self._following.cluster_id,
-            {shard: progress.get(shard, Progress()).records_to + 1 for shard in shards},
+            {shard: progress.get(shard, ShardProgress()).records_to + 1 for shard in shards},
         )
 
 

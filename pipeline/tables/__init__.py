@@ -8,7 +8,7 @@ merging      merges small files reading      `read_table`: by the manifest, with
 any release
 """
 
-from .manifest import OutputManifest, Progress, TableFile
+from .manifest import OutputManifest, ShardProgress, TableFile
 from .output import Output
 from .reading import read_manifest, read_table, table_files
 from .transaction import Transaction
@@ -16,7 +16,7 @@ from .transaction import Transaction
 __all__ = [
     "Output",
     "OutputManifest",
-    "Progress",
+    "ShardProgress",
     "TableFile",
     "Transaction",
     "read_manifest",

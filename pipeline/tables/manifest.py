@@ -36,7 +36,7 @@ READS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ShardProgress:
     """The part of one shard's log that is in the tables."""
 
     records_to: int = 0
@@ -81,7 +81,7 @@ class OutputManifest:
     cluster_id: str
     num_shards: int | None = None
     schema_version: int = SCHEMA_VERSION
-    progress: Mapping[int, Progress] = field(default_factory=dict)
+    progress: Mapping[int, ShardProgress] = field(default_factory=dict)
     files: tuple[TableFile, ...] = ()
 
     def of(self, table: str, part: str | None = None) -> tuple[TableFile, ...]:
@@ -166,7 +166,7 @@ def _decoded(head: dict[str, Any], listed: bytes) -> OutputManifest:
         cluster_id=head["cluster_id"],
         num_shards=head["num_shards"],
         schema_version=head["schema_version"],
-        progress={int(shard): Progress(**one) for shard, one in head["progress"].items()},
+        progress={int(shard): ShardProgress(**one) for shard, one in head["progress"].items()},
         files=_listed(listed),
     )
 

@@ -21,7 +21,7 @@ from raftlog.env.files import write_aside
 
 from . import journal, merging, names
 from .disk import TableFiles, is_full, join, parent, told
-from .manifest import OutputManifest, Progress, TableFile
+from .manifest import OutputManifest, ShardProgress, TableFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +170,7 @@ class Transaction:
         self.rows[table, part] = self.rows.get((table, part), 0) + rows
         return rows
 
-    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> OutputManifest:
+    def commit(self, progress: Mapping[int, ShardProgress], *, refresh: bool = False) -> OutputManifest:
         """Commit everything; if it raises, the next `Output.open` finds all of the changes or none.
 
         ``progress`` is that of the processed shards. If none of them exceeds the manifest's, nothing is added
@@ -273,7 +273,7 @@ class Transaction:
         root = self._output.root
         return self._stage([(one.table, one.part, 1, merging.merged(spark, root, one)) for one in merges])
 
-    def _next_manifest(self, progress: Mapping[int, Progress]) -> OutputManifest:
+    def _next_manifest(self, progress: Mapping[int, ShardProgress]) -> OutputManifest:
         before = self._output.manifest
         kept = (file for file in before.files if file.path not in self._gone)
         return replace(
@@ -298,11 +298,11 @@ class Transaction:
         return journal.FileOperations(tuple(moves), (*gone, names.files_list(before.version)))
 
 
-def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> bool:
+def _is_ahead(before: Mapping[int, ShardProgress], after: Mapping[int, ShardProgress]) -> bool:
     """Whether any shard advances; raises `OutputError` if one goes back."""
     is_ahead = False
     for shard, new in after.items():
-        old = before.get(shard, Progress())
+        old = before.get(shard, ShardProgress())
         if new.records_to < old.records_to or new.facts_to < old.facts_to:
             raise OutputError(
                 f"the tables know shard {shard} up to index {old.records_to} (facts: {old.facts_to}),"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.tables import Output, Progress, Transaction
+from pipeline.tables import Output, ShardProgress, Transaction
 from pipeline.tables.disk import OsOutputFiles
 
 CHANGING = ("open", "rename", "unlink", "mkdir", "fsync_dir", "remove_tree")
@@ -51,7 +51,7 @@ def commit(out: str, number: int, files: MortalFiles, calls: int = -1) -> None:
         stage(tx, "waits", "open", "date=2026-05-01/shard=0", f"waits {number}")
         tx.replaced(output.manifest.of("waits", "open"))
         files.left = calls
-        tx.commit({0: Progress(number, number, 1)})
+        tx.commit({0: ShardProgress(number, number, 1)})
         files.left = -1
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline import schema
 from pipeline.session.sessions import spark_session
-from pipeline.tables import Output, Progress
+from pipeline.tables import Output, ShardProgress
 
 OLDER_RELEASE = Path(__file__).parent / "golden" / "older_release"
 LACKING = {
@@ -60,7 +60,7 @@ def main() -> None:
         for name, rows in (("commits", COMMITS), ("failovers", FAILOVERS)):
             kinds = schema.TABLES[name].spark()
             tx.write(name, spark.createDataFrame([tuple(row[n] for n in kinds.names) for row in rows], kinds))
-        tx.commit({0: Progress(7, 7, MAY_1 + 7)})
+        tx.commit({0: ShardProgress(7, 7, MAY_1 + 7)})
     (OLDER_RELEASE / "_quorate" / "lock").unlink()
     spark.stop()
 

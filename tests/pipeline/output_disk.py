@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from pipeline.tables import Output, OutputManifest, Progress, Transaction
+from pipeline.tables import Output, OutputManifest, ShardProgress, Transaction
 from pipeline.tables.disk import join, make_folders
 from raftlog.env.files import write_aside
 from raftlog.env.simulated_files import Crash, SimFiles
@@ -94,7 +94,7 @@ def first_commit(disk: SimOutputFiles) -> None:
         stage(tx, "commits", "rows", {"date=2026-05-01/shard=0": b"a", "date=2026-05-01/shard=1": b"bb"})
         stage(tx, "waits", "open", {"date=2026-05-01/shard=0": b"old"})
         stage(tx, "states", "state", {"shard=0": b"old state"})
-        tx.commit({0: Progress(10, 10, 1), 1: Progress(5, 5, 1)})
+        tx.commit({0: ShardProgress(10, 10, 1), 1: ShardProgress(5, 5, 1)})
 
 
 def second_commit(disk: SimOutputFiles) -> None:
@@ -105,7 +105,7 @@ def second_commit(disk: SimOutputFiles) -> None:
         tx.replaced(output.manifest.of("waits", "open"))
         stage(tx, "states", "state", {"shard=0": b"new state", "shard=1": b"more"})
         tx.replaced(output.manifest.of("states", "state"))
-        tx.commit({0: Progress(20, 20, 2)})
+        tx.commit({0: ShardProgress(20, 20, 2)})
 
 
 OLD: Rows = {

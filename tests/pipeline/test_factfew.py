@@ -22,7 +22,7 @@ from pipeline.runs.factinputs import PARTS, STATES, notes_of
 from pipeline.runs.factspans import Span
 from pipeline.runs.step import Range
 from pipeline.schema import RECORD_COLUMNS, arrow_type
-from pipeline.tables import Output, Progress
+from pipeline.tables import Output, ShardProgress
 from pipeline.tables.buckets import hash_of, may_hold
 from pipeline.tables.transaction import Staging
 from records import RecordType
@@ -53,7 +53,7 @@ def output(tmp_path: Path) -> Any:
                 Staging(table=STATES, rows=states, part="states", buckets=16),
                 Staging(table=PARTS, rows=parts, buckets=16),
             )
-            tx.commit({shard: Progress(10, 10, 1) for shard in (0, 1)})
+            tx.commit({shard: ShardProgress(10, 10, 1) for shard in (0, 1)})
         yield opened
 
 

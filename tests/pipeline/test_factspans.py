@@ -12,11 +12,11 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pipeline.facts.shared import Bridge
 from pipeline.runs.factspans import Span, may_go_on, span_of, spans
 from pipeline.runs.step import Lost, Range
-from pipeline.tables.manifest import Progress
+from pipeline.tables.manifest import ShardProgress
 from raftlog.env.errors import Damaged
 from raftlog.env.state_machine import SnapshotHeader
 
-NOTHING = Progress()
+NOTHING = ShardProgress()
 
 
 def lost(first: int, last: int, what: str = "torn") -> Lost:
@@ -63,7 +63,7 @@ def test_without_a_loss_facts_go_as_far_as_records() -> None:
 
 
 def test_a_shard_without_new_entries_ends_where_it_did() -> None:
-    known = Progress(records_to=90, facts_to=90, last_ms=900)
+    known = ShardProgress(records_to=90, facts_to=90, last_ms=900)
     assert span_of(known, None, [lost(20, 30)], [snapshot(50)]) == span(91, 90)
 
 
@@ -94,7 +94,7 @@ def test_facts_end_before_a_loss_that_nothing_stands_in_for(snapshots: list[Snap
 
 
 def test_facts_that_ended_go_on_when_there_is_a_snapshot() -> None:
-    known = Progress(records_to=90, facts_to=19, last_ms=900)
+    known = ShardProgress(records_to=90, facts_to=19, last_ms=900)
     assert span_of(known, None, [lost(20, 30)], []) == span(20, 19)
     assert span_of(known, None, [lost(20, 30)], [snapshot(50)]) == span(20, 90, bridge(19, 50))
     assert span_of(known, asked(91, 99), [lost(20, 30)], [snapshot(95)]) == span(20, 99, bridge(19, 95))
@@ -103,8 +103,8 @@ def test_facts_that_ended_go_on_when_there_is_a_snapshot() -> None:
 @pytest.mark.parametrize(("index", "expected"), [(19, False), (50, True), (91, False)])
 def test_facts_that_wait_are_due_when_there_is_a_snapshot(index: int, expected: bool) -> None:
     log = log_with([index])
-    assert may_go_on({0: Progress(records_to=90, facts_to=19)}, log) is expected
-    assert not may_go_on({0: Progress(records_to=90, facts_to=90)}, log)
+    assert may_go_on({0: ShardProgress(records_to=90, facts_to=19)}, log) is expected
+    assert not may_go_on({0: ShardProgress(records_to=90, facts_to=90)}, log)
 
 
 def log_with(indexes: list[int], damaged: tuple[int, ...] = ()) -> Any:
@@ -121,7 +121,7 @@ def log_with(indexes: list[int], damaged: tuple[int, ...] = ()) -> Any:
 
 def test_a_snapshot_that_cannot_be_read_stands_in_for_nothing() -> None:
     """Its header is sound; of its records nothing is known."""
-    known = {0: Progress(records_to=90, facts_to=19, last_ms=900)}
+    known = {0: ShardProgress(records_to=90, facts_to=19, last_ms=900)}
     only, two = log_with([50], damaged=(50,)), log_with([50, 70], damaged=(50,))
     assert not may_go_on(known, only)
     assert spans(known, {}, [lost(20, 30)], only, {}) == {0: span(20, 19)}

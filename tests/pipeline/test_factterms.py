@@ -17,7 +17,7 @@ from pipeline.runs.factinputs import STATES
 from pipeline.runs.factspans import Span
 from pipeline.runs.factterms import NEWEST, newest_terms, terms_of, write_newest_terms
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables import Output, Progress
+from pipeline.tables import Output, ShardProgress
 from pipeline.tables.transaction import Staging
 
 DAY_MS = 86_400_000
@@ -45,12 +45,12 @@ class Log:
             tx.stage(Staging(table="failovers", rows=rows))
             step: Any = SimpleNamespace(output=self.output, tx=tx, terms=rows)
             known = self.output.manifest.progress
-            begins = {shard: known.get(shard, Progress()).facts_to + 1 for shard in (0, 1)}
+            begins = {shard: known.get(shard, ShardProgress()).facts_to + 1 for shard in (0, 1)}
             spans = {shard: Span(from_index=at, to_index=to, to_ms=0) for shard, at in begins.items()}
             told = terms_of(step, spans)
             if is_noted:
                 write_newest_terms(step)
-            tx.commit({shard: Progress(to, facts_to or to, 0) for shard in (0, 1)})
+            tx.commit({shard: ShardProgress(to, facts_to or to, 0) for shard in (0, 1)})
         return {shard: [one.index for one in rows] for shard, rows in told.items()}
 
     def newest(self) -> dict[int, int]:

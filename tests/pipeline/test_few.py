@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
-from pipeline.tables import Output, OutputManifest, Progress, few
+from pipeline.tables import Output, OutputManifest, ShardProgress, few
 from pipeline.tables.transaction import Staging
 
 TABLE = "group_notes"
@@ -34,7 +34,7 @@ def written(out: Path, *tables: pa.Table) -> OutputManifest:
         for number, table in enumerate(tables, 1):
             with output.begin() as tx:
                 tx.stage(Staging(table=TABLE, rows=table))
-                tx.commit({0: Progress(number, number, 1)})
+                tx.commit({0: ShardProgress(number, number, 1)})
         return output.manifest
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables import Output, Progress, read_table, table_files
+from pipeline.tables import Output, ShardProgress, read_table, table_files
 from pipeline.tables.transaction import Staging
 
 DAY_MS = 86_400_000
@@ -67,7 +67,7 @@ def test_rows_come_back_as_they_were_by_the_manifest_and_without_it(
         assert tx.write("commits", written) == 61
         assert tx.replace("states", spark.createDataFrame([(0, b"s"), (1, b"t")], INTERNAL), "state") == 2
         assert tx.rows == {("commits", "rows"): 61, ("states", "state"): 2}
-        tx.commit({0: Progress(60, 60, MAY_1)})
+        tx.commit({0: ShardProgress(60, 60, MAY_1)})
 
     read = read_table(spark, out, "commits")
     assert read.columns == TABLES["commits"].names
@@ -89,7 +89,7 @@ def test_each_file_is_of_one_date_and_shard_and_sorted(spark: SparkSession, tmp_
     rows = [commit_row(i, shard=i % 2, group=f"g{i % 5}") for i in range(96)]
     with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
         tx.write("commits", frame(spark, reversed(rows)))
-        manifest = tx.commit({0: Progress(96, 96, MAY_1)})
+        manifest = tx.commit({0: ShardProgress(96, 96, MAY_1)})
     assert len(manifest.files) == 8
     for file in manifest.files:
         place = tmp_path / "out" / file.path
@@ -117,7 +117,7 @@ def test_few_rows_lie_as_spark_lays_them(spark: SparkSession, tmp_path: Path) ->
         out = tmp_path / name
         with Output.open(out, cluster_id="c") as output, output.begin() as tx:
             assert tx.stage(Staging(table="commits", rows=given, buckets=4)) == [len(rows)]
-            manifest = tx.commit({0: Progress(96, 96, MAY_1)})
+            manifest = tx.commit({0: ShardProgress(96, 96, MAY_1)})
         files = {(one.part, one.shard, one.date): one for one in manifest.files}
         inside = {at: pq.ParquetFile(out / one.path).read().to_pylist() for at, one in files.items()}
         assert {
@@ -140,7 +140,7 @@ def test_dates_are_utc_days_whatever_the_time_zone_of_the_session(
     try:
         with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
             tx.write("commits", frame(spark, [commit_row(i, ms=ms) for i, ms in enumerate(moments)]))
-            manifest = tx.commit({0: Progress(9, 9, MAY_1)})
+            manifest = tx.commit({0: ShardProgress(9, 9, MAY_1)})
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     found = sorted((file.date or "", file.rows) for file in manifest.files)
@@ -154,7 +154,7 @@ def test_replacing_takes_the_place_of_one_part_only(spark: SparkSession, tmp_pat
             with output.begin() as tx:
                 tx.write("commits", frame(spark, [commit_row(number)]))
                 tx.replace("commits", frame(spark, [commit_row(100 + number)]), "open")
-                tx.commit({0: Progress(number, number, MAY_1)})
+                tx.commit({0: ShardProgress(number, number, MAY_1)})
         with output.begin() as tx:
             tx.replace("commits", frame(spark, []), "other")
             tx.write("commits", frame(spark, [commit_row(9)]))
@@ -168,7 +168,7 @@ def test_dates_and_shards_choose_files(spark: SparkSession, tmp_path: Path) -> N
     with Output.open(out, cluster_id="c") as output, output.begin() as tx:
         tx.write("commits", frame(spark, [commit_row(i, shard=i % 2) for i in range(0, 72, 9)]))
         tx.write("commits", frame(spark, [commit_row(99, ms=-1)]))
-        tx.commit({0: Progress(72, 72, MAY_1)})
+        tx.commit({0: ShardProgress(72, 72, MAY_1)})
 
     def indexes(**chosen: Any) -> list[int]:
         return sorted(row.raft_index for row in read_table(spark, out, "commits", **chosen).collect())

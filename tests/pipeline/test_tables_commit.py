@@ -9,7 +9,7 @@ import re
 import pytest
 
 from pipeline.errors import OutputBusy, OutputError
-from pipeline.tables import Output, Progress
+from pipeline.tables import Output, ShardProgress
 from pipeline.tables.manifest import load
 from pipeline.tables.output import place_of
 from raftlog.env.simulated_files import Crash
@@ -54,14 +54,14 @@ def test_two_commits_are_there() -> None:
     disk = fresh()
     manifest, rows = after_opening(disk)
     assert rows == OLD
-    assert manifest.progress == {0: Progress(10, 10, 1), 1: Progress(5, 5, 1)}
+    assert manifest.progress == {0: ShardProgress(10, 10, 1), 1: ShardProgress(5, 5, 1)}
     second_commit(disk)
     assert [len(disk.below(f"{ROOT}/{table}")) for table in ("commits", "waits")] == [4, 1], (
         "before any opening"
     )
     manifest, rows = after_opening(disk)
     assert rows == NEW
-    assert manifest.progress == {0: Progress(20, 20, 2), 1: Progress(5, 5, 1)}
+    assert manifest.progress == {0: ShardProgress(20, 20, 2), 1: ShardProgress(5, 5, 1)}
     assert manifest.version == 2
 
 
@@ -138,7 +138,7 @@ def test_a_full_disk_says_so_and_leaves_nothing_lying_about() -> None:
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if operation == "pwrite" else None
         )
         with pytest.raises(OutputError, match="No space left on device; the tables are as they were"):
-            tx.commit({0: Progress(20, 20, 2)})
+            tx.commit({0: ShardProgress(20, 20, 2)})
         tx.discard()
         assert disk.below(f"{ROOT}/_quorate/staging") == []
     assert after_opening(disk)[1] == OLD
@@ -164,7 +164,7 @@ def test_an_output_whose_commit_was_cut_short_begins_no_other() -> None:
     stage(tx, "commits", "rows", {"date=2026-05-01/shard=0": b"ccc"})
     disk.fail = lambda call, operation, path: OSError(errno.EIO, "bad") if operation == "unlink" else None
     with pytest.raises(OutputError, match="next run"):
-        tx.commit({0: Progress(20, 20, 2)})
+        tx.commit({0: ShardProgress(20, 20, 2)})
     disk.fail = None
     with pytest.raises(OutputError, match="open the output again"):
         output.begin()
@@ -179,8 +179,8 @@ def test_a_journal_that_is_not_whole_was_never_carried_out() -> None:
     assert after_opening(just_decided)[1] == OLD
 
 
-@pytest.mark.parametrize("progress", [{0: Progress(10, 10, 1)}, {0: Progress(10, 10, 9)}, {}])
-def test_a_commit_that_is_no_further_adds_nothing(progress: dict[int, Progress]) -> None:
+@pytest.mark.parametrize("progress", [{0: ShardProgress(10, 10, 1)}, {0: ShardProgress(10, 10, 9)}, {}])
+def test_a_commit_that_is_no_further_adds_nothing(progress: dict[int, ShardProgress]) -> None:
     disk = fresh()
     with opened(disk) as output:
         tx = output.begin()
@@ -196,7 +196,7 @@ def test_a_refresh_is_carried_out_though_no_entry_is_new() -> None:
         tx = output.begin()
         stage(tx, "waits", "open", {"date=2026-05-01/shard=0": b"noted"})
         tx.replaced(output.manifest.of("waits", "open"))
-        assert tx.commit({0: Progress(10, 10, 1)}, refresh=True).version == 2
+        assert tx.commit({0: ShardProgress(10, 10, 1)}, refresh=True).version == 2
         assert output.begin().commit({}, refresh=True).version == 2, "nothing was to be refreshed"
     assert after_opening(disk)[1]["waits", "open"] == [b"noted"]
 
@@ -208,7 +208,7 @@ def test_progress_never_goes_back() -> None:
         with pytest.raises(
             OutputError, match=r"shard 0 up to index 10 .* only up to 9 .*; the input is an older copy"
         ):
-            tx.commit({0: Progress(9, 9, 1)})
+            tx.commit({0: ShardProgress(9, 9, 1)})
     assert after_opening(disk)[1] == OLD
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES
-from pipeline.tables import Output, Progress, merging, read_manifest, read_table
+from pipeline.tables import Output, ShardProgress, merging, read_manifest, read_table
 
 from . import make_golden as older
 
@@ -57,12 +57,12 @@ def test_they_are_written_on_and_merged_with_newer_files(
         {**older.commit(index), "leader_epoch": index, "metadata": f"at {index}"} for index in range(8, 15)
     ]
     with Output.open(out, cluster_id="older", num_shards=1) as output:
-        assert output.manifest.progress == {0: Progress(7, 7, older.MAY_1 + 7)}
+        assert output.manifest.progress == {0: ShardProgress(7, 7, older.MAY_1 + 7)}
         for rows in (today[:-1], today[-1:]):
             with output.begin() as tx:
                 tx.write("commits", frame(spark, "commits", rows))
                 last = rows[-1]["raft_index"]
-                tx.commit({0: Progress(last, last, older.MAY_1 + last)})
+                tx.commit({0: ShardProgress(last, last, older.MAY_1 + last)})
         assert sorted(file.rows for file in output.manifest.of("commits")) == [1, 12]
     assert rows_of(read_table(spark, out, "commits")) == [*older.COMMITS, *today]
 

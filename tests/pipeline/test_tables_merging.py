@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES
-from pipeline.tables import Output, Progress, TableFile, Transaction, read_table
+from pipeline.tables import Output, ShardProgress, TableFile, Transaction, read_table
 from pipeline.tables import merging as m
 
 from .output_disk import ROOT, SimOutputFiles, after_opening, opened, stage
@@ -111,7 +111,7 @@ def test_a_hundred_commits_leave_few_files_and_the_same_rows(monkeypatch: pytest
             tx = output.begin()
             tx._spark = object()  # type: ignore[assignment]
             stage(tx, "commits", "rows", {"date=2026-05-01/shard=0": bytes([number])})
-            tx.commit({0: Progress(number + 1, number + 1, 1)})
+            tx.commit({0: ShardProgress(number + 1, number + 1, 1)})
             assert tx.rows["commits", "rows"] == 1
             assert len(disk.below(f"{ROOT}/commits")) == len(output.manifest.files) <= 8 * 2 + 2
     _, rows = after_opening(disk)
@@ -128,7 +128,7 @@ def test_spark_merges_with_the_same_rows_sorted_again(spark: SparkSession, tmp_p
             with output.begin() as tx:
                 tx._spark = spark
                 staged(tx, list(range(number * 5, number * 5 + 5)))
-                tx.commit({0: Progress(number + 1, number + 1, MAY_1)})
+                tx.commit({0: ShardProgress(number + 1, number + 1, MAY_1)})
                 assert tx.rows == {("commits", "rows"): 5}
     found = read_table(spark, out, "commits").select(
         "raft_index", "group_id", "offset", "timestamp_ms", "shard"
@@ -157,7 +157,7 @@ def test_columns_that_this_release_does_not_know_survive_a_merge(spark: SparkSes
                 if number == 3:
                     table = pq.ParquetFile(ready).read()
                     pq.write_table(table.append_column("from_the_future", pa.array(["x"])), ready)
-                tx.commit({0: Progress(number + 1, number + 1, MAY_1)})
+                tx.commit({0: ShardProgress(number + 1, number + 1, MAY_1)})
     merged = max(output.manifest.files, key=lambda file: file.rows)
     assert merged.rows == m.FILES_MAX
     assert pq.ParquetFile(out / merged.path).read()["from_the_future"].to_pylist().count("x") == 1
@@ -172,7 +172,7 @@ def test_files_that_were_changed_behind_our_back_are_not_merged(spark: SparkSess
         for number in range(m.FILES_MAX):
             with output.begin() as tx:
                 staged(tx, [number] if number % 2 else [number, number + 100])
-                tx.commit({0: Progress(number + 1, number + 1, MAY_1)})
+                tx.commit({0: ShardProgress(number + 1, number + 1, MAY_1)})
         one, other = output.manifest.files[:2]
         assert one.rows != other.rows
         shutil.copyfile(out / one.path, out / other.path)
@@ -181,5 +181,5 @@ def test_files_that_were_changed_behind_our_back_are_not_merged(spark: SparkSess
             tx._spark = spark
             staged(tx, [200])
             with pytest.raises(OutputError, match="files of it were changed"):
-                tx.commit({0: Progress(99, 99, MAY_1)})
+                tx.commit({0: ShardProgress(99, 99, MAY_1)})
         assert output.manifest == before
