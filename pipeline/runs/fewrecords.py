@@ -15,11 +15,11 @@ from pipeline.schema import TABLES, arrow_type
 from records import RecordType
 from records.ids import METADATA_SHARD
 
-from .losses import Reached
+from .losses import WrittenEntries
 from .projections import SAID_NOTHING, START_COLUMNS, Place
 
 
-def reached_of(records: pa.Table) -> dict[int, Reached]:
+def reached_of(records: pa.Table) -> dict[int, WrittenEntries]:
     """Progress by shard; every entry has a record with sequence 0."""
     entries = _entries(records).sort_by([("shard", "ascending"), ("raft_index", "ascending")])
     asked = [
@@ -29,7 +29,7 @@ def reached_of(records: pa.Table) -> dict[int, Reached]:
         ("timestamp_ms", "last"),
     ]
     return {
-        row["shard"]: Reached(
+        row["shard"]: WrittenEntries(
             entries=row["raft_index_count"],
             first_ms=row["timestamp_ms_first"],
             last_index=row["raft_index_last"],

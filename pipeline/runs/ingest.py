@@ -117,7 +117,7 @@ def _missed(
     asked: Mapping[int, Range],
     there: Mapping[int, Range],
     tx: Transaction,
-    found: Mapping[int, losses.Reached],
+    found: Mapping[int, losses.WrittenEntries],
     progress: Mapping[int, ShardProgress],
 ) -> list[Lost]:
     """The requested entries that are not among the records."""
@@ -132,7 +132,7 @@ def _missed(
 
 
 def _settled(
-    log: InputLog, asked: Mapping[int, Range], found: Mapping[int, losses.Reached], missed: list[Lost]
+    log: InputLog, asked: Mapping[int, Range], found: Mapping[int, losses.WrittenEntries], missed: list[Lost]
 ) -> Iterator[tuple[int, Range]]:
     """The range each shard completed; a loss at its end is left out if its file may still be incomplete."""
     for shard, one in asked.items():
@@ -148,7 +148,7 @@ def _may_come_back(loss: Lost) -> bool:
     return loss.is_damage and not loss.is_unreadable
 
 
-def _time_of(index: int, shard: InputShard, reached: losses.Reached | None) -> int:
+def _time_of(index: int, shard: InputShard, reached: losses.WrittenEntries | None) -> int:
     """The timestamp of an entry; for a lost one, the nearest known."""
     if reached is None or reached.last_index < index == shard.decided_index:
         return shard.last_ms

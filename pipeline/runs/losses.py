@@ -41,7 +41,7 @@ DAMAGED, GAP = "LOG_DAMAGED", "LOG_GAP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class WrittenEntries:
     """The written entries of one shard."""
 
     entries: int
@@ -57,7 +57,7 @@ def read_log(spark: SparkSession, path: str, ranges: Mapping[int, Range], *, raw
     return reader.option("raw", str(raw).lower()).load(path)
 
 
-def reached(records: DataFrame) -> dict[int, Reached]:
+def reached(records: DataFrame) -> dict[int, WrittenEntries]:
     """Progress by shard; every entry has a record with sequence 0."""
     by_shard = _entries(records).groupBy("shard")
     counted = by_shard.agg(
@@ -67,7 +67,7 @@ def reached(records: DataFrame) -> dict[int, Reached]:
         F.max_by("timestamp_ms", "raft_index").alias("last_ms"),
     )
     rows = [row.asDict() for row in counted.collect()]  # one row per shard
-    return {row.pop("shard"): Reached(**row) for row in rows}
+    return {row.pop("shard"): WrittenEntries(**row) for row in rows}
 
 
 def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, first_ms: int) -> Lost:

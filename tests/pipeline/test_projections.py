@@ -118,4 +118,4 @@ def test_few_records_reach_as_far_as_any(spark: SparkSession) -> None:
     )
     found = fewrecords.reached_of(records)
     assert found == losses.reached(spark.createDataFrame(records, spark_type(RECORD_COLUMNS)))
-    assert found[0] == losses.Reached(entries=3, first_ms=1_001, last_index=3, last_ms=1_003)
+    assert found[0] == losses.WrittenEntries(entries=3, first_ms=1_001, last_index=3, last_ms=1_003)

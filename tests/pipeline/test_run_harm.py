@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import InputError, OutputError
 from pipeline.runs.ingest import _settled
-from pipeline.runs.losses import DAMAGED, GAP, PART, Reached
+from pipeline.runs.losses import DAMAGED, GAP, PART, WrittenEntries
 from pipeline.runs.run import RunResult, advance, run
 from pipeline.runs.step import Lost, Range
 from pipeline.source.inputs import open_input
@@ -171,12 +171,12 @@ def test_a_loss_at_the_end_is_looked_at_again_by_the_next_run() -> None:
             shard=0, first_index=first, last_index=last, what="", is_damage=is_damage, from_ms=5, to_ms=None
         )
 
-    def settled(found: Mapping[int, Reached], *missed: Lost) -> dict[int, Range]:
+    def settled(found: Mapping[int, WrittenEntries], *missed: Lost) -> dict[int, Range]:
         return dict(_settled(log, asked, found, list(missed)))
 
     log: Any = SimpleNamespace(shards={0: SimpleNamespace(decided_index=20, last_ms=200)})
     asked = {0: Range(from_index=11, to_index=20)}
-    found = {0: Reached(entries=5, first_ms=1, last_index=15, last_ms=150)}
+    found = {0: WrittenEntries(entries=5, first_ms=1, last_index=15, last_ms=150)}
     assert settled(found, lost(16, 20)) == {0: Range(from_index=11, to_index=15, to_ms=150)}
     assert settled({}, lost(11, 20)) == {}
     to_the_end = {0: replace(found[0], last_index=20)}
