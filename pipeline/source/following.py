@@ -13,7 +13,7 @@ from pipeline.errors import InputError
 from raftlog.env.files import OsFiles
 
 from .inputs import InputLog, InputShard, open_input, segments_in
-from .tail import InputTail, Reached
+from .tail import DecidedEnd, InputTail
 
 
 class FollowedInput:
@@ -31,7 +31,7 @@ class FollowedInput:
     def is_alone(self) -> bool:
         return self._tail.is_alone
 
-    def look(self) -> dict[int, Reached]:
+    def look(self) -> dict[int, DecidedEnd]:
         """The last decided entry of each shard as of now."""
         return self._tail.look()
 
@@ -53,7 +53,7 @@ class FollowedInput:
         batch = {shard: replace(reached[shard], index=last) for shard, last in ends.items()}
         return self.listed({**reached, **batch})
 
-    def listed(self, reached: Mapping[int, Reached]) -> InputLog:
+    def listed(self, reached: Mapping[int, DecidedEnd]) -> InputLog:
         """The input as of now, decided up to the given entries; raises `InputError`."""
         try:
             log = open_node(self.opened.path)
@@ -63,7 +63,7 @@ class FollowedInput:
             raise InputError(f"{self.opened.path} was taken away while it was read: {error}", hint) from None
         return replace(self.opened, log=log, remarks=log.remarks, shards=shards)
 
-    def _listed(self, shard: int, reached: Reached) -> InputShard:
+    def _listed(self, shard: int, reached: DecidedEnd) -> InputShard:
         reader = ShardFiles(reached.member.path, shard)
         segments = tuple(segments_in(OsFiles(), reader.home))
         return InputShard(

@@ -35,7 +35,7 @@ from .options import Mode, Rows, SourceOptions
 from .plan import Task, no_such_shard, plan
 from .reading import read_task, settle
 from .segment import batch_of
-from .tail import Reached
+from .tail import DecidedEnd
 
 
 @dataclass
@@ -125,7 +125,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._following = FollowedInput(self._options.path)
         return self._following
 
-    def _look(self) -> dict[int, Reached]:
+    def _look(self) -> dict[int, DecidedEnd]:
         wanted = self._options.shards
         reached = self._log.look()
         return {shard: one for shard, one in reached.items() if wanted is None or shard in wanted}

@@ -293,7 +293,7 @@ class ShardTail:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class DecidedEnd:
     """The last decided entry of a shard, and the directory to read it from.
 
     Entry ``index`` was written at ``timestamp_ms`` (0 and -1: none). ``member`` is the directory with the
@@ -332,19 +332,19 @@ class InputTail:
             ]
             for shard in self.shards
         }
-        self._reached: dict[int, Reached] = {}
+        self._reached: dict[int, DecidedEnd] = {}
 
     @property
     def is_alone(self) -> bool:
         """Whether the input is a whole cluster of one node, in which every complete entry is decided."""
         return self._voters == 1
 
-    def look(self) -> dict[int, Reached]:
+    def look(self) -> dict[int, DecidedEnd]:
         """The last decided entry of each shard as of now."""
         for shard in self.shards:
             found, before = self._look(shard), self._reached.get(shard)
             if before is None or (found is not None and found.index >= before.index):
-                self._reached[shard] = found or Reached(0, -1, self.members[0], 0)
+                self._reached[shard] = found or DecidedEnd(0, -1, self.members[0], 0)
         return dict(self._reached)
 
     def _count_voters(self) -> int:
@@ -354,7 +354,7 @@ class InputTail:
         is_alone = ShardReader(member.path, METADATA_SHARD).is_alone
         return 1 if is_alone else max(2, len(member.voters))
 
-    def _look(self, shard: int) -> Reached | None:
+    def _look(self, shard: int) -> DecidedEnd | None:
         """The result from the directories that are present; None without any."""
         present = []
         for member, node_id, tail in self._tails[shard]:
@@ -369,6 +369,6 @@ class InputTail:
         reached = []
         for (member, _, tail), known, ends in zip(present, proven.known, tails, strict=True):
             tail.settle(known)
-            one = Reached(proven.index, tail.settled_ms, member, ends.last_index)
+            one = DecidedEnd(proven.index, tail.settled_ms, member, ends.last_index)
             reached.append((min(known, ends.last_index), -tail.begins_index, one))
         return max(reached, key=lambda ranked: ranked[:2], default=(0, 0, None))[2]
