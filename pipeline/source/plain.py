@@ -159,7 +159,7 @@ _READERS: Mapping[int, Callable[[Any], Row]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadSelection:
     """Which records are wanted, and which parts of them must be decoded."""
 
     selection: Selection
@@ -168,7 +168,7 @@ class Reading:
     with_cause: bool
 
     @classmethod
-    def of(cls, columns: tuple[TableColumn, ...], selection: Selection) -> Reading:
+    def of(cls, columns: tuple[TableColumn, ...], selection: Selection) -> ReadSelection:
         names = {column.name for column in columns}
         return cls(
             selection=selection,

@@ -24,7 +24,7 @@ from .frames import Data, Frames, gap, scan
 from .lent import lent
 from .msgarrays import GUARD
 from .options import Mode, Rows, Selection
-from .plain import Reading, Row
+from .plain import ReadSelection, Row
 from .plan import Task
 from .sealed import SealedIndex
 from .vector import BYTES_MAX, Wanted, columns_of, stretches
@@ -173,7 +173,7 @@ def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterato
 
 def plain_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator[pa.RecordBatch]:
     """The same record by record; an entry that cannot be decoded is damage."""
-    reading = Reading.of(task.columns, task.selection)
+    reading = ReadSelection.of(task.columns, task.selection)
     rows: list[Row] = []
     for place in range(len(frames)):
         offset, index = int(frames.offset[place]), int(frames.index[place])

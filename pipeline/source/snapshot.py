@@ -14,7 +14,7 @@ from raftlog.env.state_machine import SnapshotHeader
 from records import RawRecord, RecordsError
 
 from .frames import gap
-from .plain import Reading, Row
+from .plain import ReadSelection, Row
 from .plan import Task
 from .segment import BATCH_ROWS, NEWER_HINT, batch_of, damage_rows
 
@@ -52,7 +52,7 @@ def _batches(task: Task, header: SnapshotHeader, raws: Sequence[RawRecord]) -> I
         "term": header.last_term,
         "timestamp_ms": header.last_timestamp_ms,
     }
-    rows = Reading.of(task.columns, task.selection).records(raws)
+    rows = ReadSelection.of(task.columns, task.selection).records(raws)
     try:
         while some := list(islice(rows, BATCH_ROWS)):
             yield batch_of(task.columns, [{**row, **known} for row in some])
