@@ -12,7 +12,7 @@ protocol, but may join the group all the same; Quorate's own assignor takes over
 import sys
 import time
 
-from quorate.computing import ComputingMember, Refused
+from quorate.computing import ComputingMember, CoordinatorRefused
 from quorate.connection import ConnectionLost
 from wire.messages.consumer_group_heartbeat import TopicPartitions
 from wire.messages.consumer_group_install_assignment import Member
@@ -52,7 +52,7 @@ def main() -> None:
                 answer = member.heartbeat()
                 if member.compute():
                     print("I have shared out the partitions")
-            except (ConnectionLost, Refused) as error:
+            except (ConnectionLost, CoordinatorRefused) as error:
                 print(f"{error}; again in a moment")
                 time.sleep(0.2)
                 continue

@@ -49,7 +49,7 @@ WAYS_OUT: dict[int, str] = {
 """Hints for the refusals that commands on groups or topics meet."""
 
 
-class Refused(CommandError):
+class ClusterRefused(CommandError):
     """The cluster answered with a final error; carries Kafka's error code."""
 
     def __init__(self, error_code: int, message: str | None, what: str) -> None:
@@ -154,7 +154,7 @@ class Asker:
             return True
 
         if not self._until_done(attempt) and not is_done():
-            raise Refused(
+            raise ClusterRefused(
                 done_before, "an earlier try may have been carried out in part", "changing the catalog"
             )
 
@@ -242,11 +242,11 @@ class Asker:
 
 
 def check(error_code: int, message: str | None, what: str) -> None:
-    """Raise `TryAgain` or `Refused` for an error code other than 0."""
+    """Raise `TryAgain` or `ClusterRefused` for an error code other than 0."""
     if error_code == ErrorCode.NONE:
         return
     if error_code in FINAL_HERE:
-        raise Refused(error_code, message, what)
+        raise ClusterRefused(error_code, message, what)
     if error_code in ErrorCode.__members__.values() and ErrorCode(error_code).retriable:
         raise TryAgain(f"{what}: {error_name(error_code)}")
-    raise Refused(error_code, message, what)
+    raise ClusterRefused(error_code, message, what)

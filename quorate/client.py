@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from coordinator.catalog import topicracks
-from quorate.asking import NotInTime, Refused, Unreachable, check, error_name, parse_bootstrap
+from quorate.asking import ClusterRefused, NotInTime, Unreachable, check, error_name, parse_bootstrap
 from quorate.groupclient import GroupClient, GroupDescription, GroupInfo, MemberInfo
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -29,12 +29,12 @@ from wire.messages.metadata import MetadataRequest
 
 __all__ = [
     "Client",
+    "ClusterRefused",
     "ConfigInfo",
     "GroupDescription",
     "GroupInfo",
     "MemberInfo",
     "NotInTime",
-    "Refused",
     "TopicInfo",
     "Unreachable",
     "error_name",
@@ -95,7 +95,7 @@ class Client(GroupClient):
         return next((topic for topic in self.topics() if topic.name == name), None)
 
     def create_topic(self, name: str, num_partitions: int) -> None:
-        """Create a topic; raises `Refused` (TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, ...)."""
+        """Create a topic; raises `ClusterRefused` (TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, ...)."""
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=-1)],
             timeout_ms=int(self._timeout_s * 1000),
@@ -110,7 +110,7 @@ class Client(GroupClient):
         )
 
     def grow_topic(self, name: str, num_partitions: int) -> None:
-        """Give a topic `num_partitions` partitions in total; raises `Refused`."""
+        """Give a topic `num_partitions` partitions in total; raises `ClusterRefused`."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=num_partitions, assignments=None)],
             timeout_ms=int(self._timeout_s * 1000),
@@ -125,7 +125,7 @@ class Client(GroupClient):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; raises `Refused` (UNKNOWN_TOPIC_OR_PARTITION, ...)."""
+        """Delete a topic; raises `ClusterRefused` (UNKNOWN_TOPIC_OR_PARTITION, ...)."""
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name)],
             timeout_ms=int(self._timeout_s * 1000),
@@ -166,7 +166,7 @@ class Client(GroupClient):
         return found
 
     def set_topic_racks(self, name: str, racks: Racks) -> None:
-        """Set the racks of a topic's replicas by partition; () removes them. Raises `Refused`."""
+        """Set the racks of a topic's replicas by partition; () removes them. Raises `ClusterRefused`."""
         config = AlterableConfig(
             name=topicracks.NAME,
             config_operation=int(not racks),
@@ -195,7 +195,7 @@ class Client(GroupClient):
         return self._until_done(attempt)
 
     def configure_group(self, group_id: str, changes: Mapping[str, str | None]) -> None:
-        """Set configs of a group, or unset them (None); raises `Refused` (INVALID_CONFIG, ...)."""
+        """Set configs of a group, or unset them (None); raises `ClusterRefused` (INVALID_CONFIG, ...)."""
         configs = [
             AlterableConfig(name=name, config_operation=int(value is None), value=value)
             for name, value in changes.items()

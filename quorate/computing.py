@@ -40,7 +40,7 @@ ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAI
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 
-class Refused(Exception):
+class CoordinatorRefused(Exception):
     """The coordinator answered with an error."""
 
     def __init__(self, code: int, message: str | None) -> None:
@@ -82,7 +82,7 @@ class ComputingMember:
     def heartbeat(self) -> extended.ExtendedConsumerGroupHeartbeatResponse:
         """Send one heartbeat and apply its answer.
 
-        Raises `Refused` and `ConnectionLost`; the next heartbeat then sends all fields again.
+        Raises `CoordinatorRefused` and `ConnectionLost`; the next heartbeat then sends all fields again.
         """
         says_all = self._says_all or self.epoch == JOIN_EPOCH
         self._says_all = True  # until it is answered
@@ -97,7 +97,7 @@ class ComputingMember:
             request.topic_partitions = _wire(self.owned)
         try:
             answer = self._ask(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, request)
-        except Refused as refused:
+        except CoordinatorRefused as refused:
             if refused.code in FENCED:
                 self._lose_everything()
             raise
@@ -177,7 +177,7 @@ class ComputingMember:
         if answer.error_code:
             if answer.error_code in ELSEWHERE:
                 self.close()
-            raise Refused(answer.error_code, answer.error_message)
+            raise CoordinatorRefused(answer.error_code, answer.error_message)
         return answer
 
     def _find(self, deadline_s: float) -> ClientConnection:
@@ -198,7 +198,7 @@ class ComputingMember:
             finally:
                 asked.close()
             if found.error_code:
-                raise Refused(found.error_code, found.error_message)
+                raise CoordinatorRefused(found.error_code, found.error_message)
             return ClientConnection(found.host, found.port, deadline_s)
         raise lost
 

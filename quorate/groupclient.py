@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.asking import Asker, Refused, check
+from quorate.asking import Asker, ClusterRefused, check
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -113,7 +113,7 @@ class GroupClient(Asker):
         return self._until_done(attempt)
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """A group with members and offsets; raises `Refused` (GROUP_ID_NOT_FOUND, ...)."""
+        """A group with members and offsets; raises `ClusterRefused` (GROUP_ID_NOT_FOUND, ...)."""
 
         def attempt(deadline_s: float) -> GroupDescription:
             request = ConsumerGroupDescribeRequest(group_ids=[group_id])
@@ -163,7 +163,10 @@ class GroupClient(Asker):
         return self._until_done(lambda deadline_s: self._offsets(group_id, deadline_s))
 
     def delete_group(self, group_id: str) -> None:
-        """Delete a group with its offsets; raises `Refused` (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ...)."""
+        """Delete a group and its offsets.
+
+        Raises `ClusterRefused` (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ...).
+        """
         tried = False
 
         def attempt(deadline_s: float) -> None:
@@ -179,7 +182,7 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def remove_members(self, group_id: str, members: Sequence[MemberInfo]) -> None:
-        """Remove members from the group; raises `Refused` for the first that could not be removed.
+        """Remove members from the group; raises `ClusterRefused` for the first that could not be removed.
 
         Errors are per member, so the others are removed nevertheless. After a lost answer, a member that is
         already gone counts as removed.
@@ -208,7 +211,7 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def delete_offsets(self, group_id: str, partitions: Mapping[str, Sequence[int]]) -> None:
-        """Delete committed offsets; raises `Refused` for the first topic whose offsets remain.
+        """Delete committed offsets; raises `ClusterRefused` for the first topic whose offsets remain.
 
         The error is for example GROUP_SUBSCRIBED_TO_TOPIC.
         """
@@ -240,7 +243,7 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def commit(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Commit offsets without a member id, which only an empty group accepts; raises `Refused`.
+        """Commit offsets without a member id, which only an empty group accepts; raises `ClusterRefused`.
 
         A large commit is split into several requests, each of which is repeated until it is answered.
         """
@@ -265,7 +268,9 @@ class GroupClient(Asker):
             for topic in answer.topics:
                 for row in topic.partitions:
                     if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-                        raise Refused(ErrorCode.NON_EMPTY_GROUP, "it has members", f"group {group_id!r}")
+                        raise ClusterRefused(
+                            ErrorCode.NON_EMPTY_GROUP, "it has members", f"group {group_id!r}"
+                        )
                     what = f"committing {topic.name}-{row.partition_index} in group {group_id!r}"
                     check(row.error_code, None, what)
 

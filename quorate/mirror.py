@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from history.render import plural
-from quorate.asking import Refused
+from quorate.asking import ClusterRefused
 from quorate.client import Client, Racks
 from quorate.errors import CommandError, ExitCode
 from wire.errors import ErrorCode
@@ -266,7 +266,7 @@ class Mirror:
                 continue
             try:
                 self._client.set_topic_racks(name, source[name].racks)
-            except Refused as refused:
+            except ClusterRefused as refused:
                 self._say_once("racks", str(refused))
                 if refused.error_code == ErrorCode.UNSUPPORTED_VERSION:
                     return  # it would be refused for every topic

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quorate.client import Client, GroupDescription, Refused
+from quorate.client import Client, ClusterRefused, GroupDescription
 from quorate.endoffsets import KafkaOffsets
 from quorate.errors import CommandError, ExitCode
 from quorate.offsetplan import Ends, Partition, Step, Wish, plan
@@ -84,13 +84,13 @@ def _without_members(client: Client, group_id: str) -> GroupDescription | None:
     """The group, or None if it does not exist; raises `CommandError` if it has members."""
     try:
         found = client.describe_group(group_id)
-    except Refused as error:
+    except ClusterRefused as error:
         if error.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         raise
     if found.members or found.state != "Empty":
         number = len(found.members)
-        raise Refused(
+        raise ClusterRefused(
             ErrorCode.NON_EMPTY_GROUP,
             f"it has {number} member{'s' * (number != 1)} and is {found.state}",
             f"resetting offsets of group {group_id!r}",

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from benchmarks.raw import Address, RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from quorate.computing import Assign, ComputingMember, Refused
+from quorate.computing import Assign, ComputingMember, CoordinatorRefused
 from quorate.connection import ClientConnection, ConnectionLost
 from tests.coordinator.computing import dealt_round, offer, part
 from tests.report import count_fault
@@ -69,7 +69,7 @@ class Fleet:
                 member.heartbeat()
                 if computes:
                     member.compute()
-            except (ConnectionLost, Refused):
+            except (ConnectionLost, CoordinatorRefused):
                 continue
 
     def until(self, condition: Callable[[], object], what: str, *, computes: bool = True) -> None:
@@ -153,7 +153,7 @@ def test_refusals_over_the_wire(node: NodeProcess, group: str, new_topic: Callab
     a = fleet.join()
 
     def refused(call: Callable[[], object]) -> int:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CoordinatorRefused) as caught:
             call()
         return caught.value.code
 
@@ -251,7 +251,7 @@ def test_the_leader_dies_between_prepare_and_install(three: ClusterProcess) -> N
         assert time.monotonic() < deadline_s, codes
         try:
             chosen.install(shown.group_epoch, dealt_round(shown))
-        except Refused as refused:
+        except CoordinatorRefused as refused:
             codes.append(refused.code)
         except ConnectionLost:
             continue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.client import Client, NotInTime, Refused, Unreachable
+from quorate.client import Client, ClusterRefused, NotInTime, Unreachable
 from quorate.errors import CommandError, ExitCode
 from tests.quorate.standins import HANG_UP, SILENCE, ScriptedNode, metadata
 from wire.apis import ApiKey
@@ -64,7 +64,7 @@ def test_who_answers_that_it_cannot_now_is_not_called_unreachable(node: Scripted
 
 def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode) -> None:
     node.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.INVALID_TOPIC_EXCEPTION, "no spaces"))
-    with Client(node.address) as client, pytest.raises(Refused) as refused:
+    with Client(node.address) as client, pytest.raises(ClusterRefused) as refused:
         client.create_topic("orders", 3)
     assert refused.value.code == ExitCode.REFUSED
     assert "INVALID_TOPIC_EXCEPTION (17): no spaces" in str(refused.value)
@@ -74,7 +74,7 @@ def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode
 def test_a_topic_that_nobody_knows_is_an_answer_and_not_waited_for(node: ScriptedNode) -> None:
     unknown = DeletableTopicResult(name="orders", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     node.answer(ApiKey.DELETE_TOPICS, DeleteTopicsResponse(responses=[unknown]))
-    with Client(node.address) as client, pytest.raises(Refused, match="UNKNOWN_TOPIC_OR_PARTITION"):
+    with Client(node.address) as client, pytest.raises(ClusterRefused, match="UNKNOWN_TOPIC_OR_PARTITION"):
         client.delete_topic("orders")
 
 
@@ -88,14 +88,14 @@ def test_a_creation_whose_answer_was_lost_counts_if_the_topic_is_what_was_asked_
         if is_done:
             client.create_topic("orders", 3)
         else:
-            with pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
+            with pytest.raises(ClusterRefused, match="TOPIC_ALREADY_EXISTS"):
                 client.create_topic("orders", 3)
 
 
 def test_a_first_answer_that_the_topic_exists_is_a_refusal(node: ScriptedNode) -> None:
     node.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.TOPIC_ALREADY_EXISTS))
     node.answer(ApiKey.METADATA, metadata(node, orders=3))
-    with Client(node.address) as client, pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
+    with Client(node.address) as client, pytest.raises(ClusterRefused, match="TOPIC_ALREADY_EXISTS"):
         client.create_topic("orders", 3)
 
 

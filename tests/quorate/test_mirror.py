@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.asking import Refused
+from quorate.asking import ClusterRefused
 from quorate.client import Client, Racks, TopicInfo
 from quorate.errors import CommandError, ExitCode
 from quorate.kafka_source import racks_of
@@ -71,7 +71,9 @@ class Here(Client):
 
     def set_topic_racks(self, name: str, racks: Racks) -> None:
         if self.is_old:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION, "it needs format level 2", f"the racks of {name}")
+            raise ClusterRefused(
+                ErrorCode.UNSUPPORTED_VERSION, "it needs format level 2", f"the racks of {name}"
+            )
         assert len(racks) <= self.sizes[name]
         self.racks[name] = racks
 
