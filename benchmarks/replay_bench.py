@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from history.reading.node import ShardFiles
 from history.reading.source import Walk
-from history.state.replay import Replay
+from history.state.replay import ShardReplay
 from raftlog.env.files import OsFiles, join
 from raftlog.storage.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node
 from raftlog.storage.frames import encode_frame
@@ -164,7 +164,7 @@ def phases(path: str) -> dict[str, float]:
             iter_records(item.body)  # type: ignore[union-attr]
 
     def every_record() -> int:
-        replay = Replay(0)
+        replay = ShardReplay(0)
         for item in walk():
             replay.take(item.index, item.term, iter_records(item.body))  # type: ignore[union-attr]
         return replay.state_hash
@@ -174,7 +174,7 @@ def phases(path: str) -> dict[str, float]:
         "walk": timed(lambda: sum(1 for _ in walk())),
         "records": timed(split),
         "every": timed(every_record),
-        "replay": timed(lambda: Replay(0).run(walk()).state_hash),
+        "replay": timed(lambda: ShardReplay(0).run(walk()).state_hash),
     }
 
 

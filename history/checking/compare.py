@@ -28,7 +28,7 @@ from history.reading.quorum import Tail, decided, quorum_of
 from history.reading.sidebyside import LogSide, Walked, tails_of, walk
 from history.reading.source import NothingToRead, Walk
 from history.render import LOCAL, TimeStyle, plural, sentence_list
-from history.state.replay import Replay
+from history.state.replay import ShardReplay
 from history.words import shard_name
 from raftlog.offline.reader import Damaged, Problem
 from records import RecordsError
@@ -215,7 +215,7 @@ def _state_hash(side: LogSide, index: int) -> str | None:
     """The state hash after ``index`` by this node's own files; ``None`` if they do not reach it."""
     reader = side.reader
     try:
-        run = Replay(reader.shard).run(
+        run = ShardReplay(reader.shard).run(
             Walk(reader.shard, reader, to_index=index, from_snapshot=True, with_undecided=True)
         )
     except (Damaged, RecordsError):

@@ -16,7 +16,7 @@ from coordinator.state.projection import Projection
 from history.reading.node import NodeLog, open_one
 from history.reading.source import Basis, LogGap, SnapshotLike, Walk
 from history.render import plural
-from history.state.replay import Replay
+from history.state.replay import ShardReplay
 from history.words import shard_name
 from raftlog.env.files import OsFiles
 from raftlog.offline.reader import Damaged, Problem
@@ -111,7 +111,7 @@ class _ShardCheck:
         if not self.problems:
             self.passed.append("every byte matches its CRC, index, manifest and hash chain")
         walk = Walk(self.shard, reader)
-        replay = Replay(self.shard)
+        replay = ShardReplay(self.shard)
         snapshot = self._snapshot()
         for item in walk:
             if isinstance(item, Frame):
@@ -142,7 +142,7 @@ class _ShardCheck:
         except Damaged:
             return None  # reported by the reader's `verify`
 
-    def _take(self, frame: Frame, replay: Replay) -> None:
+    def _take(self, frame: Frame, replay: ShardReplay) -> None:
         self.entries += 1
         try:
             raws = iter_records(frame.body)
@@ -162,7 +162,7 @@ class _ShardCheck:
             hint = "copy the missing files here, or take the answer for what it rests on"
             self._problem(gap.after_index + 1, gap.words(), hint, gap.file, gap.offset)
 
-    def _compare_snapshot(self, snapshot: SnapshotLike, replay: Replay) -> None:
+    def _compare_snapshot(self, snapshot: SnapshotLike, replay: ShardReplay) -> None:
         header = snapshot.header
         if header.state_hash == replay.state_hash:
             self.passed.append(f"the live state at index {header.last_index} equals its replay")
@@ -173,9 +173,9 @@ class _ShardCheck:
         )
         self._problem(header.last_index, what, DEFECT_HINT)
 
-    def _compare_end(self, walk: Walk, replay: Replay, snapshot: SnapshotLike | None) -> None:
+    def _compare_end(self, walk: Walk, replay: ShardReplay, snapshot: SnapshotLike | None) -> None:
         """Replay again, from the snapshot if there is one, and compare the two states at the end."""
-        again = Replay(self.shard)
+        again = ShardReplay(self.shard)
         try:
             again.run(Walk(self.shard, self.node.reader(self.shard), from_snapshot=True))
         except RecordsError:

@@ -98,7 +98,7 @@ class ReplayedShard:
     basis: Basis
 
 
-class Replay:
+class ShardReplay:
     """One shard's projection, advanced by the items of a `Walk`."""
 
     def __init__(self, shard: int) -> None:
@@ -111,7 +111,7 @@ class Replay:
     def state_hash(self) -> int:
         return self.projection.state_hash
 
-    def run(self, walk: Walk) -> Replay:
+    def run(self, walk: Walk) -> ShardReplay:
         """Advance to the state at the end of the walk.
 
         A state is a function of the newest record of each key (`coordinator.state.model`), so only those are
@@ -188,7 +188,7 @@ def _state_of(
     node: NodeLog, shard: int, group: str | None, at_index: int | None, at_ms: int | None
 ) -> ReplayedShard:
     walk = Walk(shard, node.reader(shard), to_index=at_index, to_ms=at_ms, from_snapshot=True)
-    run = Replay(shard).run(walk)
+    run = ShardReplay(shard).run(walk)
     basis = walk.basis
     if at_index is not None and run.index < at_index:
         name = shard_name(shard)

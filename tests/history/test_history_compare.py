@@ -182,11 +182,11 @@ def test_equal_entries_of_one_term_with_other_bytes_are_a_difference_also_before
 
 
 def test_a_state_that_is_not_its_logs_is_found(logs: ThreeLogs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from history.state.replay import Replay
+    from history.state.replay import ShardReplay
 
-    sound = Replay.state_hash.fget  # type: ignore[attr-defined]
+    sound = ShardReplay.state_hash.fget  # type: ignore[attr-defined]
     calls = iter(range(100))
-    monkeypatch.setattr(Replay, "state_hash", property(lambda self: sound(self) + next(calls)))
+    monkeypatch.setattr(ShardReplay, "state_hash", property(lambda self: sound(self) + next(calls)))
     found = compared(logs)
     assert any(
         what.startswith("the state at index 10 is not the same: node 1 has") for what in found.findings

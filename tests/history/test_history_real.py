@@ -18,7 +18,7 @@ from history.checking.verify import report_text, verify
 from history.reading.opening import open_node
 from history.reading.source import LogGap, NothingToRead, Walk
 from history.render import UTC_STYLE
-from history.state.replay import Replay, replay, replay_all
+from history.state.replay import ShardReplay, replay, replay_all
 from history.telling.dump import dump, dump_json
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
@@ -273,7 +273,7 @@ def test_a_look_into_the_past_starts_at_the_snapshot_before_it(home: str) -> Non
     for index in (kept[0] - 1, kept[0], kept[1] + 1, kept[-1] + 1):
         state = replay(home, shard=0, at_index=index)
         assert state.basis.snapshot_index == max((one for one in kept if one <= index), default=None)
-        whole = Replay(0).run(Walk(0, reader, to_index=index))
+        whole = ShardReplay(0).run(Walk(0, reader, to_index=index))
         assert state.state_hash == whole.state_hash
 
 
@@ -417,14 +417,14 @@ def test_a_defect_of_the_projection_is_found(home: str, monkeypatch: pytest.Monk
     node = Node(home, num_shards=1)
     short_story(node)
     node.stop()
-    sound = Replay.take
+    sound = ShardReplay.take
 
-    def skewed(self: Replay, index: int, term: int, raws: object) -> None:
+    def skewed(self: ShardReplay, index: int, term: int, raws: object) -> None:
         sound(self, index, term, raws)  # type: ignore[arg-type]
         if self.shard == 0 and (group := self.projection.groups.get(GROUP)):  # type: ignore[union-attr]
             group.subscriptions["bills"] = 3
 
-    monkeypatch.setattr(Replay, "take", skewed)
+    monkeypatch.setattr(ShardReplay, "take", skewed)
     shard = next(shard for shard in verify(home).shards if shard.shard == 0)
     assert any("the index of subscriptions is" in problem.what for problem in shard.problems)
 

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
 from history.reading.source import Walk
-from history.state.replay import Replay
+from history.state.replay import ShardReplay
 from pipeline.analyses.commits import lagging_commits
 from pipeline.schema import TABLES
 from records import Cause, Record, Trigger
@@ -81,7 +81,7 @@ def test_of_one_entry_the_later_record_counts(spark: SparkSession) -> None:
     assert len({(row["partition"], row["raft_index"]) for row in rows}) < len(rows)
     chance.shuffle(rows)
     found = {row["partition"]: row for row in told(lagging_commits(frame_of(spark, rows)))}
-    replayed = Replay(0).run(Walk(0, log.log)).projection
+    replayed = ShardReplay(0).run(Walk(0, log.log)).projection
     assert isinstance(replayed, Projection)
     committed = {one.partition: one.value.offset for one in replayed.offsets.of_group(GROUP)}
     assert {number: row["last_offset"] for number, row in found.items()} == {

@@ -18,7 +18,7 @@ from coordinator.state.model import Group
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
 from history.reading.source import Walk
-from history.state.replay import Replay
+from history.state.replay import ShardReplay
 from history.words import state_name
 from pipeline.analyses.compaction import compacted
 from pipeline.analyses.keys import until
@@ -136,7 +136,7 @@ def in_order(row: Row) -> Row:
 
 def replayed(log: NodeLog, shard: int, index: int) -> Iterator[Row]:
     """The state by the coordinator's own code, in rows."""
-    projection = Replay(shard).run(Walk(shard, log.reader(shard), to_index=index)).projection
+    projection = ShardReplay(shard).run(Walk(shard, log.reader(shard), to_index=index)).projection
     assert isinstance(projection, Projection)
     for group_id in {*projection.groups, *projection.offsets.group_ids()}:
         group, offsets = projection.group(group_id), projection.offsets.of_group(group_id)
