@@ -2,8 +2,8 @@
 
 Each group has members that join, leave and come back at random, by seed; the coordinator decides it once,
 which gives the entries that a log would hold. Then, in the same run, three steps are timed: the members' acts
-are extracted from those entries (`Extractor`), played to the coordinator once more (`Replay`), and the whole
-query is run (`whatif`, which plays them at least twice and makes the rows of each course).
+are extracted from those entries (`Extractor`), played to the coordinator once more (`GroupReplay`), and the
+whole query is run (`whatif`, which plays them at least twice and makes the rows of each course).
 
     python -m benchmarks whatif
 """
@@ -19,7 +19,7 @@ from coordinator.assignors import RangeAssignor
 from history.whatif.answer import whatif
 from history.whatif.extract import Extractor
 from history.whatif.recorded import Act, ActKind, Recorded
-from history.whatif.replay import Replay
+from history.whatif.replay import GroupReplay
 from history.whatif.settings import WhatIf
 from records import ConsumerGroupMemberMetadataValue, Entry, TopicMetadata
 
@@ -72,7 +72,9 @@ def script(group_id: str, members: int, partitions: int, changes: int, seed: int
 
 def written(recorded: Recorded) -> Written:
     entries: Written = []
-    Replay(recorded, WhatIf(), sink=lambda index, at_ms, entry: entries.append((index, at_ms, entry))).run()
+    GroupReplay(
+        recorded, WhatIf(), sink=lambda index, at_ms, entry: entries.append((index, at_ms, entry))
+    ).run()
     return entries
 
 

@@ -36,7 +36,7 @@ from .conduct import Assumptions
 from .extract import Extractor
 from .measures import Measures, measures_of
 from .recorded import Recorded
-from .replay import Replay
+from .replay import GroupReplay
 from .settings import BUILT_IN_NAMES, WhatIf
 
 ORDERS = (BUILT_IN_NAMES, BUILT_IN_NAMES[::-1])
@@ -151,7 +151,7 @@ def _course(script: Recorded, asked: WhatIf, order: tuple[str, ...]) -> tuple[Gr
         membership = tuple(raw for raw in entry.records if raw.type in MEMBERSHIP_TYPES)
         builder.entry(number, at_ms, Entry(entry.cause, membership))
 
-    conduct = Replay(script, asked, order, take).run()
+    conduct = GroupReplay(script, asked, order, take).run()
     builder.passed(script.last_ms)
     return builder.finish(), conduct.assumed
 

@@ -82,7 +82,7 @@ _Event = Act | _Does | _Out | _Back
 
 
 @dataclass
-class Replay:
+class GroupReplay:
     """One course of one group; call `run` once."""
 
     script: Recorded

@@ -19,7 +19,7 @@ from history.facts.rows import SessionEnd
 from history.whatif.answer import WhatIfResult, whatif
 from history.whatif.extract import CLASSIC, OFFSETS_ONLY, Extractor
 from history.whatif.recorded import Recorded
-from history.whatif.replay import Replay
+from history.whatif.replay import GroupReplay
 from history.whatif.settings import WhatIf, WhatIfError, assignor_named
 from records import (
     Cause,
@@ -76,7 +76,7 @@ SEEDS: Final = (*range(7), 19)
 
 def replayed(script: Recorded, order: tuple[str, ...]) -> Told:
     entries: list[tuple[int, int, Entry]] = []
-    Replay(script, WhatIf(), order, lambda index, ms, entry: entries.append((index, ms, entry))).run()
+    GroupReplay(script, WhatIf(), order, lambda index, ms, entry: entries.append((index, ms, entry))).run()
     return told(entries)
 
 
