@@ -31,7 +31,7 @@ from .conduct import LAST, Conduct
 from .due import DueAction, DueKind, Watch
 from .recorded import Act, ActKind, Holding, Recorded
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
-from .surroundings import LIMITS, NEVER_MS, Surroundings, had_by, heartbeat_request, owned_by
+from .surroundings import LIMITS, NEVER_MS, ReplayHarness, had_by, heartbeat_request, owned_by
 
 RESOLVED_SOON_MS: Final = 10_000
 """A due round of regular expressions waits this long (ms) for a recorded one: the longest pause between
@@ -98,7 +98,7 @@ class GroupReplay:
         self.order = self.order if chosen is None else (chosen.name,)
         self.conduct = Conduct(self.script, self.asked)
         self._shard = GroupShard(self.script.shard, LIMITS, assignors)
-        self._settings = Surroundings.of(self.order)
+        self._settings = ReplayHarness.of(self.order)
         self._catalog = CatalogView()
         self._watch = Watch()
         self._queue: list[tuple[int, int, int, _Event]] = []

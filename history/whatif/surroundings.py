@@ -30,7 +30,7 @@ LIMITS: Final = Limits(
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ReplayHarness:
     """The settings view of the one group, constant except for the interval that defers a target."""
 
     open: GroupSettings
@@ -46,7 +46,7 @@ class Surroundings:
         return self.held if self.is_held else self.open
 
     @classmethod
-    def of(cls, assignors: tuple[str, ...]) -> Surroundings:
+    def of(cls, assignors: tuple[str, ...]) -> ReplayHarness:
         """With these assignors configured; the first is the default."""
         settings = GroupSettings(
             session_timeout_ms=NEVER_MS,
