@@ -62,7 +62,7 @@ def _only_torn(problems: tuple[Problem, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerifyReport:
     """The result for a directory."""
 
     path: str
@@ -81,11 +81,11 @@ class Report:
         return len(self.problems) + sum(len(s.problems) + len(s.violations) for s in self.shards)
 
 
-def verify(path: str) -> Report:
+def verify(path: str) -> VerifyReport:
     """Check everything in a directory; writes nothing. Raises `NothingToRead` if there is no shard."""
     node = open_one(path)
     reports = tuple(_verify_shard(node, shard) for shard in node.shards)
-    return Report(
+    return VerifyReport(
         path=path,
         problems=(*verify_node(OsFiles(), path), *_across_shards(node, reports)),
         shards=reports,
@@ -231,7 +231,7 @@ def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[
             )
 
 
-def report_text(report: Report) -> Iterator[str]:
+def report_text(report: VerifyReport) -> Iterator[str]:
     """Lines of text: per shard what it rests on, what holds, what does not."""
     for note in report.notes:
         yield f"note: {note}"
