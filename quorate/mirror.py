@@ -51,7 +51,7 @@ class SourceAway(Exception):
     """The source did not answer; the text says why."""
 
 
-class Source(Protocol):
+class MirrorSource(Protocol):
     """The cluster that is mirrored."""
 
     def cluster_id(self) -> str:
@@ -154,7 +154,7 @@ class Mirror:
 
     def __init__(
         self,
-        source: Source,
+        source: MirrorSource,
         client: Client,
         state_file: Path,
         say: Say,
