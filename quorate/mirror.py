@@ -62,7 +62,7 @@ class MirrorSource(Protocol):
 
 
 @dataclass(slots=True)
-class State:
+class MirrorState:
     """The state that the mirror keeps between runs."""
 
     cluster_id: str = ""
@@ -70,19 +70,19 @@ class State:
     """Topics that the mirror created here: name → id at the source."""
 
     @staticmethod
-    def load(path: Path) -> State:
+    def load(path: Path) -> MirrorState:
         """An empty state if there is no file; raises `CommandError` for a file that is not a mirror's."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return State()
+            return MirrorState()
         except (OSError, ValueError) as error:
             raise _bad_state(path, str(error)) from error
         match found:
             case {"format": 1, "source": str(cluster_id), "topics": dict(made)} if all(
                 isinstance(topic_id, str) for topic_id in made.values()
             ):
-                return State(cluster_id, made)
+                return MirrorState(cluster_id, made)
         raise _bad_state(path, "it is not what `quorate topics mirror` writes")
 
     def save(self, path: Path) -> None:
@@ -165,7 +165,7 @@ class Mirror:
         self._source = source
         self._client = client
         self._state_file = state_file
-        self._state = State.load(state_file)
+        self._state = MirrorState.load(state_file)
         self._say = say
         self._takes = takes
         self._deletes = deletes

@@ -15,7 +15,7 @@ from quorate.asking import ClusterRefused
 from quorate.client import Client, Racks, TopicInfo
 from quorate.errors import CommandError, ExitCode
 from quorate.kafka_source import racks_of
-from quorate.mirror import Mirror, SourceAway, SourceTopic, State, plan
+from quorate.mirror import Mirror, MirrorState, SourceAway, SourceTopic, plan
 from wire.errors import ErrorCode
 
 
@@ -271,10 +271,12 @@ def test_two_rounds_after_the_last_change_both_sides_agree(
         pair.mirror.round()
     pair.mirror.round()
     for name, topic in pair.there.found.items():
-        made = State.load(pair.file).made
+        made = MirrorState.load(pair.file).made
         if name in made:
             assert made[name] == topic.topic_id
         assert pair.here.sizes[name] >= topic.num_partitions
     assert set(pair.here.sizes) - set(pair.there.found) <= set(ours), "what the mirror made is gone"
-    left = plan(pair.there.found, pair.here.sizes, State.load(pair.file).made, frozenset(), deletes=True)
+    left = plan(
+        pair.there.found, pair.here.sizes, MirrorState.load(pair.file).made, frozenset(), deletes=True
+    )
     assert not any((left.create, left.grow, left.again, left.delete))
