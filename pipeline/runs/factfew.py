@@ -20,7 +20,7 @@ from pipeline.tables.buckets import hash_of, may_hold
 from pipeline.tables.manifest import TableFile
 
 from .factinputs import PARTS, STATES
-from .factspans import Span
+from .factspans import FactSpan
 from .step import Step
 
 RECORDS_MAX = 10_000
@@ -34,7 +34,7 @@ Groups = dict[int, set[str]]
 
 
 def few_inputs(
-    step: Step, spans: Mapping[int, Span], shared: Shared
+    step: Step, spans: Mapping[int, FactSpan], shared: Shared
 ) -> tuple[pa.Table, pa.Table | None] | None:
     """New group records, and the stored rows of all groups that are due; None if they are not small."""
     progress = step.output.manifest.progress

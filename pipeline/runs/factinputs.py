@@ -26,7 +26,7 @@ from pipeline.tables.reading import read_staged, read_table
 from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD, shard_of
 
-from .factspans import Span
+from .factspans import FactSpan
 from .step import Step
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
 
 
 def bridge_records(
-    step: Step, spans: Mapping[int, Span], crossed: Mapping[int, Sequence[Bridge]]
+    step: Step, spans: Mapping[int, FactSpan], crossed: Mapping[int, Sequence[Bridge]]
 ) -> DataFrame | None:
     """The records of the snapshots that the spans need; newly read ones are kept for later runs."""
     if not any(span.bridges for span in spans.values()):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class FactSpan:
     """The entries of one shard that facts take in, from first to last, with the bridges between."""
 
     from_index: int
@@ -39,7 +39,7 @@ def spans(
     lost: Sequence[Lost],
     log: InputLog,
     crossed: Mapping[int, Sequence[Bridge]],
-) -> dict[int, Span]:
+) -> dict[int, FactSpan]:
     """Spans by group shard; ``crossed`` are the bridges of earlier runs, for a rebuild from the beginning."""
     found = {}
     for shard in sorted({*progress, *ranges} - {METADATA_SHARD}):
@@ -57,7 +57,7 @@ def span_of(
     lost: Sequence[Lost],
     snapshots: Sequence[SnapshotHeader],
     crossed: Sequence[Bridge] = (),
-) -> Span:
+) -> FactSpan:
     """The span of one shard, given its progress; ``lost`` is sorted by index."""
     to_index, to_ms = (known.records_to, known.last_ms) if asked is None else (asked.to_index, asked.to_ms)
     at, at_ms = known.facts_to, known.last_ms
@@ -68,14 +68,14 @@ def span_of(
             after_ms = at_ms if after == at and bridges else one.from_ms
             bridge = _bridge(after, after_ms, to_index, snapshots, crossed)
             if bridge is None:
-                return Span(
+                return FactSpan(
                     from_index=known.facts_to + 1, to_index=after, to_ms=after_ms, bridges=tuple(bridges)
                 )
             bridges.append(bridge)
             at, at_ms = bridge.index, bridge.ms
     if bridges and at == to_index:
         to_ms = at_ms
-    return Span(from_index=known.facts_to + 1, to_index=to_index, to_ms=to_ms, bridges=tuple(bridges))
+    return FactSpan(from_index=known.facts_to + 1, to_index=to_index, to_ms=to_ms, bridges=tuple(bridges))
 
 
 def may_go_on(progress: Mapping[int, ShardProgress], log: InputLog) -> bool:

@@ -47,7 +47,7 @@ from .factinputs import (
     notes_of,
     write_mark,
 )
-from .factspans import Span, may_go_on, spans
+from .factspans import FactSpan, may_go_on, spans
 from .factterms import terms_of, write_newest_terms
 from .step import Step
 
@@ -188,7 +188,7 @@ class _Stage:
             return step.records().where(F.col("shard").isin(list(goes_on)))
         return step.records_beyond({shard: span.from_index - 1 for shard, span in goes_on.items()})
 
-    def _goes_on(self) -> dict[int, Span]:
+    def _goes_on(self) -> dict[int, FactSpan]:
         return {shard: span for shard, span in self.spans.items() if span.to_index >= span.from_index}
 
     def _are_all_new(self) -> bool:

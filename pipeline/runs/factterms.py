@@ -18,7 +18,7 @@ from pipeline.tables import few
 from pipeline.tables.transaction import Staging
 
 from .factinputs import STATES
-from .factspans import Span
+from .factspans import FactSpan
 from .projections import TERMS_HINT, TERMS_MAX
 from .step import Step
 
@@ -31,7 +31,7 @@ Term = Mapping[str, Any]
 """A row of table `failovers`."""
 
 
-def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[TermRow]]:
+def terms_of(step: Step, spans: Mapping[int, FactSpan]) -> Mapping[int, Sequence[TermRow]]:
     """The new terms of each shard, and the newest before them, by index."""
     progress = step.output.manifest.progress
     is_behind = any(s in progress and span.from_index <= progress[s].records_to for s, span in spans.items())

@@ -19,7 +19,7 @@ from pipeline.runs import factfew
 from pipeline.runs.derived import Derived
 from pipeline.runs.factfew import few_inputs
 from pipeline.runs.factinputs import PARTS, STATES, notes_of
-from pipeline.runs.factspans import Span
+from pipeline.runs.factspans import FactSpan
 from pipeline.runs.step import Range
 from pipeline.schema import RECORD_COLUMNS, arrow_type
 from pipeline.tables import Output, ShardProgress
@@ -66,7 +66,7 @@ def inputs(
     output: Output, *records: dict[str, Any], is_news: bool = False, notes: Any = None
 ) -> tuple[pa.Table, pa.Table | None] | None:
     new = pa.Table.from_pylist(list(records), arrow_type(RECORD_COLUMNS))
-    spans = {shard: Span(from_index=11, to_index=12, to_ms=2) for shard in (0, 1)}
+    spans = {shard: FactSpan(from_index=11, to_index=12, to_ms=2) for shard in (0, 1)}
     shards = {shard: ShardShared(from_index=11, to_index=12, to_ms=2) for shard in (0, 1)}
     if is_news:
         shards = {shard: SimpleNamespace(is_news_to_all=True) for shard in shards}  # type: ignore[misc]

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.facts.shared import Bridge
-from pipeline.runs.factspans import Span, may_go_on, span_of, spans
+from pipeline.runs.factspans import FactSpan, may_go_on, span_of, spans
 from pipeline.runs.step import Lost, Range
 from pipeline.tables.manifest import ShardProgress
 from raftlog.env.errors import Damaged
@@ -54,8 +54,8 @@ def asked(first: int, last: int) -> Range:
     return Range(from_index=first, to_index=last, to_ms=last * 10)
 
 
-def span(first: int, last: int, *bridges: Bridge) -> Span:
-    return Span(from_index=first, to_index=last, to_ms=last * 10, bridges=bridges)
+def span(first: int, last: int, *bridges: Bridge) -> FactSpan:
+    return FactSpan(from_index=first, to_index=last, to_ms=last * 10, bridges=bridges)
 
 
 def test_without_a_loss_facts_go_as_far_as_records() -> None:

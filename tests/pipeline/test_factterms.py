@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 import pyarrow as pa
 
 from pipeline.runs.factinputs import STATES
-from pipeline.runs.factspans import Span
+from pipeline.runs.factspans import FactSpan
 from pipeline.runs.factterms import NEWEST, newest_terms, terms_of, write_newest_terms
 from pipeline.schema import TABLES, arrow_type
 from pipeline.tables import Output, ShardProgress
@@ -46,7 +46,7 @@ class Log:
             step: Any = SimpleNamespace(output=self.output, tx=tx, terms=rows)
             known = self.output.manifest.progress
             begins = {shard: known.get(shard, ShardProgress()).facts_to + 1 for shard in (0, 1)}
-            spans = {shard: Span(from_index=at, to_index=to, to_ms=0) for shard, at in begins.items()}
+            spans = {shard: FactSpan(from_index=at, to_index=to, to_ms=0) for shard, at in begins.items()}
             told = terms_of(step, spans)
             if is_noted:
                 write_newest_terms(step)
