@@ -89,7 +89,7 @@ class Rows(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class WantedRange:
     """Indexes and times that are wanted, both ends included; ``None``: unbounded."""
 
     from_index: int | None = None
@@ -102,7 +102,7 @@ class Span:
 class Selection:
     """The records of a shard that are wanted; ``None``: all."""
 
-    span: Span = Span()
+    span: WantedRange = WantedRange()
     types: frozenset[int] | None = None
     groups: frozenset[str] | None = None
 
@@ -122,7 +122,7 @@ class SourceOptions:
     of_stream: Mapping[str, str] = field(default_factory=dict)
     """Values of `STREAM_OPTIONS`, which a stream parses."""
 
-    def span_of(self, shard: int) -> Span | None:
+    def span_of(self, shard: int) -> WantedRange | None:
         """The part of a shard that is wanted; ``None``: none of it."""
         span = self.selection.span
         if self.shards is not None and shard not in self.shards:
@@ -132,7 +132,7 @@ class SourceOptions:
         if shard not in self.ranges:
             return None
         first, last = self.ranges[shard]
-        return Span(
+        return WantedRange(
             from_index=_latest(span.from_index, first),
             to_index=_earliest(span.to_index, last),
             from_ms=span.from_ms,
@@ -195,8 +195,8 @@ def _check_of(said: Mapping[str, str], rows: Rows) -> None:
             raise OptionError(f"{name} says nothing of rows={rows}", f"{why}; leave one of the two out")
 
 
-def _span(said: Mapping[str, str]) -> Span:
-    span = Span(
+def _span(said: Mapping[str, str]) -> WantedRange:
+    span = WantedRange(
         from_index=_index(said, "from_index"),
         to_index=_index(said, "to_index"),
         from_ms=_moment(said, "from_time"),

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.errors import OptionError
 from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, ColumnKind, TableColumn, spark_type
-from pipeline.source.options import OPTIONS, Span, parse_options
+from pipeline.source.options import OPTIONS, WantedRange, parse_options
 from pipeline.source.plan import plan
 
 from .conftest import INCIDENT
@@ -242,7 +242,7 @@ MOMENTS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("said", "ms"), MOMENTS)
 def test_moments(said: str, ms: int) -> None:
-    assert parse_options({"path": "x", "from_time": said}).selection.span == Span(from_ms=ms)
+    assert parse_options({"path": "x", "from_time": said}).selection.span == WantedRange(from_ms=ms)
 
 
 def test_every_option_and_column_is_in_the_document() -> None:
