@@ -21,7 +21,7 @@ from pipeline.tables.manifest import TableFile
 
 from .factinputs import PARTS, STATES
 from .factspans import FactSpan
-from .step import Step
+from .step import RunStep
 
 RECORDS_MAX = 10_000
 """Limit on group records in one run: under a second of Python, which a Spark plan takes at least."""
@@ -34,7 +34,7 @@ Groups = dict[int, set[str]]
 
 
 def few_inputs(
-    step: Step, spans: Mapping[int, FactSpan], shared: Shared
+    step: RunStep, spans: Mapping[int, FactSpan], shared: Shared
 ) -> tuple[pa.Table, pa.Table | None] | None:
     """New group records, and the stored rows of all groups that are due; None if they are not small."""
     progress = step.output.manifest.progress
@@ -55,7 +55,7 @@ def few_inputs(
     return None if stored is None else (records, stored)
 
 
-def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
+def _stored(step: RunStep, due: Groups, shared: Shared) -> pa.Table | None:
     """The stored rows of groups that are due, in ``due`` or otherwise; None if they are not small."""
     root = step.output.root
     states = [file for file in step.output.manifest.of(STATES, "states") if file.shard in shared.shards]

@@ -27,7 +27,7 @@ from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD, shard_of
 
 from .factspans import FactSpan
-from .step import Step
+from .step import RunStep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +71,7 @@ def mark_of(output: Output) -> Mark | None:
     return None
 
 
-def write_mark(step: Step, mark: Mark) -> None:
+def write_mark(step: RunStep, mark: Mark) -> None:
     rows = pa.table(
         {"shard": pa.array([-1], pa.int32()), "version": [mark.version], "notes_crc": [mark.notes_crc]}
     )
@@ -105,7 +105,7 @@ def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
 # Snapshots that replace lost entries.
 
 
-def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
+def crossed_before(step: RunStep) -> Mapping[int, Sequence[Bridge]]:
     """The bridges of earlier runs, by shard."""
     rows = _stored_bridges(step).where(F.col("type") == NO_RECORD).limit(BRIDGES_MAX).collect()
     found: dict[int, list[Bridge]] = {}
@@ -121,7 +121,7 @@ def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
 
 
 def bridge_records(
-    step: Step, spans: Mapping[int, FactSpan], crossed: Mapping[int, Sequence[Bridge]]
+    step: RunStep, spans: Mapping[int, FactSpan], crossed: Mapping[int, Sequence[Bridge]]
 ) -> DataFrame | None:
     """The records of the snapshots that the spans need; newly read ones are kept for later runs."""
     if not any(span.bridges for span in spans.values()):
@@ -139,7 +139,7 @@ def bridge_records(
     return reduce(lambda one, other: one.unionByName(other), found).where(F.col("type") != NO_RECORD)
 
 
-def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
+def _read(step: RunStep, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
     """Read and stage one bridging snapshot per shard: a node may replace it at any time."""
     asked = {str(shard): [None, bridge.index] for shard, bridge in bridges.items()}
     reader = step.spark.read.format("quorate").option("rows", "snapshot").option("raw", "true")
@@ -160,7 +160,7 @@ def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
     return read_staged(step.spark, path, _bridge_type())
 
 
-def _check_kept(step: Step, bridges: Mapping[int, Bridge]) -> None:
+def _check_kept(step: RunStep, bridges: Mapping[int, Bridge]) -> None:
     """Raise `InputError` if a snapshot may have been replaced before it was read."""
     for shard, bridge in bridges.items():
         if bridge.index not in (header.last_index for header in step.log.log.reader(shard).snapshots()):
@@ -170,7 +170,7 @@ def _check_kept(step: Step, bridges: Mapping[int, Bridge]) -> None:
             )
 
 
-def _stored_bridges(step: Step) -> DataFrame:
+def _stored_bridges(step: RunStep) -> DataFrame:
     return read_table(step.spark, step.output.root, BRIDGES, schema=_bridge_type())
 
 

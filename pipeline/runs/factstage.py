@@ -49,7 +49,7 @@ from .factinputs import (
 )
 from .factspans import FactSpan, may_go_on, spans
 from .factterms import terms_of, write_newest_terms
-from .step import Step
+from .step import RunStep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ def is_due(output: Output, log: InputLog) -> bool:
     return mark != Mark.of(notes_of(log)) or may_go_on(output.manifest.progress, log)
 
 
-def write_facts(step: Step) -> Mapping[int, int]:
+def write_facts(step: RunStep) -> Mapping[int, int]:
     """Stage the rows of all fact tables; returns the last entry of each shard that facts have processed."""
     mark, notes = mark_of(step.output), notes_of(step.log)
     stage = _Stage(step, notes, mark)
@@ -90,7 +90,7 @@ def write_facts(step: Step) -> Mapping[int, int]:
 class _Stage:
     """The facts of one run."""
 
-    def __init__(self, step: Step, notes: Notes, mark: Mark | None) -> None:
+    def __init__(self, step: RunStep, notes: Notes, mark: Mark | None) -> None:
         progress = step.output.manifest.progress
         begins_anew = mark is not None and mark.version != STATE_VERSION
         self._step = step

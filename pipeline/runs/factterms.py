@@ -20,7 +20,7 @@ from pipeline.tables.transaction import Staging
 from .factinputs import STATES
 from .factspans import FactSpan
 from .projections import TERMS_HINT, TERMS_MAX
-from .step import Step
+from .step import RunStep
 
 if TYPE_CHECKING:
     from pipeline.tables.output import Output
@@ -31,7 +31,7 @@ Term = Mapping[str, Any]
 """A row of table `failovers`."""
 
 
-def terms_of(step: Step, spans: Mapping[int, FactSpan]) -> Mapping[int, Sequence[TermRow]]:
+def terms_of(step: RunStep, spans: Mapping[int, FactSpan]) -> Mapping[int, Sequence[TermRow]]:
     """The new terms of each shard, and the newest before them, by index."""
     progress = step.output.manifest.progress
     is_behind = any(s in progress and span.from_index <= progress[s].records_to for s, span in spans.items())
@@ -65,7 +65,7 @@ def newest_terms(output: Output) -> dict[int, Term]:
     return found
 
 
-def write_newest_terms(step: Step) -> None:
+def write_newest_terms(step: RunStep) -> None:
     """Note the newest terms for the next run, unless they are noted already."""
     there, of_terms = step.output.manifest.of(STATES, NEWEST), _num_terms(step.output)
     new = _new_terms(step)
@@ -95,7 +95,7 @@ def _terms(output: Output) -> Iterator[Term]:
         yield from few.read_all(output.root, [file], schema).to_pylist()
 
 
-def _new_terms(step: Step) -> list[Term]:
+def _new_terms(step: RunStep) -> list[Term]:
     return [] if step.terms is None else list(step.terms.to_pylist())
 
 

@@ -15,7 +15,7 @@ from pipeline.tables.manifest import ShardProgress
 from pipeline.tables.transaction import Staging
 
 from . import fewrecords, losses, projections
-from .step import Lost, Range, Step
+from .step import Lost, Range, RunStep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,14 +40,14 @@ def ingest(
     *,
     is_permissive: bool,
     on_progress: Say,
-) -> Step:
+) -> RunStep:
     """Stage the records of these entries and their projections; returns the inputs of the facts.
 
     Raises `InputError` for damage unless ``is_permissive``, and for entries that vanished.
     """
     known = losses.lost_before(output)
     if not asked:
-        return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
+        return RunStep(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
     there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
     rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
     is_one_task = bytes_of(log, there) <= ONE_TASK_BYTES
@@ -68,7 +68,7 @@ def ingest(
         gone = output.manifest.of("findings", losses.PART)
         found_lost = losses.findings(log.cluster_id, lost)
         tx.stage(Staging(table="findings", rows=found_lost, part=losses.PART, instead_of=gone))
-    return Step(
+    return RunStep(
         spark=spark,
         output=output,
         tx=tx,

@@ -32,7 +32,7 @@ from pipeline.tables.output import Output, place_of
 
 from .factstage import is_due, write_facts
 from .ingest import Say, bytes_of, ingest
-from .step import Range, Step
+from .step import Range, RunStep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ def _older_copies(before: Mapping[int, ShardProgress], log: InputLog) -> Iterato
 
 
 def _progress(
-    before: Mapping[int, ShardProgress], step: Step, facts_to: Mapping[int, int]
+    before: Mapping[int, ShardProgress], step: RunStep, facts_to: Mapping[int, int]
 ) -> dict[int, ShardProgress]:
     after = dict(before)
     for shard, new in step.ranges.items():

@@ -61,7 +61,7 @@ def is_undecodable(index: int, what: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RunStep:
     """The data that the stages of a run work on."""
 
     spark: SparkSession

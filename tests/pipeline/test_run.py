@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import OptionError
 from pipeline.runs.run import RunResult, advance, run
-from pipeline.runs.step import Lost, Step
+from pipeline.runs.step import Lost, RunStep
 from pipeline.schema import TABLES
 from pipeline.source.inputs import open_input
 from pipeline.tables.output import Output
@@ -67,9 +67,9 @@ def test_what_is_still_lost_is_no_news(tmp_path: Path, monkeypatch: pytest.Monke
     log = open_input(str(INCIDENT))
     torn = Lost(shard=0, first_index=1, last_index=9, what="torn", is_damage=True, from_ms=0, to_ms=None)
 
-    def found_nothing(spark: Any, output: Output, tx: Transaction, *_: object, **__: object) -> Step:
+    def found_nothing(spark: Any, output: Output, tx: Transaction, *_: object, **__: object) -> RunStep:
         tx.rows.update({("records", "rows"): 0, ("commits", "rows"): 0})
-        return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=(torn,))
+        return RunStep(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=(torn,))
 
     monkeypatch.setattr("pipeline.runs.run.ingest", found_nothing)
     monkeypatch.setattr("pipeline.runs.run.register", lambda _: None)
