@@ -26,7 +26,7 @@ Wish = Callable[[Partition, int | None], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OffsetChange:
     """One partition: its committed offset now (None: there is none), and the new one (None: unchanged)."""
 
     topic: str
@@ -46,17 +46,17 @@ def plan(
     wish: Wish,
     ends: Ends,
     why_not: str = "has no committed offset",
-) -> list[Step]:
+) -> list[OffsetChange]:
     """The steps, sorted by topic and partition; `why_not` is the note for those without a wanted offset."""
     steps = []
     for topic, number in sorted(set(partitions)):
         now = committed.get(topic, {}).get(number)
         wanted = wish((topic, number), now)
         if wanted is None:
-            steps.append(Step(topic, number, now, None, why_not))
+            steps.append(OffsetChange(topic, number, now, None, why_not))
         else:
             new, note = _within(wanted, ends.get((topic, number)))
-            steps.append(Step(topic, number, now, new, note))
+            steps.append(OffsetChange(topic, number, now, new, note))
     return steps
 
 
@@ -69,7 +69,7 @@ def _within(wanted: int, ends: tuple[int, int] | None) -> tuple[int, str]:
     return wanted, ""
 
 
-def to_csv(steps: Iterable[Step]) -> str:
+def to_csv(steps: Iterable[OffsetChange]) -> str:
     """topic,partition,offset: a line for each partition that has an offset after the plan."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from quorate.client import Client, ClusterRefused, GroupDescription
 from quorate.endoffsets import KafkaOffsets
 from quorate.errors import CommandError, ExitCode
-from quorate.offsetplan import Ends, Partition, Step, Wish, plan
+from quorate.offsetplan import Ends, OffsetChange, Partition, Wish, plan
 from wire.errors import ErrorCode
 
 NEED_KAFKA = ("--to-latest", "--to-datetime")
@@ -39,8 +39,8 @@ class Reset:
 
     group_id: str
     is_new: bool
-    steps: list[Step]
-    changes: list[Step]
+    steps: list[OffsetChange]
+    changes: list[OffsetChange]
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """The offsets to commit, by topic and partition."""
@@ -157,7 +157,7 @@ def _wish(goal: Goal, source: KafkaOffsets | None, partitions: Sequence[Partitio
     return lambda partition, now: number
 
 
-def _check_shiftable(steps: Sequence[Step], named: Named) -> None:
+def _check_shiftable(steps: Sequence[OffsetChange], named: Named) -> None:
     """Raise `CommandError` for an explicitly numbered partition without an offset to shift."""
     for step in steps:
         if step.now is None and named.get(step.topic) is not None:

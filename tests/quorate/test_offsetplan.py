@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.errors import CommandError, ExitCode
-from quorate.offsetplan import Step, from_csv, plan, to_csv
+from quorate.offsetplan import OffsetChange, from_csv, plan, to_csv
 
 
 def test_a_plan_never_leaves_the_ends_and_says_so() -> None:
@@ -14,23 +14,27 @@ def test_a_plan_never_leaves_the_ends_and_says_so() -> None:
     partitions = [("orders", number) for number in (2, 1, 0, 3)]
     found = plan(partitions, committed, lambda at, now: None if now is None else now - 60, ends)
     assert found == [
-        Step("orders", 0, 5, 4, "-55 is before the beginning"),
-        Step("orders", 1, 90, 30),
-        Step("orders", 2, 50, 0, "-10 is before the beginning"),
-        Step("orders", 3, None, None, "has no committed offset"),
+        OffsetChange("orders", 0, 5, 4, "-55 is before the beginning"),
+        OffsetChange("orders", 1, 90, 30),
+        OffsetChange("orders", 2, 50, 0, "-10 is before the beginning"),
+        OffsetChange("orders", 3, None, None, "has no committed offset"),
     ]
     (over,) = plan([("orders", 0)], committed, lambda at, now: 101, ends)
     assert (over.new, over.note) == (100, "101 is behind the end")
 
 
 def test_what_stays_is_no_change() -> None:
-    assert not Step("orders", 0, 5, 5).is_change
-    assert not Step("orders", 0, 5, None).is_change
-    assert Step("orders", 0, None, 5).is_change
+    assert not OffsetChange("orders", 0, 5, 5).is_change
+    assert not OffsetChange("orders", 0, 5, None).is_change
+    assert OffsetChange("orders", 0, None, 5).is_change
 
 
 def test_a_file_comes_back_as_it_was_written() -> None:
-    steps = [Step('odd,"topic"', 0, 1, 2), Step("orders", 1, 7, None), Step("orders", 2, None, None)]
+    steps = [
+        OffsetChange('odd,"topic"', 0, 1, 2),
+        OffsetChange("orders", 1, 7, None),
+        OffsetChange("orders", 2, None, None),
+    ]
     assert from_csv(to_csv(steps), "f") == {('odd,"topic"', 0): 2, ("orders", 1): 7}
     assert from_csv("topic,partition,offset\norders,0,1\n\n", "f") == {("orders", 0): 1}
 

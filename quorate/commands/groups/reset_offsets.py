@@ -29,7 +29,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from quorate.offsetplan import Partition, Step
+    from quorate.offsetplan import OffsetChange, Partition
     from quorate.resetting import Goal, Reset
 
 Topics = Annotated[
@@ -153,7 +153,7 @@ def _read(path: Path) -> dict[Partition, int]:
     return from_csv(text, str(path))
 
 
-def _export(path: Path, steps: Sequence[Step]) -> bool:
+def _export(path: Path, steps: Sequence[OffsetChange]) -> bool:
     """Write the plan; returns whether it went to standard output, which must then hold nothing else."""
     from quorate.offsetplan import to_csv
 
