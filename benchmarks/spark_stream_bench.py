@@ -20,7 +20,7 @@ from benchmarks import load
 from benchmarks.committing import committing
 from cluster.launching.launcher import launch_cluster
 from history.reading.opening import open_node
-from pipeline.runs.stream import Batch, Stream
+from pipeline.runs.stream import Batch, TableStream
 from pipeline.session.sessions import session_for
 from pipeline.source import register
 from quorate.client import Client
@@ -61,7 +61,7 @@ def tail(spark: SparkSession, path: str, scratch: str, seconds: float) -> None:
 def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s: float) -> None:
     """The tables of `quorate pipeline stream`, starting with an empty folder."""
     ends: list[tuple[float, Batch]] = []
-    stream = Stream(path, f"{scratch}/tables", on_batch=lambda batch: ends.append((now_ms(), batch)))
+    stream = TableStream(path, f"{scratch}/tables", on_batch=lambda batch: ends.append((now_ms(), batch)))
     timer = threading.Timer(seconds, stream.stop)
     timer.start()
     stream.run(spark, every_s=every_s)

@@ -119,7 +119,7 @@ def _stream(given: argparse.Namespace) -> None:
 
     require_pyspark()
     from history.moments import parse_span
-    from pipeline.runs.stream import Stream
+    from pipeline.runs.stream import TableStream
 
     try:
         every_s = parse_span(given.every) / 1000
@@ -127,7 +127,7 @@ def _stream(given: argparse.Namespace) -> None:
         raise OptionError(f"--every: {error}") from None
     if given.max_entries is not None and given.max_entries < 1:
         raise OptionError(f"--max-entries {given.max_entries} is no number above 0")
-    kept = Stream(
+    kept = TableStream(
         given.input,
         given.output,
         mode=given.mode,

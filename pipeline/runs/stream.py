@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Batch", "EveryBatch", "Stream"]
+__all__ = ["Batch", "EveryBatch", "TableStream"]
 
 CHECKPOINT = Path("_quorate", "checkpoint")
 """Default location of the checkpoint, within the folder of the tables."""
@@ -72,7 +72,7 @@ class _Stopped(Exception):
     """A stop was requested while a batch was running."""
 
 
-class Stream:
+class TableStream:
     """Keeps the tables in ``output`` up to date with the log at ``input_path`` until `stop`, from any thread.
 
     Opening it locks the output, so that no other run writes to it. Raises `PipelineError`: `InputError`,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import InputError, OptionError, OutputBusy
 from pipeline.runs.run import run
-from pipeline.runs.stream import CHECKPOINT, Batch, Stream
+from pipeline.runs.stream import CHECKPOINT, Batch, TableStream
 from tests.history.reallog import Node
 from tests.history.test_history_real import long_story
 
@@ -42,7 +42,7 @@ def following(spark: SparkSession, log: Path, output: Path) -> Iterator[Callable
             assert news.wait_for(lambda: max(reached) >= index or not thread.is_alive(), WAIT_S)
             assert max(reached) >= index
 
-    stream = Stream(str(log), str(output), on_batch=tell)
+    stream = TableStream(str(log), str(output), on_batch=tell)
     thread = threading.Thread(target=stream.run, args=(spark,), kwargs={"every_s": 0.1})
     try:
         thread.start()
@@ -91,7 +91,7 @@ def test_tables_follow_a_log_and_nobody_else_writes_them(spark: SparkSession, tm
 def test_what_cannot_be_followed_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError):
-        Stream(str(tmp_path / "nothing"), str(tmp_path / "tables"), on_batch=lambda _: None)
+        TableStream(str(tmp_path / "nothing"), str(tmp_path / "tables"), on_batch=lambda _: None)
     assert not (tmp_path / "tables").exists()
 
 
@@ -104,7 +104,7 @@ class RemoteSession:
 def test_a_session_of_connect_is_refused_and_nothing_is_read(tmp_path: Path) -> None:
     node, _ = long_story(str(tmp_path / "node"), commits=3)
     node.stop()
-    stream = Stream(str(tmp_path / "node"), str(tmp_path / "tables"), on_batch=lambda _: None)
+    stream = TableStream(str(tmp_path / "node"), str(tmp_path / "tables"), on_batch=lambda _: None)
     with closing(stream), pytest.raises(OptionError, match="over Spark Connect; use local"):
         stream.run(RemoteSession(), every_s=None)  # type: ignore[arg-type]
     assert not (tmp_path / "tables" / "records").exists()

@@ -74,10 +74,12 @@ def stream(
 
         settings = conf_from_options(driver_memory, conf or [])
         require_pyspark()
-        from pipeline.runs.stream import Stream
+        from pipeline.runs.stream import TableStream
 
         tell = _tell_json if json else _tell
-        kept = Stream(input, output, mode=mode, checkpoint=checkpoint, entries_max=max_entries, on_batch=tell)
+        kept = TableStream(
+            input, output, mode=mode, checkpoint=checkpoint, entries_max=max_entries, on_batch=tell
+        )
         with closing(kept):
             on_progress("starting Spark")
             with (
