@@ -23,7 +23,7 @@ HEADERS = ("shard", "term", "index", "began", "gap", "entries", "leader", "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class KeptTerm:
     """One term of a shard, as far as its entries are kept."""
 
     shard: int
@@ -47,17 +47,17 @@ class Term:
     words: str
 
 
-def terms(path: str | NodeLog, shard: int | None = None) -> tuple[Term, ...]:
+def terms(path: str | NodeLog, shard: int | None = None) -> tuple[KeptTerm, ...]:
     """The terms of all shards (or one), each shard's in order; raises `NothingToRead`."""
     return terms_and_bases(path, shard)[0]
 
 
 def terms_and_bases(
     path: str | NodeLog, shard: int | None = None
-) -> tuple[tuple[Term, ...], tuple[Basis, ...]]:
+) -> tuple[tuple[KeptTerm, ...], tuple[Basis, ...]]:
     """The same as `terms`, with the basis of each shard."""
     node = open_node(path)
-    found: list[Term] = []
+    found: list[KeptTerm] = []
     bases: list[Basis] = []
     for number in node.shards if shard is None else (shard,):
         walk = Walk(number, node.reader(number), stateless=True, with_undecided=True)
@@ -66,7 +66,7 @@ def terms_and_bases(
     return tuple(found), tuple(bases)
 
 
-def _terms_of(walk: Walk, shard: int) -> Iterator[Term]:
+def _terms_of(walk: Walk, shard: int) -> Iterator[KeptTerm]:
     first: Frame | None = None
     last: Frame | None = None
     gap_ms: int | None = None
@@ -90,9 +90,9 @@ def _terms_of(walk: Walk, shard: int) -> Iterator[Term]:
         yield _term(shard, first, last, gap_ms, entries)
 
 
-def _term(shard: int, first: Frame, last: Frame, gap_ms: int | None, entries: int) -> Term:
+def _term(shard: int, first: Frame, last: Frame, gap_ms: int | None, entries: int) -> KeptTerm:
     start = _start_in(first)
-    return Term(
+    return KeptTerm(
         shard=shard,
         term=first.term,
         node_id=None if start is None else start.node_id,
@@ -127,7 +127,7 @@ def term_start_of(entry: Entry) -> TermStartValue | None:
     return None
 
 
-def terms_text(found: Sequence[Term], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:
+def terms_text(found: Sequence[KeptTerm], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:
     """The terms as a table, one row per term."""
     rows = [
         (

@@ -18,7 +18,7 @@ from history.telling.dump import DumpedSource, dump, dump_json, dump_text
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import TermStep
-from history.telling.terms import Term, terms, terms_text
+from history.telling.terms import KeptTerm, terms, terms_text
 from history.telling.timeline import timeline
 from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
@@ -61,7 +61,7 @@ def failovers(folder: Path) -> ThreeLogs:
 # -- terms ------------------------------------------------------------------------------------------------
 
 
-def shard_terms(folder: Path) -> list[Term]:
+def shard_terms(folder: Path) -> list[KeptTerm]:
     return [one for one in terms(str(folder)) if one.shard == 0]
 
 
