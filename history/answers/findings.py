@@ -48,7 +48,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class FindingsWindow:
     """Bounds that select the findings touching them; ``None``: open."""
 
     from_index: int | None = None
@@ -63,10 +63,10 @@ class Window:
         )
 
 
-ALWAYS = Window()
+ALWAYS = FindingsWindow()
 
 
-def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS) -> Findings:
+def findings(log: NodeLog, group_id: str | None = None, window: FindingsWindow = ALWAYS) -> Findings:
     """The findings of one group, or of all; raises `NothingToRead` for an unknown group.
 
     The log is read only to the window's end, so later entries are not considered.
@@ -85,7 +85,7 @@ def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS)
     return _of_all(log, window)
 
 
-def _of_all(log: NodeLog, window: Window) -> Findings:
+def _of_all(log: NodeLog, window: FindingsWindow) -> Findings:
     found: list[GroupFindings] = []
     basis: list[Basis] = []
     count, is_noted = 0, False
@@ -111,7 +111,7 @@ def _of_all(log: NodeLog, window: Window) -> Findings:
     )
 
 
-def _basis_of(log: NodeLog, shard: int, window: Window) -> Basis:
+def _basis_of(log: NodeLog, shard: int, window: FindingsWindow) -> Basis:
     """The basis of a shard without groups."""
     walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
     for _ in walk:
@@ -126,7 +126,7 @@ def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:
     return by_group
 
 
-def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: Window) -> GroupFindings:
+def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: FindingsWindow) -> GroupFindings:
     found = tuple(one for one in findings_of(facts, notes or None) if window.touches(one))
     names = MemberNames()
     described = {}

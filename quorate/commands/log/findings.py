@@ -39,7 +39,7 @@ def findings(
 
     Example: quorate log findings quorate-data
     """
-    from history.answers.findings import Window, findings_text
+    from history.answers.findings import FindingsWindow, findings_text
     from history.answers.findings import findings as read
 
     if rules:
@@ -56,7 +56,7 @@ def findings(
                 hint="name a group, or give a time",
                 code=ExitCode.USAGE,
             )
-    asked = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    asked = FindingsWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     answer = read_log(log.path, lambda: read(log, group, asked))
     newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)
     if begin[1] is not None and newest_ms < begin[1]:
