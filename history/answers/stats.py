@@ -73,7 +73,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StatsWindow:
     """``from_ms`` <= t < ``until_ms``; if open, the last entry of the log is included."""
 
     from_ms: int
@@ -116,7 +116,7 @@ def stats(
     last = max((log.last_ms(number) for number in numbers), default=-1)
     if first < 0:
         raise NothingToRead(f"{log.path} holds no entry of a group shard")
-    window = Window(
+    window = StatsWindow(
         first if from_ms is None else from_ms, last if until_ms is None else until_ms, until_ms is None
     )
     if window.from_ms > window.until_ms or (window.from_ms == window.until_ms and not window.is_open):
@@ -201,7 +201,7 @@ class _ShardFold:
     """Collects the figures of the groups of one shard."""
 
     def __init__(
-        self, log: NodeLog, shard: int, window: Window, only: frozenset[str] | None, kept: KeptRows
+        self, log: NodeLog, shard: int, window: StatsWindow, only: frozenset[str] | None, kept: KeptRows
     ) -> None:
         self.groups: defaultdict[str, _Group] = defaultdict(_Group)
         self.slices: Counter[tuple[int, str]] = Counter()
@@ -366,7 +366,7 @@ def _name(kinds: Any, number: int) -> str:
     return str(int(number))
 
 
-def _slices(window: Window, counted: list[Counter[tuple[int, str]]]) -> tuple[Slice, ...]:
+def _slices(window: StatsWindow, counted: list[Counter[tuple[int, str]]]) -> tuple[Slice, ...]:
     span_ms = window.until_ms - window.from_ms
     by_place: list[Counter[str]] = [Counter() for _ in range(SLICES)]
     for one in counted:
