@@ -43,7 +43,7 @@ _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ExportWindow:
     """Exports entries within both bounds, included, and all rows that touch the window; ``None``: open."""
 
     from_index: int | None = None
@@ -106,7 +106,7 @@ class ShardRows:
         catalog: CatalogHistory,
         tables: Collection[str],
         groups: frozenset[str] | None,
-        window: Window,
+        window: ExportWindow,
         take: Take,
     ) -> None:
         self.unreadable = 0
@@ -230,7 +230,7 @@ class ShardRows:
                         self._take(table, row)
 
 
-def fact_rows(part: GroupRows, window: Window) -> tuple[tuple[str, Iterable[Any]], ...]:
+def fact_rows(part: GroupRows, window: ExportWindow) -> tuple[tuple[str, Iterable[Any]], ...]:
     """The rows of each table derived from facts of a group, except for findings."""
     shown = windowed(part, window.from_index, window.from_ms)
     return (
@@ -242,7 +242,7 @@ def fact_rows(part: GroupRows, window: Window) -> tuple[tuple[str, Iterable[Any]
     )
 
 
-def _moves(epochs: Iterable[EpochRow], window: Window) -> Iterator[MoveRow]:
+def _moves(epochs: Iterable[EpochRow], window: ExportWindow) -> Iterator[MoveRow]:
     for epoch in epochs:
         index, ms = epoch.index, epoch.timestamp_ms
         if epoch.target_index is not None and epoch.target_ms is not None:
@@ -252,7 +252,7 @@ def _moves(epochs: Iterable[EpochRow], window: Window) -> Iterator[MoveRow]:
                 yield MoveRow(epoch, moved)
 
 
-def _waits(epochs: Iterable[EpochRow], window: Window) -> Iterator[WaitRow]:
+def _waits(epochs: Iterable[EpochRow], window: ExportWindow) -> Iterator[WaitRow]:
     for epoch in epochs:
         for wait in epoch.waits:
             if window.reaches(wait.to_index, wait.to_ms):

@@ -21,9 +21,9 @@ from history.words import shard_name
 from .files import OutputFiles
 from .formats import FORMATS, CannotWrite, TableWriter, writer_of
 from .schema import SCHEMAS
-from .sources import ShardRows, Window
+from .sources import ExportWindow, ShardRows
 
-EVERYTHING = Window()
+EVERYTHING = ExportWindow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def export(
     *,
     tables: Sequence[str] = (),
     groups: Sequence[str] = (),
-    window: Window = EVERYTHING,
+    window: ExportWindow = EVERYTHING,
     force: bool = False,
 ) -> Export:
     """Write tables (by default all) of every group, or of some.

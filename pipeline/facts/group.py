@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
-from history.export.sources import Window, fact_rows
+from history.export.sources import ExportWindow, fact_rows
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupFinding, GroupRows, Severity, TermRow
 from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
@@ -35,7 +35,7 @@ STATE_VERSION = f"1.{VERSION}"
 """Version of a group's stored state: the format of this module, then that of the builder."""
 SETTLED, RESTLESS = 0, 1
 """Sequence of a state row: RESTLESS if the mere passing of time may produce a finding."""
-_EVERYTHING = Window()
+_EVERYTHING = ExportWindow()
 
 
 class Sink(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from history.export.schema import SCHEMAS
-from history.export.sources import FACT_TABLES, ShardRows, Window
+from history.export.sources import FACT_TABLES, ExportWindow, ShardRows
 from history.facts.rows import TermRow
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, Walk
@@ -54,7 +54,7 @@ def exported(log: NodeLog) -> Rows:
         found[table].append((CLUSTER, *SCHEMAS[table].values(row)))
 
     for shard in log.shards:
-        ShardRows(shard, log.catalog(), FACT_TABLES, None, Window(), take).run(log.reader(shard))
+        ShardRows(shard, log.catalog(), FACT_TABLES, None, ExportWindow(), take).run(log.reader(shard))
     return in_order(found)
 
 
@@ -75,7 +75,7 @@ class ShardLog:
             assert isinstance(row, TermRow)
             terms.append(row)
 
-        ShardRows(shard, log.catalog(), {"failovers"}, None, Window(), take).run(reader)
+        ShardRows(shard, log.catalog(), {"failovers"}, None, ExportWindow(), take).run(reader)
         frames, bridges, last, gap, end = [], [], (0, -1), None, None
         for item in Walk(shard, reader):
             if isinstance(item, Frame):

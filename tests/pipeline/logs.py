@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from benchmarks.mixedlog import write_log
 from history.export.schema import SCHEMAS
-from history.export.tables import ShardRows, Window
+from history.export.tables import ExportWindow, ShardRows
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from pipeline.analyses import ANALYSES
@@ -95,7 +95,7 @@ def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
 
     for shard in log.shards:
         if shard >= 0:
-            ShardRows(shard, log.catalog(), [name], None, Window(), take).run(log.reader(shard))
+            ShardRows(shard, log.catalog(), [name], None, ExportWindow(), take).run(log.reader(shard))
     return found
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from history.answers.stats import stats
 from history.export.schema import SCHEMAS
-from history.export.sources import ShardRows, Window
+from history.export.sources import ExportWindow, ShardRows
 from history.facts.group import facts_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -46,7 +46,7 @@ def plain_tables(spark: SparkSession, log: NodeLog) -> Tables:
         def take(table: str, row: object) -> None:
             rows[table].append(("c", *SCHEMAS[table].values(row)))
 
-        ShardRows(shard, catalog, tuple(SCHEMAS), None, Window(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, tuple(SCHEMAS), None, ExportWindow(), take).run(log.reader(shard))
 
     def table(name: str) -> DataFrame:
         if name == "records":

@@ -11,7 +11,7 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.export.schema import SCHEMAS  # noqa: E402
-from history.export.sources import ShardRows, Window  # noqa: E402
+from history.export.sources import ExportWindow, ShardRows  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
 from pipeline.schema import RECORD_COLUMNS, arrow_type  # noqa: E402
 from pipeline.source.options import parse_options  # noqa: E402
@@ -50,7 +50,7 @@ def exported(path: object, table: str) -> list[Row]:
     log = open_node(str(path))
     catalog = log.catalog()
     for shard in log.shards:
-        ShardRows(shard, catalog, [table], None, Window(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, [table], None, ExportWindow(), take).run(log.reader(shard))
     return found
 
 

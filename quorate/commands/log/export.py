@@ -47,7 +47,7 @@ def export(
     Example: quorate log export quorate-data --format parquet --output tables
     """
     from history.export.formats import CannotWrite
-    from history.export.sources import Window
+    from history.export.sources import ExportWindow
     from history.export.tables import export as write
 
     if tables:
@@ -70,7 +70,7 @@ def export(
                 hint="name one group with --group, or give a time",
                 code=ExitCode.USAGE,
             )
-    asked = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    asked = ExportWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     try:
         done = read_log(
             log.path,
