@@ -26,7 +26,7 @@ Note = Mapping[str, Any]
 T = TypeVar("T")
 
 MEMBERS_NAMED_MAX = 10
-"""Maximum number of members named in a sentence; all are in `Finding.members`."""
+"""Maximum number of members named in a sentence; all are in `GroupFinding.members`."""
 TOPICS_NAMED_MAX = 6
 REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 GAP_WINDOW_MS = 600_000
@@ -49,7 +49,7 @@ class Threshold(int):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The result of a rule; with the rule's name and severity it becomes a `Finding`."""
+    """The result of a rule; with the rule's name and severity it becomes a `GroupFinding`."""
 
     members: tuple[str, ...]
     partitions: Iterable[TopicPartition]
