@@ -16,7 +16,7 @@ from history.facts.shard import facts_of_all
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
 from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
-from history.telling.voice import client_words
+from history.telling.member_labels import client_words
 from records.ids import METADATA_SHARD
 
 Note = Mapping[str, object]

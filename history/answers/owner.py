@@ -17,7 +17,7 @@ from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import Basis, LogGap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle, duration, sentence_list
-from history.telling.voice import Voice
+from history.telling.member_labels import MemberLabels
 from history.words import reasons_words
 from raftlog.storage.frames import Frame
 from records import (
@@ -171,16 +171,16 @@ def _owners(
 ) -> GroupOwners:
     if facts.basis is not None:
         facts.basis.demand(at_index)
-    voice = Voice(facts, catalog, style)
+    labels = MemberLabels(facts, catalog, style)
     spans = [span for span in facts.spans if span.partition == partition]
-    held = tuple(_held(span, facts.epochs, voice) for span in spans)
+    held = tuple(_held(span, facts.epochs, labels) for span in spans)
     place: int | None = None
     if at_index is not None or at_ms is not None:
         place = next((n for n, span in enumerate(spans) if _is_in(span, at_index, at_ms)), None)
     return GroupOwners(
         group_id=facts.group_id,
         shard=facts.shard,
-        members=voice.legend(),
+        members=labels.legend(),
         held=held,
         at=None if place is None else held[place],
         before=None if not place else held[place - 1],
@@ -197,16 +197,16 @@ def _is_in(span: OwnershipSpan, at_index: int | None, at_ms: int | None) -> bool
     return span.from_ms <= at_ms and (span.to_ms is None or at_ms < span.to_ms)
 
 
-def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> OwnedSpan:
+def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], labels: MemberLabels) -> OwnedSpan:
     row = next((row for row in reversed(epochs) if row.index <= span.from_index), None)
     why = ""
     if row is not None and row.is_begin_known:
-        speaker = voice.speaker(row.cause, row.away, row.topics)
+        speaker = labels.speaker(row.cause, row.away, row.topics)
         why = sentence_list(reasons_words(row.cause, row.timestamp_ms, speaker))
     return OwnedSpan(
         kind=span.kind,
         member_id=span.member_id,
-        name=voice.short(span.member_id),
+        name=labels.short(span.member_id),
         epoch=span.epoch,
         why=why,
         from_index=span.from_index,

@@ -21,8 +21,8 @@ from history.facts.rows import (
 from history.reading.source import NothingToRead
 from history.render import TimeStyle, duration, plural, ranges
 
+from .member_labels import MemberLabels
 from .story import Focus
-from .voice import Voice
 
 SPANS_TOLD_MAX = 20
 """Maximum number of spans listed, the newest. `owner` lists all spans of a partition."""
@@ -48,7 +48,7 @@ class Filters:
 EVERYTHING_ASKED = Filters()
 
 
-def chosen(facts: GroupRows, voice: Voice, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
+def chosen(facts: GroupRows, labels: MemberLabels, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
     """Return the focus of the story, and lines to print first; raises `NothingToRead`."""
     rows: list[EpochRow] = list(facts.epochs)
     said: list[str] = []
@@ -57,21 +57,21 @@ def chosen(facts: GroupRows, voice: Voice, choice: Filters) -> tuple[Focus, tupl
         if not rows:
             raise NothingToRead(_no_epoch(facts, choice.epoch))
     if choice.at_index is not None or choice.at_ms is not None:
-        around = _around(facts, choice.at_index, choice.at_ms, voice.style)
+        around = _around(facts, choice.at_index, choice.at_ms, labels.style)
         rows = [row for row in rows if row in around]
-        said.append(_at_words(facts, around, voice, choice))
+        said.append(_at_words(facts, around, labels, choice))
     members = None
     if choice.member is not None:
-        members = frozenset(voice.find(choice.member))
-        said += (line for s in facts.sessions if s.member_id in members for line in _session_words(s, voice))
-        said += (f"{voice.short(one)}: {_STRANGER}" for one in sorted(members) if voice.is_stranger(one))
+        members = frozenset(labels.find(choice.member))
+        said += (line for s in facts.sessions if s.member_id in members for line in _session_words(s, labels))
+        said += (f"{labels.short(one)}: {_STRANGER}" for one in sorted(members) if labels.is_stranger(one))
         rows = [row for row, waits in waits_during(rows) if _concerns(row, members) or any(
             wait.waiter in members or wait.holder in members for wait in waits
         )]  # fmt: skip
     partition = None
     if choice.partition is not None:
         partition = _partition(facts, choice.partition)
-        said += _span_words([span for span in facts.spans if span.partition == partition], voice)
+        said += _span_words([span for span in facts.spans if span.partition == partition], labels)
         rows = [row for row in rows if _touches(row, partition)]
     is_all = choice.is_everything
     return Focus(None if is_all else frozenset(row.index for row in rows), members, partition), tuple(said)
@@ -157,19 +157,19 @@ def _not_there(facts: GroupRows, now: int | None, moment: str, style: TimeStyle)
     return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
-def _at_words(facts: GroupRows, around: Sequence[EpochRow], voice: Voice, choice: Filters) -> str:
+def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels, choice: Filters) -> str:
     index, ms = choice.at_index, choice.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
-    when = f"at index {index}" if index is not None else f"at {voice.style.full(ms or 0)}"
+    when = f"at index {index}" if index is not None else f"at {labels.style.full(ms or 0)}"
     said = f"{when} epoch {row.epoch} was in force, since index {row.index}"
     if _was_settled(row, index, ms):
-        since = voice.style.full(row.settled_ms or 0)
+        since = labels.style.full(row.settled_ms or 0)
         return f"{said}, and the group at rest since {since} (index {row.settled_index})"
     end = around[-1]
     if end.settled_index is None or end.settled_ms is None:
         return f"{said}, and the group was not stable; nor was it at the end of what was read"
     lasted = duration(end.settled_ms - _unrest_ms(around))
-    since = voice.style.full(end.settled_ms)
+    since = labels.style.full(end.settled_ms)
     return (
         f"{said}, and the group was not stable; it was again with epoch {end.epoch} at {since}"
         f" (index {end.settled_index}), after {lasted} of unrest"
@@ -186,12 +186,12 @@ def _unrest_ms(around: Sequence[EpochRow]) -> int:
 # A member.
 
 
-def _session_words(session: MemberSession, voice: Voice) -> Iterator[str]:
-    who = voice.member(session.member_id)
+def _session_words(session: MemberSession, labels: MemberLabels) -> Iterator[str]:
+    who = labels.member(session.member_id)
     came = "was there at" if not session.is_begin_known else "came at"
-    said = f"{who} {came} {voice.style.full(session.from_ms)} (index {session.from_index})"
+    said = f"{who} {came} {labels.style.full(session.from_ms)} (index {session.from_index})"
     if session.replaced is not None:
-        said += f", in the place of {voice.short(session.replaced)}"
+        said += f", in the place of {labels.short(session.replaced)}"
     if session.rejoins:
         said += f", joined again {plural(session.rejoins, 'time')}"
     if session.to_index is None or session.to_ms is None:
@@ -235,17 +235,17 @@ def _partition(facts: GroupRows, text: str) -> TopicPartition:
     )
 
 
-def _span_words(spans: Sequence[OwnershipSpan], voice: Voice) -> Iterator[str]:
+def _span_words(spans: Sequence[OwnershipSpan], labels: MemberLabels) -> Iterator[str]:
     if len(spans) > SPANS_TOLD_MAX:
         yield f"{len(spans) - SPANS_TOLD_MAX:,} earlier hands are left out"
     for span in spans[-SPANS_TOLD_MAX:]:
-        since = f"{voice.style.full(span.from_ms)} (index {span.from_index})"
+        since = f"{labels.style.full(span.from_ms)} (index {span.from_index})"
         lasted = "to the end" if span.to_ms is None else f"for {duration(span.to_ms - span.from_ms)}"
         match span.kind:
             case SpanKind.UNOWNED:
                 said = "nobody had it"
             case SpanKind.REVOKING:
-                said = f"{voice.short(span.member_id)} was to give it up"
+                said = f"{labels.short(span.member_id)} was to give it up"
             case _:
-                said = f"{voice.member(span.member_id or '')} had it"
+                said = f"{labels.member(span.member_id or '')} had it"
         yield f"{span.partition}: {said} from {since} on, {lasted}"

@@ -18,16 +18,16 @@ from history.render import duration
 
 from .evidence import GroupNotes
 from .known import Counterfactual, Known
+from .member_labels import MemberLabels, partitions_words
 from .sooner import of_waits
 from .story import Focus
-from .voice import Voice, partitions_words
 
 
 def counterfactuals(
-    facts: GroupRows, noted: GroupNotes, voice: Voice, focus: Focus
+    facts: GroupRows, noted: GroupNotes, labels: MemberLabels, focus: Focus
 ) -> tuple[Counterfactual, ...]:
     """Counterfactuals for the epochs and members in focus."""
-    known = Known(facts, noted, voice)
+    known = Known(facts, noted, labels)
     told: list[Counterfactual] = []
     ended: dict[int, list[MemberSession]] = {}
     for session in facts.sessions:
@@ -53,8 +53,8 @@ def _of_removal(row: EpochRow, session: MemberSession, known: Known) -> Counterf
 
 def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
     deadline_ms = session.deadline_ms or 0
-    voice = known.voice
-    who, by = voice.short(session.member_id), voice.style.clock(deadline_ms)
+    labels = known.labels
+    who, by = labels.short(session.member_id), labels.style.clock(deadline_ms)
     kept = "it would not have been removed"
     if known.owed(session):
         kept += " for its silence"  # it might still have been removed for partitions that it had not given up
@@ -63,7 +63,7 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
     if came is not None:
         at_ms = came["at_ms"]
         said = (
-            f"had the heartbeat of {who} that was refused at {voice.style.clock(at_ms)} come before {by}"
+            f"had the heartbeat of {who} that was refused at {labels.style.clock(at_ms)} come before {by}"
             f" (it was {duration(at_ms - deadline_ms)} late) {kept}"
         )
         if session.last_heartbeat_ms is not None and session.timeout_ms is not None:
@@ -76,7 +76,7 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
             said += (
                 f"; it was late and not gone, by {duration(back.from_ms - deadline_ms)} at most: it joined"
             )
-            said += f" again at {voice.style.clock(back.from_ms)} (index {back.from_index})"
+            said += f" again at {labels.style.clock(back.from_ms)} (index {back.from_index})"
         else:
             said += f"; whether it was late or gone is not known: {_why_unknown(known.noted)}"
     return Counterfactual(
@@ -94,15 +94,15 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
 
 def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
     deadline_ms = session.deadline_ms or 0
-    voice = known.voice
-    by = voice.style.clock(deadline_ms)
-    had = f"had {voice.short(session.member_id)} come back before {by} it would have kept its place"
+    labels = known.labels
+    by = labels.style.clock(deadline_ms)
+    had = f"had {labels.short(session.member_id)} come back before {by} it would have kept its place"
     back = known.instance_again(session)
     late_ms = None if back is None else back.from_ms - deadline_ms
     if back is None or late_ms is None:
         had += "; it did not come back in what was read"
     else:
-        had += f": its instance came {duration(late_ms)} too late, at {voice.style.clock(back.from_ms)}"
+        had += f": its instance came {duration(late_ms)} too late, at {labels.style.clock(back.from_ms)}"
         had += f" (index {back.from_index})"
     return Counterfactual(
         kind="return",
@@ -119,8 +119,8 @@ def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counter
 
 def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
     deadline_ms = session.deadline_ms or 0
-    voice = known.voice
-    who, by = voice.short(session.member_id), voice.style.clock(deadline_ms)
+    labels = known.labels
+    who, by = labels.short(session.member_id), labels.style.clock(deadline_ms)
     owed = known.owed(session)
     what = f" of {partitions_words(span.partition for span in owed)}" if owed else ""
     came = _first_refused(session, known)
@@ -129,7 +129,7 @@ def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Cou
     if at_ms is not None and is_certain:
         said = (
             f"had {who} acknowledged the revocation{what} before {by} it would not have been fenced:"
-            f" its acknowledgement came at {voice.style.clock(at_ms)}, {duration(at_ms - deadline_ms)} late"
+            f" its acknowledgement came at {labels.style.clock(at_ms)}, {duration(at_ms - deadline_ms)} late"
         )
     else:
         said = f"had {who} acknowledged the revocation{what} before {by} it would not have been fenced; "

@@ -24,8 +24,8 @@ from .choosing import EVERYTHING_ASKED, Filters, chosen
 from .counterfactuals import counterfactuals
 from .evidence import UNKNOWN, GroupNotes, with_notes
 from .known import Counterfactual
+from .member_labels import MemberLabels
 from .story import EpochStep, Focus, NoteStep, Step, Teller
-from .voice import Voice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +100,16 @@ def explanation_of(
     facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
     notes = log.reader(facts.shard).evidence(group_id)
-    voice = Voice(whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")])
-    focus, said = chosen(facts, voice, choice)
+    labels = MemberLabels(
+        whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")]
+    )
+    focus, said = chosen(facts, labels, choice)
     noted = GroupNotes(notes, group_id)
-    what_if = counterfactuals(facts, noted, voice, focus)
+    what_if = counterfactuals(facts, noted, labels, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
-    teller = Teller(facts, voice, focus)
+    teller = Teller(facts, labels, focus)
     findings = [one for one in findings_of(whole, notes or None) if window.has_finding(one, focus)]
-    findings = [replace(one, words=words_of(one, voice.member)) for one in findings]
+    findings = [replace(one, words=words_of(one, labels.member)) for one in findings]
     asides = _Asides(whole, noted, what_if, findings)
     epochs = [asides.beside(step) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
@@ -116,7 +118,7 @@ def explanation_of(
         sorted([*epochs, *beside], key=_place),
         [note for note in notes if window.has(note["at_ms"], note.get("member") or "")],
         group_id,
-        voice.member,
+        labels.member,
         style,
     )
     return Explanation(
@@ -125,7 +127,7 @@ def explanation_of(
         said=said,
         findings=tuple(findings),
         steps=steps,
-        members=voice.legend(),
+        members=labels.legend(),
         counterfactuals=what_if,
         basis=whole.basis,
         notes=(

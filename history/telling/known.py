@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from history.facts.rows import GroupRows, MemberSession, OwnershipSpan, SpanKind
 
 from .evidence import GroupNotes
-from .voice import Voice
+from .member_labels import MemberLabels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Known:
 
     facts: GroupRows
     noted: GroupNotes
-    voice: Voice
+    labels: MemberLabels
     _stays: dict[str, list[MemberSession]] = field(default_factory=dict)
     _instances: dict[str, list[MemberSession]] = field(default_factory=dict)
     _owed: dict[tuple[str, int | None], list[OwnershipSpan]] = field(default_factory=dict)

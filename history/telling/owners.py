@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, TopicPartition
 
-from .voice import Voice, partitions_words
+from .member_labels import MemberLabels, partitions_words
 
 OWNERS_TOLD_MAX = 100
 """Owners are not listed for a group with more members; `owner` answers for a single partition."""
@@ -13,8 +13,8 @@ OWNERS_TOLD_MAX = 100
 class EpochOwners:
     """Owners at the end of successive epochs, given in order, so that each row is visited once."""
 
-    def __init__(self, facts: GroupRows, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, facts: GroupRows, labels: MemberLabels) -> None:
+        self._voice = labels
         self._spans = sorted(facts.spans, key=lambda span: span.from_index)
         self._sessions = sorted(facts.sessions, key=lambda session: session.from_index)
         self._next_span = self._next_session = 0

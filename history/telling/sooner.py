@@ -14,7 +14,7 @@ from history.render import duration, sentence_list
 
 from .evidence import MINUTE_MS, NOTED_LATE_MS, GroupNotes
 from .known import Counterfactual, Known
-from .voice import Voice
+from .member_labels import MemberLabels
 
 SOONER_MS_MIN = 5_000
 """Milliseconds. Shorter waits, within one heartbeat interval of Kafka's, are how the protocol works."""
@@ -29,19 +29,19 @@ def of_waits(row: EpochRow, waits: Sequence[Wait], known: Known) -> Iterator[Cou
         if row.settled_ms is None or row.settled_index is None:
             lasted = max((wait.to_ms or wait.from_ms) - max(wait.from_ms, row.timestamp_ms) for wait in held)
             if row.overtaken_by is not None and lasted >= SOONER_MS_MIN:
-                yield _overtaken(row, holder, lasted, known.voice)
+                yield _overtaken(row, holder, lasted, known.labels)
             continue
         yield from _without(row, row.settled_ms, holder, held, waits, known)
 
 
-def _overtaken(row: EpochRow, holder: str, lasted_ms: int, voice: Voice) -> Counterfactual:
+def _overtaken(row: EpochRow, holder: str, lasted_ms: int, labels: MemberLabels) -> Counterfactual:
     return Counterfactual(
         kind="wait",
         index=row.index,
         epoch=row.epoch,
         member_id=holder,
         is_certain=False,
-        words=f"others waited {duration(lasted_ms)} for {voice.short(holder)}; whether the epoch would have"
+        words=f"others waited {duration(lasted_ms)} for {labels.short(holder)}; whether the epoch would have"
         f" been stable without is not known, as epoch {row.overtaken_by} overtook it",
     )
 
@@ -55,7 +55,7 @@ def _without(
     known: Known,
 ) -> Iterator[Counterfactual]:
     """The counterfactual for one holder: all else is done after the last step that does not depend on it."""
-    voice = known.voice
+    labels = known.labels
     theirs = {wait.partition for wait in held}
     done_ms, done_index = max((row.timestamp_ms, row.index), (row.target_ms or 0, row.target_index or 0))
     for step in row.progress:
@@ -69,14 +69,14 @@ def _without(
         return
     sooner_ms = min(sooner_ms, settled_ms - max(done_ms, min(wait.from_ms for wait in ended)))
     least_ms, why_not = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
-    at = f"{voice.style.clock(done_ms)} (index {done_index})"
+    at = f"{labels.style.clock(done_ms)} (index {done_index})"
     said = (
-        f"without the {duration(waited_ms)} wait for {voice.short(holder)} the epoch would have been stable"
+        f"without the {duration(waited_ms)} wait for {labels.short(holder)} the epoch would have been stable"
     )
     if least_ms is not None:
         said += f" between {duration(least_ms)} and {duration(sooner_ms)} sooner: all else was done at {at}"
     else:
-        waiters = sentence_list(sorted({voice.short(wait.waiter) for wait in held}))
+        waiters = sentence_list(sorted({labels.short(wait.waiter) for wait in held}))
         said += f" up to {duration(sooner_ms)} sooner: all else was done at {at};"
         said += f" how soon {waiters} would have come for what it gave up is not known: {why_not}"
     yield Counterfactual(

@@ -28,8 +28,8 @@ from history.render import duration
 from history.words import cause_words, reasons_words, term_words
 from records import Cause, Certainty, Trigger
 
+from .member_labels import MemberLabels, partitions_words, term_of
 from .owners import EpochOwners
-from .voice import Voice, partitions_words, term_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class Teller:
     """Tells the facts of one group."""
 
     facts: GroupRows
-    voice: Voice
+    labels: MemberLabels
     focus: Focus = EVERYTHING
     _told: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """(Member, partition) -> epoch ms at which the member was asked to revoke it."""
@@ -213,7 +213,7 @@ class Teller:
             for span in self.facts.spans
             if span.kind is SpanKind.UNOWNED
         }
-        owners = EpochOwners(self.facts, self.voice)
+        owners = EpochOwners(self.facts, self.labels)
         for row, waits in waits_during(self.facts.epochs):
             progress = self._progress(row, idle)
             if self.focus.has_row(row):
@@ -251,7 +251,7 @@ class Teller:
 
     def _breaks(self) -> Iterator[NoteStep]:
         for (index, ms), cause in zip(self.facts.gone, self.facts.gone_causes, strict=True):
-            said = reasons_words(cause, ms, self.voice.speaker(cause))[0]
+            said = reasons_words(cause, ms, self.labels.speaker(cause))[0]
             yield NoteStep(index=index, timestamp_ms=ms, text=f"the group is gone: {said}")
         for index, ms, what in self.facts.unreadable:
             yield NoteStep(index=index, timestamp_ms=ms, text=f"this entry cannot be decoded: {what}")
@@ -261,7 +261,7 @@ class Teller:
             yield NoteStep(index=gap.after_index, timestamp_ms=ms, text=gap.words())
 
     def _note(self, index: int, ms: int, cause: Cause, *member_ids: str) -> NoteStep:
-        said = cause_words(cause, ms, self.voice.speaker(cause))
+        said = cause_words(cause, ms, self.labels.speaker(cause))
         return NoteStep(index=index, timestamp_ms=ms, text=said, members=member_ids)
 
     def _term(self, row: TermRow) -> TermStep:
@@ -282,7 +282,7 @@ class Teller:
         cause, settled_ms = row.cause, row.settled_ms
         why: tuple[str, ...] = ("it began in entries that are missing: its cause is not known",)
         if row.is_begin_known:
-            speaker = self.voice.speaker(cause, row.away, row.topics)
+            speaker = self.labels.speaker(cause, row.away, row.topics)
             why = reasons_words(cause, row.timestamp_ms, speaker)
         is_apart = row.target_index is not None and row.target_index != row.index
         return EpochStep(
@@ -319,8 +319,8 @@ class Teller:
             Move(
                 topic=topic,
                 partitions=tuple(sorted(numbers)),
-                source=None if source is None else self.voice.short(source),
-                target=None if target is None else self.voice.short(target),
+                source=None if source is None else self.labels.short(source),
+                target=None if target is None else self.labels.short(target),
             )
             for (topic, source, target), numbers in together.items()
         )
@@ -339,7 +339,7 @@ class Teller:
             ]
             told.append(
                 Advance(
-                    member=self.voice.short(step.member_id),
+                    member=self.labels.short(step.member_id),
                     index=step.index,
                     timestamp_ms=step.timestamp_ms,
                     after_ms=step.timestamp_ms - row.timestamp_ms,
@@ -370,7 +370,7 @@ class Teller:
         to_ms = self.facts.last_ms if wait.to_ms is None else wait.to_ms
         waited_ms = max(to_ms - wait.from_ms, 0)
         parts = partitions_words(one.partition for one in same)
-        waiter, holder = self.voice.short(wait.waiter), self.voice.short(wait.holder)
+        waiter, holder = self.labels.short(wait.waiter), self.labels.short(wait.holder)
         them = "it" if len(same) == 1 else "them"
         told = self._told_words(wait)
         since = f" (since epoch {wait.epoch})" if wait.from_index < row.index else ""
@@ -395,7 +395,7 @@ class Teller:
     def _told_words(self, wait: Wait) -> str:
         if wait.told_ms is None or wait.told_index is None:
             return "was not told before it" if wait.end in _HOLDER_ACTS else "was not told"
-        return f"was told at {self.voice.style.clock(wait.told_ms)} (index {wait.told_index})" + (
+        return f"was told at {self.labels.style.clock(wait.told_ms)} (index {wait.told_index})" + (
             " and" if wait.end in _HOLDER_ACTS else ""
         )
 

@@ -20,7 +20,7 @@ MEMBERS_NAMED_MAX = 8
 """Maximum number of members named in an error message."""
 
 
-class Voice:
+class MemberLabels:
     """Names for the members, topics and partitions in the facts of one group."""
 
     def __init__(
