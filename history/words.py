@@ -39,7 +39,7 @@ def raw_member(member_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class Formatter:
     """How things are named for one reader.
 
     ``member`` and ``topic`` name a member id and a topic id. ``topic_changes`` maps topic names to what
@@ -130,29 +130,29 @@ OUTAGE_MS_MAX = 10_000
 takes fractions of a second."""
 
 
-def reason_words(reason: Reason, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+def reason_words(reason: Reason, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     """One reason for an epoch, as a sentence without a full stop; ``now_ms`` is the time of its entry."""
     template = REASONS.get(reason.kind)
     if template is None:
-        shown = [reason.member_id and speaker.member(reason.member_id), reason.topic, reason.detail]
+        shown = [reason.member_id and formatter.member(reason.member_id), reason.topic, reason.detail]
         return f"reason {int(reason.kind)} (unknown to this release)" + "".join(f" {s}" for s in shown if s)
-    return _fill(template, reason.member_id, reason.topic, reason.detail, cause, now_ms, speaker)
+    return _fill(template, reason.member_id, reason.topic, reason.detail, cause, now_ms, formatter)
 
 
-def cause_words(cause: Cause, now_ms: int, speaker: Speaker) -> str:
+def cause_words(cause: Cause, now_ms: int, formatter: Formatter) -> str:
     """The trigger of a cause, as a sentence without a full stop."""
     template = TRIGGERS.get(cause.trigger)
     if template is None:
         said = f"trigger {int(cause.trigger)} (unknown to this release)"
     else:
-        said = _fill(template, cause.member_id, "", cause.detail, cause, now_ms, speaker)
+        said = _fill(template, cause.member_id, "", cause.detail, cause, now_ms, formatter)
     if cause.certainty != Certainty.RECORDED:
         said += " (inferred, not recorded)"
     return said
 
 
 def _fill(
-    template: str, member_id: str, topic: str, detail: str, cause: Cause, now_ms: int, speaker: Speaker
+    template: str, member_id: str, topic: str, detail: str, cause: Cause, now_ms: int, formatter: Formatter
 ) -> str:
     operator = " from ".join(part for part in (cause.principal, cause.address.removeprefix("/")) if part)
 
@@ -160,54 +160,54 @@ def _fill(
         name, default = slot["name"], slot["default"]
         match name:
             case "member":
-                return speaker.member(member_id)
+                return formatter.member(member_id)
             case "committer":
-                return speaker.member(member_id) if member_id else operator or "a client without membership"
+                return formatter.member(member_id) if member_id else operator or "a client without membership"
             case "replaced":
-                return speaker.member(detail)
+                return formatter.member(detail)
             case "by":
                 return f" (by {operator})" if operator else ""
             case "topic":
                 return topic or "that the log does not name"
             case "change":
-                return speaker.topic_changes.get(topic) or default + (f" ({detail})" if detail else "")
+                return formatter.topic_changes.get(topic) or default + (f" ({detail})" if detail else "")
             case "changes":
-                told = [f"topic {name} {change}" for name, change in sorted(speaker.topic_changes.items())]
+                told = [f"topic {name} {change}" for name, change in sorted(formatter.topic_changes.items())]
                 return f", as {sentence_list(told)}" if told else ""
             case "expiry":
-                return _expiry_of(member_id, cause, now_ms, speaker)
+                return _expiry_of(member_id, cause, now_ms, formatter)
             case "overdue":
-                return _overdue_of(member_id, cause, now_ms, speaker)
+                return _overdue_of(member_id, cause, now_ms, formatter)
             case "retention":
-                return _retention_of(cause, speaker)
+                return _retention_of(cause, formatter)
             case "owned":
-                return "" if cause.owned is None else f": {speaker.partitions(cause.owned)}"
+                return "" if cause.owned is None else f": {formatter.partitions(cause.owned)}"
             case _:
                 return f": {detail}" if detail else ""
 
     return _SLOT.sub(filled, template)
 
 
-def _expiry_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+def _expiry_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     for expiry in cause.expiries:
         if expiry.member_id == member_id:
-            return ": " + session_words(expiry, now_ms, speaker.style, is_away=member_id in speaker.away)
+            return ": " + session_words(expiry, now_ms, formatter.style, is_away=member_id in formatter.away)
     return ""
 
 
-def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+def _overdue_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     for expiry in cause.expiries:
         if expiry.member_id == member_id:
             waited = duration(max(now_ms - expiry.armed_ms, 0))
-            since = speaker.style.clock(expiry.armed_ms)
+            since = formatter.style.clock(expiry.armed_ms)
             return f": {waited} of {duration(expiry.timeout_ms)} gone, counted from {since}"
     return ""
 
 
-def _retention_of(cause: Cause, speaker: Speaker) -> str:
+def _retention_of(cause: Cause, formatter: Formatter) -> str:
     """``: offsets, the oldest committed at … and kept for 7 d``; empty if no offsets expired."""
     for expiry in cause.expiries:
-        committed = speaker.style.full(expiry.armed_ms)
+        committed = formatter.style.full(expiry.armed_ms)
         return f": offsets, the oldest committed at {committed} and kept for {duration(expiry.timeout_ms)}"
     return ""
 
@@ -283,7 +283,7 @@ def state_name(state: int) -> str:
         return f"state {state}"
 
 
-def record_words(raw: RawRecord, speaker: Speaker) -> str:
+def record_words(raw: RawRecord, formatter: Formatter) -> str:
     """One record on one line: its type, its key, and the fields of its value that differ from the default.
 
     Never raises. A record that cannot be decoded is shown raw, because people turn to a dump when something
@@ -296,26 +296,26 @@ def record_words(raw: RawRecord, speaker: Speaker) -> str:
         return f"{name} key={raw.key.hex()} value={_hex(raw.value)} (not decodable: {error})"
     if isinstance(record, UnknownRecord):
         return f"{name} version={raw.version} key={raw.key.hex()} value={_hex(raw.value)}"
-    key = _fields_words(record.key, speaker, all_fields=True)
+    key = _fields_words(record.key, formatter, all_fields=True)
     if record.value is None:
         return f"{name} {key} deleted".replace("  ", " ")
-    return " ".join(part for part in (name, key, _fields_words(record.value, speaker)) if part)
+    return " ".join(part for part in (name, key, _fields_words(record.value, formatter)) if part)
 
 
 def _hex(value: bytes | None) -> str:
     return "deleted" if value is None else value.hex() or "empty"
 
 
-def _fields_words(value: object, speaker: Speaker, *, all_fields: bool = False) -> str:
+def _fields_words(value: object, formatter: Formatter, *, all_fields: bool = False) -> str:
     shown = []
     for name, spec in getattr(value, "__dataclass_fields__", {}).items():
         content = getattr(value, name)
         if all_fields or content != spec.default:
-            shown.append(f"{name}={_value_words(name, content, speaker)}")
+            shown.append(f"{name}={_value_words(name, content, formatter)}")
     return " ".join(shown)
 
 
-def _value_words(name: str, content: object, speaker: Speaker) -> str:
+def _value_words(name: str, content: object, formatter: Formatter) -> str:
     if name == "topic_id" and isinstance(content, bytes):
         return topic_id_text(content)
     if name == "state" and isinstance(content, int):
@@ -323,32 +323,32 @@ def _value_words(name: str, content: object, speaker: Speaker) -> str:
     if name == "why" and isinstance(content, int):
         return TERM_WHYS.get(content, str(content)).replace(" ", "-")
     if name.endswith("_ms") and isinstance(content, int) and content > 10**11:
-        return speaker.style.full(content).replace(" ", "T")
+        return formatter.style.full(content).replace(" ", "T")
     if isinstance(content, bytes):
         return content.hex() or "empty"
     if isinstance(content, TopicPartitions):
-        return speaker.partitions((content,))
+        return formatter.partitions((content,))
     if isinstance(content, tuple):
         if content and all(isinstance(part, TopicPartitions) for part in content):
-            return "{" + speaker.partitions(content) + "}"
-        return "[" + ", ".join(_value_words("", part, speaker) for part in content) + "]"
+            return "{" + formatter.partitions(content) + "}"
+        return "[" + ", ".join(_value_words("", part, formatter) for part in content) + "]"
     if hasattr(content, "__dataclass_fields__"):
-        return "(" + _fields_words(content, speaker, all_fields=True) + ")"
+        return "(" + _fields_words(content, formatter, all_fields=True) + ")"
     return repr(content) if content == "" else str(content)
 
 
-def reasons_words(cause: Cause, now_ms: int, speaker: Speaker) -> tuple[str, ...]:
+def reasons_words(cause: Cause, now_ms: int, formatter: Formatter) -> tuple[str, ...]:
     """Every reason as a sentence; the trigger if the entry names no reason."""
     if cause.reasons:
-        return tuple(reason_words(reason, cause, now_ms, speaker) for reason in cause.reasons)
-    return (cause_words(cause, now_ms, speaker),)
+        return tuple(reason_words(reason, cause, now_ms, formatter) for reason in cause.reasons)
+    return (cause_words(cause, now_ms, formatter),)
 
 
-def cause_line(cause: Cause, now_ms: int, speaker: Speaker) -> str:
+def cause_line(cause: Cause, now_ms: int, formatter: Formatter) -> str:
     """Trigger, reasons and references on one line, for a dump."""
-    said = cause_words(cause, now_ms, speaker)
+    said = cause_words(cause, now_ms, formatter)
     reasons = [
-        text for text in (reason_words(r, cause, now_ms, speaker) for r in cause.reasons) if text != said
+        text for text in (reason_words(r, cause, now_ms, formatter) for r in cause.reasons) if text != said
     ]
     if reasons:
         said += "; new epoch because " + sentence_list(reasons)

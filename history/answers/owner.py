@@ -201,8 +201,8 @@ def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], labels: MemberLabels)
     row = next((row for row in reversed(epochs) if row.index <= span.from_index), None)
     why = ""
     if row is not None and row.is_begin_known:
-        speaker = labels.speaker(row.cause, row.away, row.topics)
-        why = sentence_list(reasons_words(row.cause, row.timestamp_ms, speaker))
+        formatter = labels.formatter(row.cause, row.away, row.topics)
+        why = sentence_list(reasons_words(row.cause, row.timestamp_ms, formatter))
     return OwnedSpan(
         kind=span.kind,
         member_id=span.member_id,

@@ -22,7 +22,7 @@ from history.facts.rows import (
     WaitEnd,
 )
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
-from history.words import Speaker, reasons_words, term_words
+from history.words import Formatter, reasons_words, term_words
 from records import Certainty, ReasonKind, TermStartValue, TermWhy
 
 EPOCHS_MAX = 5_000
@@ -105,11 +105,11 @@ class Sayings:
     def why(self, row: EpochRow) -> tuple[str, ...]:
         """The reasons of an epoch as sentences."""
         changes = {change.name: change.words() for change in row.topics}
-        speaker = Speaker(self._style, self.member, topic_changes=changes, away=frozenset(row.away))
+        formatter = Formatter(self._style, self.member, topic_changes=changes, away=frozenset(row.away))
         if not row.is_begin_known:
             return ("it began in entries that are missing",)
         inferred = " (inferred, not recorded)" if row.cause.certainty != Certainty.RECORDED else ""
-        said = reasons_words(row.cause, row.timestamp_ms, speaker)
+        said = reasons_words(row.cause, row.timestamp_ms, formatter)
         return tuple(text.removesuffix(inferred) + inferred for text in said)
 
     def _epoch(self, row: EpochRow, lines: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from history.render import LOCAL, TimeStyle, plural, sentence_list
-from history.words import Speaker, cause_line, type_name
+from history.words import Formatter, cause_line, type_name
 from raftlog.storage.frames import Frame
 from records import Entry, RecordsError, decode_entry, group_id_of
 
@@ -75,13 +75,13 @@ def difference(held: Sequence[tuple[str, Frame]], style: TimeStyle = LOCAL) -> D
 
 def _variant(nodes: Sequence[str], frame: Frame, style: TimeStyle) -> Variant:
     entry = _entry(frame)
-    speaker = Speaker(style)
+    formatter = Formatter(style)
     return Variant(
         nodes=tuple(nodes),
         term=frame.term,
         commit_index=frame.commit_index,
         timestamp_ms=frame.timestamp_ms,
-        cause="not decodable" if entry is None else cause_line(entry.cause, frame.timestamp_ms, speaker),
+        cause="not decodable" if entry is None else cause_line(entry.cause, frame.timestamp_ms, formatter),
         records=() if entry is None else tuple(_record_names(entry)),
         file=frame.file,
         offset=frame.offset,

@@ -15,7 +15,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import LogGap, Walk
 from history.render import LOCAL, TimeStyle, sentence_list
-from history.words import Speaker, cause_line, record_words, shard_name, term_words, type_name
+from history.words import Formatter, cause_line, record_words, shard_name, term_words, type_name
 from raftlog.storage.frames import Frame
 from records import (
     Entry,
@@ -190,7 +190,7 @@ def dump_text(
 
     ``topic`` names a topic id, such as ``open_node(path).catalog().name``.
     """
-    speaker = Speaker(style, topic=topic)
+    formatter = Formatter(style, topic=topic)
     before: tuple[int, int, int] | None = None
     for item in items:
         if isinstance(item, DumpedGap):
@@ -213,16 +213,18 @@ def dump_text(
         if before is not None and before[:2] == (item.shard, frame.index - 1):
             gap_ms = frame.timestamp_ms - before[2]
         before = (item.shard, frame.index, frame.timestamp_ms)
-        yield f"{head} {_what_happened(item.entry, frame, gap_ms, speaker)}"
+        yield f"{head} {_what_happened(item.entry, frame, gap_ms, formatter)}"
         for raw in item.entry.records:
-            yield "    " + record_words(raw, speaker)
+            yield "    " + record_words(raw, formatter)
         if item.hidden:
             yield f"    ({item.hidden} more not asked for)"
 
 
-def _what_happened(entry: Entry, frame: Frame, gap_ms: int | None, speaker: Speaker) -> str:
+def _what_happened(entry: Entry, frame: Frame, gap_ms: int | None, formatter: Formatter) -> str:
     term = term_start_of(entry)
-    return cause_line(entry.cause, frame.timestamp_ms, speaker) if term is None else term_words(term, gap_ms)
+    return (
+        cause_line(entry.cause, frame.timestamp_ms, formatter) if term is None else term_words(term, gap_ms)
+    )
 
 
 def dump_json(items: Iterable[Dumped]) -> Iterator[str]:

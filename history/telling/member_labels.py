@@ -13,7 +13,7 @@ from history.facts.rows import GroupRows, MemberSession, TermRow, TopicPartition
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
 from history.render import LOCAL, MemberNames, TimeStyle, ranges, sentence_list
-from history.words import Speaker
+from history.words import Formatter
 from records import Cause, TermStartValue, TermWhy
 
 MEMBERS_NAMED_MAX = 8
@@ -58,10 +58,12 @@ class MemberLabels:
         legend = self._names.legend()
         return {name: self._with_id(member_id) for name, member_id in legend.items()}
 
-    def speaker(self, cause: Cause, away: Iterable[str] = (), topics: Iterable[TopicChange] = ()) -> Speaker:
+    def formatter(
+        self, cause: Cause, away: Iterable[str] = (), topics: Iterable[TopicChange] = ()
+    ) -> Formatter:
         """The speaker for an entry with this cause and these topic changes noticed by the group."""
         changes = self._catalog.words_for(cause.refs, {change.name: change for change in topics})
-        return Speaker(self.style, self.member, self._catalog.name, changes, frozenset(away))
+        return Formatter(self.style, self.member, self._catalog.name, changes, frozenset(away))
 
     def find(self, text: str) -> tuple[str, ...]:
         """The members with this id, compact name, instance id or client id.

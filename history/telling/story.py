@@ -251,7 +251,7 @@ class Teller:
 
     def _breaks(self) -> Iterator[NoteStep]:
         for (index, ms), cause in zip(self.facts.gone, self.facts.gone_causes, strict=True):
-            said = reasons_words(cause, ms, self.labels.speaker(cause))[0]
+            said = reasons_words(cause, ms, self.labels.formatter(cause))[0]
             yield NoteStep(index=index, timestamp_ms=ms, text=f"the group is gone: {said}")
         for index, ms, what in self.facts.unreadable:
             yield NoteStep(index=index, timestamp_ms=ms, text=f"this entry cannot be decoded: {what}")
@@ -261,7 +261,7 @@ class Teller:
             yield NoteStep(index=gap.after_index, timestamp_ms=ms, text=gap.words())
 
     def _note(self, index: int, ms: int, cause: Cause, *member_ids: str) -> NoteStep:
-        said = cause_words(cause, ms, self.labels.speaker(cause))
+        said = cause_words(cause, ms, self.labels.formatter(cause))
         return NoteStep(index=index, timestamp_ms=ms, text=said, members=member_ids)
 
     def _term(self, row: TermRow) -> TermStep:
@@ -282,8 +282,8 @@ class Teller:
         cause, settled_ms = row.cause, row.settled_ms
         why: tuple[str, ...] = ("it began in entries that are missing: its cause is not known",)
         if row.is_begin_known:
-            speaker = self.labels.speaker(cause, row.away, row.topics)
-            why = reasons_words(cause, row.timestamp_ms, speaker)
+            formatter = self.labels.formatter(cause, row.away, row.topics)
+            why = reasons_words(cause, row.timestamp_ms, formatter)
         is_apart = row.target_index is not None and row.target_index != row.index
         return EpochStep(
             index=row.index,
