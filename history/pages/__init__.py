@@ -4,7 +4,7 @@
     timeline   `timeline --html`: a group over time, to be scrubbed through
     lanes      the lanes of the timeline, derived from facts and folded until they fit
     terminal   `timeline --lanes`: the same lanes without a browser
-    sayings    epochs, waits and findings in words
+    captions   epochs, waits and findings in words
     stats      `stats --html`: rebalances over time, time to stable, unowned partitions, as bar charts
     whatif     `whatif --html`: what really happened and what would have, on one page
 

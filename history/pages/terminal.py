@@ -14,8 +14,8 @@ from itertools import pairwise
 from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
 from history.render import LOCAL, TimeStyle, duration, plural
 
+from .captions import Captions, bounds_of, worst_first
 from .lanes import Hand, Lanes, Segment, Stand, lanes_of
-from .sayings import Sayings, bounds_of, worst_first
 
 LANES_MAX = 60
 """Maximum number of members shown, those with the most changes; more lines could not be distinguished."""
@@ -59,12 +59,12 @@ def lanes_text(
 
     ``facts`` and ``whole`` are as for `timeline_page`.
     """
-    sayings = Sayings(facts, style, whole)
+    captions = Captions(facts, style, whole)
     begin, end = bounds_of(facts, from_ms, to_ms)
-    numbers = {member_id: number for number, member_id in enumerate(sayings.members)}
+    numbers = {member_id: number for number, member_id in enumerate(captions.members)}
     lanes = lanes_of(facts, numbers, begin, end)
-    shown = _most_changed(sayings.members, lanes)
-    named = [sayings.member(member_id)[:NAME_WIDTH_MAX] for member_id in shown]
+    shown = _most_changed(captions.members, lanes)
+    named = [captions.member(member_id)[:NAME_WIDTH_MAX] for member_id in shown]
     margin = max(map(len, [*named, "not stable"])) + 2
     columns = max(width - margin, COLUMNS_MIN)
     edges = [begin + (end - begin) * at // columns for at in range(columns + 1)]
@@ -84,7 +84,7 @@ def lanes_text(
     if len(shown) < len(numbers):
         yield f"{plural(len(numbers) - len(shown), 'member')} with fewer changes left out: --html shows all"
     yield _legend(most, signs)
-    yield from _events(facts, findings, sayings, style, begin, end)
+    yield from _events(facts, findings, captions, style, begin, end)
 
 
 def _most_changed(members: Sequence[str], lanes: Lanes) -> list[str]:
@@ -219,23 +219,23 @@ def _legend(most: int, signs: Signs) -> str:
 def _events(
     facts: GroupRows,
     findings: Sequence[GroupFinding],
-    sayings: Sayings,
+    captions: Captions,
     style: TimeStyle,
     begin: int,
     end: int,
 ) -> Iterator[str]:
     """Takeovers and involuntary ends of sessions, in order; then the findings."""
-    told = [(term.timestamp_ms, sayings.term(term)["words"]) for term in facts.terms if term.is_takeover]
+    told = [(term.timestamp_ms, captions.term(term)["words"]) for term in facts.terms if term.is_takeover]
     for session in facts.sessions:
         if session.to_ms is not None and session.end not in _PEACEFUL:
-            told.append((session.to_ms, f"{sayings.member(session.member_id)}: {session.end.value}"))
+            told.append((session.to_ms, f"{captions.member(session.member_id)}: {session.end.value}"))
     told = sorted(event for event in told if begin <= event[0] <= end)
     for at, words in told[:EVENTS_MAX]:
         yield f"{style.clock(at)}  {words}"
     if len(told) > EVENTS_MAX:
         yield f"and {len(told) - EVENTS_MAX} more"
     for finding in worst_first(findings)[:EVENTS_MAX]:
-        yield f"{finding.severity.value}: {finding.kind}: {sayings.finding(finding)}"
+        yield f"{finding.severity.value}: {finding.kind}: {captions.finding(finding)}"
 
 
 _PEACEFUL = (SessionEnd.LEFT, SessionEnd.REPLACED, SessionEnd.OPEN, SessionEnd.UNKNOWN)

@@ -14,9 +14,9 @@ from typing import Any
 from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 
+from .captions import Captions, bounds_of, left_out_words, partitions_words, worst_first
 from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
 from .lanes import Lanes, Segment, lanes_of, tells_behind
-from .sayings import Sayings, bounds_of, left_out_words, partitions_words, worst_first
 
 STYLES = ("timeline.css",)
 SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_ruler.js", "timeline_panel.js", "timeline.js")
@@ -40,14 +40,14 @@ def timeline_page(
     ``facts`` are then those of the window, and ``whole`` those from the beginning, which give members their
     names. ``rests_on`` is the footer.
     """
-    sayings = Sayings(facts, style, whole)
-    data = timeline_data(facts, findings, sayings=sayings, style=style, from_ms=from_ms, to_ms=to_ms)
+    captions = Captions(facts, style, whole)
+    data = timeline_data(facts, findings, captions=captions, style=style, from_ms=from_ms, to_ms=to_ms)
     begin, end = data["from"], data["from"] + data["span"] - 1
     lead = f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {facts.shard}"
     return page(
         title=title or f"Group {facts.group_id}",
         lead=lead,
-        body=_body(facts, findings, sayings, style),
+        body=_body(facts, findings, captions, style),
         styles=STYLES,
         scripts=SCRIPTS,
         data=data,
@@ -59,15 +59,15 @@ def timeline_data(
     facts: GroupRows,
     findings: Sequence[GroupFinding],
     *,
-    sayings: Sayings | None = None,
+    captions: Captions | None = None,
     style: TimeStyle = LOCAL,
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> dict[str, Any]:
     """The data of the page: times in ms since ``from``, members by number, ``null`` for an open end."""
     begin, end = bounds_of(facts, from_ms, to_ms)
-    sayings = sayings or Sayings(facts, style)
-    ids = sayings.members
+    captions = captions or Captions(facts, style)
+    ids = captions.members
     numbers = {member_id: number for number, member_id in enumerate(ids)}
     lanes = lanes_of(facts, numbers, begin, end)
     data = {
@@ -76,7 +76,7 @@ def timeline_data(
         "from": begin,
         "span": end - begin,
         "offsets": zone_offsets(begin, end, style),
-        "members": [_member(facts, sayings, one, lanes.members[number]) for one, number in numbers.items()],
+        "members": [_member(facts, captions, one, lanes.members[number]) for one, number in numbers.items()],
         "rows": [
             {
                 "topic": lane.topic,
@@ -86,24 +86,24 @@ def timeline_data(
             }
             for lane in lanes.partitions
         ],
-        "epochs": sayings.epochs(begin, end),
-        "terms": [sayings.term(row) for row in facts.terms if begin <= row.timestamp_ms <= end],
+        "epochs": captions.epochs(begin, end),
+        "terms": [captions.term(row) for row in facts.terms if begin <= row.timestamp_ms <= end],
         "gone": [{"index": index, "at": ms} for index, ms in facts.gone if begin <= ms <= end],
-        "findings": [_finding(one, sayings, numbers) for one in worst_first(findings)],
+        "findings": [_finding(one, captions, numbers) for one in worst_first(findings)],
         "leftOut": [*left_out_words(facts, findings), *_folded_words(facts, lanes)],
     }
     return _relative(data, begin)
 
 
 def _member(
-    facts: GroupRows, sayings: Sayings, member_id: str, segments: Sequence[Segment]
+    facts: GroupRows, captions: Captions, member_id: str, segments: Sequence[Segment]
 ) -> dict[str, Any]:
     sessions = [one for one in facts.sessions if one.member_id == member_id]
     last = sessions[-1] if sessions else None
     return {
-        "name": sayings.names.name(member_id),
+        "name": captions.names.name(member_id),
         "id": member_id,
-        "client": sayings.client(member_id),
+        "client": captions.client(member_id),
         "host": last.client_host.removeprefix("/") if last else "",
         "instance": last.instance_id if last else None,
         "sessions": [
@@ -114,13 +114,13 @@ def _member(
     }
 
 
-def _finding(finding: GroupFinding, sayings: Sayings, numbers: dict[str, int]) -> dict[str, Any]:
+def _finding(finding: GroupFinding, captions: Captions, numbers: dict[str, int]) -> dict[str, Any]:
     return {
         "kind": finding.kind,
         "severity": finding.severity.value,
         "at": finding.from_ms,
         "end": finding.to_ms,
-        "words": sayings.finding(finding),
+        "words": captions.finding(finding),
         "epochs": list(finding.epochs),
         "members": [numbers[one] for one in finding.members if one in numbers],
         "partitions": partitions_words(finding.partitions),
@@ -163,11 +163,11 @@ def _folded_words(facts: GroupRows, lanes: Lanes) -> list[str]:
     return said
 
 
-def _body(facts: GroupRows, findings: Sequence[GroupFinding], sayings: Sayings, style: TimeStyle) -> str:
-    parts = [tiles(figures(facts)), _findings(findings, sayings, style), resource("timeline.html")]
+def _body(facts: GroupRows, findings: Sequence[GroupFinding], captions: Captions, style: TimeStyle) -> str:
+    parts = [tiles(figures(facts)), _findings(findings, captions, style), resource("timeline.html")]
     told = facts.epochs[-TABLE_ROWS_MAX:]
     rows = [
-        (row.epoch, row.index, style.full(row.timestamp_ms)[:23], settled_words(row), _because(sayings, row))
+        (row.epoch, row.index, style.full(row.timestamp_ms)[:23], settled_words(row), _because(captions, row))
         for row in told
     ]
     zone = "" if not told else style.full(told[-1].timestamp_ms)[23:]
@@ -178,8 +178,8 @@ def _body(facts: GroupRows, findings: Sequence[GroupFinding], sayings: Sayings, 
     return "\n".join((*parts, section(heading, table, fold=True)))
 
 
-def _because(sayings: Sayings, row: EpochRow) -> str:
-    return sentence_list(sayings.why(row))
+def _because(captions: Captions, row: EpochRow) -> str:
+    return sentence_list(captions.why(row))
 
 
 def settled_words(row: EpochRow) -> str:
@@ -218,7 +218,7 @@ def _first(*moments: int | None) -> int:
     return next(moment for moment in moments if moment is not None)
 
 
-def _findings(findings: Sequence[GroupFinding], sayings: Sayings, style: TimeStyle) -> str:
+def _findings(findings: Sequence[GroupFinding], captions: Captions, style: TimeStyle) -> str:
     if not findings:
         return section("Findings", "<p>None: no rule found anything that a healthy group does not show.</p>")
     lines = []
@@ -229,6 +229,6 @@ def _findings(findings: Sequence[GroupFinding], sayings: Sayings, style: TimeSty
             f'<li data-finding="{number}"><span class="severity {escaped(one.severity.value)}">'
             f"{escaped(one.severity.value)}</span> <strong>{escaped(one.kind)}</strong>"
             f" <time>{escaped(style.clock(one.from_ms))}</time> {escaped(lasted)}"
-            f"<p>{escaped(sayings.finding(one))}{unsure}</p></li>"
+            f"<p>{escaped(captions.finding(one))}{unsure}</p></li>"
         )
     return section(plural(len(findings), "finding"), f'<ul class="findings">{"".join(lines)}</ul>')

@@ -15,8 +15,8 @@ import pytest
 
 from history.facts.group import facts_of
 from history.facts.rows import GroupRows, OwnershipSpan, Severity, SpanKind
+from history.pages import captions, terminal
 from history.pages import lanes as folding
-from history.pages import sayings, terminal
 from history.pages.lanes import Hand, Stand, lanes_of
 from history.pages.timeline import figures, timeline_data, timeline_page
 from history.reading.node import NodeLog
@@ -197,8 +197,8 @@ def test_what_does_not_fit_is_folded_and_the_page_says_so(
 def test_older_epochs_and_lesser_findings_are_left_out_aloud(
     facts: GroupRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sayings, "EPOCHS_MAX", 3)
-    monkeypatch.setattr(sayings, "FINDINGS_MAX", 1)
+    monkeypatch.setattr(captions, "EPOCHS_MAX", 3)
+    monkeypatch.setattr(captions, "FINDINGS_MAX", 1)
     grave = finding(facts, kind="GRAVE", severity=Severity.ERROR)
     data = timeline_data(facts, [finding(facts), grave], style=UTC_STYLE)
     assert [epoch["epoch"] for epoch in data["epochs"]] == [5, 6, 7]
@@ -209,8 +209,8 @@ def test_older_epochs_and_lesser_findings_are_left_out_aloud(
 def test_long_lists_end_with_how_much_more_there_is(
     facts: GroupRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sayings, "LINES_MAX", 0)
-    monkeypatch.setattr(sayings, "LINES_PER_EPOCH_MIN", 1)
+    monkeypatch.setattr(captions, "LINES_MAX", 0)
+    monkeypatch.setattr(captions, "LINES_PER_EPOCH_MIN", 1)
     moves = timeline_data(facts, (), style=UTC_STYLE)["epochs"][4]["moves"]
     assert moves == {"lines": ["orders 9-11: m2 (app-2) → m1 (app-1)"], "more": 2}
 
@@ -246,7 +246,7 @@ def test_a_log_of_one_entry_has_a_page() -> None:
         joined(ANN), member(ANN, "app-1"), group_topics(1, 2), group_epoch(1), target(ANN, 0), target_epoch(1)
     )
     data = timeline_data(facts_of(NodeLog("n", {0: log.log}, 1), GROUP), (), style=UTC_STYLE)
-    assert data["span"] == sayings.SPAN_MS_MIN
+    assert data["span"] == captions.SPAN_MS_MIN
     assert [epoch["settled"] for epoch in data["epochs"]] == [None]
 
 
@@ -294,8 +294,6 @@ def test_without_script_the_epochs_can_be_read(facts: GroupRows, tmp_path: Path)
 
 def test_the_page_on_history_tells_the_bounds() -> None:
     page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
-    said = (
-        f"{sayings.EPOCHS_MAX:,} epochs, {sayings.FINDINGS_MAX} findings and {folding.SEGMENTS_MAX:,} changes"
-    )
-    assert said in " ".join(page.split())
+    epochs, findings = f"{captions.EPOCHS_MAX:,} epochs", f"{captions.FINDINGS_MAX} findings"
+    assert f"{epochs}, {findings} and {folding.SEGMENTS_MAX:,} changes" in " ".join(page.split())
     assert f"Of more than {terminal.LANES_MAX} members" in page

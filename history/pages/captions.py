@@ -62,7 +62,7 @@ _WAIT_ENDS = {
 }
 
 
-class Sayings:
+class Captions:
     """The texts of one group's page; members are named in the order in which they joined."""
 
     def __init__(self, facts: GroupRows, style: TimeStyle, whole: GroupRows | None = None) -> None:
