@@ -2,9 +2,9 @@
 
 story            the steps: an epoch, a term, a note
 explain          why each epoch began, at length; `prose` as lines, `timeline` as a table
-choosing         selection of an epoch, a member, a partition, a moment
-counterfactuals  what would have happened otherwise, where the records prove it; with `known`, `sooner`
-voice            names of members and partitions
+filters          selection of an epoch, a member, a partition, a moment
+counterfactuals  what would have happened otherwise, where the records prove it; with `known`, `wait_impact`
+member_labels    names of members and partitions
 owners           which member owned what at the end of an epoch
 evidence         what a node noted outside its log
 terms            the leader of each term, since when and why

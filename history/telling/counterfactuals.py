@@ -19,8 +19,8 @@ from history.render import duration
 from .evidence import GroupNotes
 from .known import Counterfactual, Known
 from .member_labels import MemberLabels, partitions_words
-from .sooner import of_waits
 from .story import Focus
+from .wait_impact import of_waits
 
 
 def counterfactuals(

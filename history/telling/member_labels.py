@@ -61,7 +61,7 @@ class MemberLabels:
     def formatter(
         self, cause: Cause, away: Iterable[str] = (), topics: Iterable[TopicChange] = ()
     ) -> Formatter:
-        """The speaker for an entry with this cause and these topic changes noticed by the group."""
+        """The formatter for an entry with this cause and these topic changes noticed by the group."""
         changes = self._catalog.words_for(cause.refs, {change.name: change for change in topics})
         return Formatter(self.style, self.member, self._catalog.name, changes, frozenset(away))
 

@@ -9,8 +9,9 @@ courses be measured with the same measures.
     recorded    `Recorded`: what the members of one group did, as plain data
     due         members that could progress by a heartbeat, and since when; the same rule for both courses
     extract     from a group's entries to `Recorded`
-    conduct     how members would have behaved: their delays, silences, returns; known or assumed
-    surroundings
+    member_model
+                how members would have behaved: their delays, silences, returns; known or assumed
+    replay_harness
                 bounds, settings and requests that a replay makes up
     replay      replays it with `coordinator.shard.GroupShard` on virtual time
     measures    the measures of both courses, from facts

@@ -16,7 +16,7 @@ from .evidence import MINUTE_MS, NOTED_LATE_MS, GroupNotes
 from .known import Counterfactual, Known
 from .member_labels import MemberLabels
 
-SOONER_MS_MIN = 5_000
+WAIT_IMPACT_MS_MIN = 5_000
 """Milliseconds. Shorter waits, within one heartbeat interval of Kafka's, are how the protocol works."""
 
 
@@ -28,7 +28,7 @@ def of_waits(row: EpochRow, waits: Sequence[Wait], known: Known) -> Iterator[Cou
     for holder, held in by_holder.items():
         if row.settled_ms is None or row.settled_index is None:
             lasted = max((wait.to_ms or wait.from_ms) - max(wait.from_ms, row.timestamp_ms) for wait in held)
-            if row.overtaken_by is not None and lasted >= SOONER_MS_MIN:
+            if row.overtaken_by is not None and lasted >= WAIT_IMPACT_MS_MIN:
                 yield _overtaken(row, holder, lasted, known.labels)
             continue
         yield from _without(row, row.settled_ms, holder, held, waits, known)
@@ -65,7 +65,7 @@ def _without(
     sooner_ms = settled_ms - done_ms
     ended = [wait for wait in held if wait.to_ms is not None and wait.to_ms <= settled_ms]
     waited_ms = max((wait.to_ms or 0) - max(wait.from_ms, row.timestamp_ms) for wait in ended) if ended else 0
-    if min(sooner_ms, waited_ms) < SOONER_MS_MIN:
+    if min(sooner_ms, waited_ms) < WAIT_IMPACT_MS_MIN:
         return
     sooner_ms = min(sooner_ms, settled_ms - max(done_ms, min(wait.from_ms for wait in ended)))
     least_ms, why_not = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
