@@ -30,8 +30,8 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from .conduct import LAST, Conduct
 from .due import DueAction, DueKind, Watch
 from .recorded import Act, ActKind, Holding, Recorded
+from .replay_harness import LIMITS, NEVER_MS, ReplayHarness, had_by, heartbeat_request, owned_by
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
-from .surroundings import LIMITS, NEVER_MS, ReplayHarness, had_by, heartbeat_request, owned_by
 
 RESOLVED_SOON_MS: Final = 10_000
 """A due round of regular expressions waits this long (ms) for a recorded one: the longest pause between
