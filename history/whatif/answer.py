@@ -32,9 +32,9 @@ from records import (
 )
 from records.ids import METADATA_SHARD
 
-from .conduct import Assumptions
 from .extract import Extractor
 from .measures import Measures, measures_of
+from .member_model import Assumptions
 from .recorded import Recorded
 from .replay import GroupReplay
 from .settings import BUILT_IN_NAMES, WhatIf
@@ -151,9 +151,9 @@ def _course(script: Recorded, asked: WhatIf, order: tuple[str, ...]) -> tuple[Gr
         membership = tuple(raw for raw in entry.records if raw.type in MEMBERSHIP_TYPES)
         builder.entry(number, at_ms, Entry(entry.cause, membership))
 
-    conduct = GroupReplay(script, asked, order, take).run()
+    member_model = GroupReplay(script, asked, order, take).run()
     builder.passed(script.last_ms)
-    return builder.finish(), conduct.assumed
+    return builder.finish(), member_model.assumed
 
 
 # Over a log.

@@ -2,7 +2,7 @@
 
 The shard is the one used in production; only its surroundings are simulated. Time follows the script. Targets
 take no time, and wait only where they waited in the record, which the shard is given as an assignment
-interval. No timer fires by itself: a steady heartbeat leaves no trace in the log, so `Conduct` determines
+interval. No timer fires by itself: a steady heartbeat leaves no trace in the log, so `MemberModel` determines
 which members expire and when, and the shard is given a session that began accordingly long ago.
 
 Invariant: the same script gives the same entries, and under the recorded settings the recorded entries.
@@ -27,8 +27,8 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRespons
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
-from .conduct import LAST, Conduct
 from .due import DueAction, DueKind, Watch
+from .member_model import LAST, MemberModel
 from .recorded import Act, ActKind, Holding, Recorded
 from .replay_harness import LIMITS, NEVER_MS, ReplayHarness, had_by, heartbeat_request, owned_by
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
@@ -90,13 +90,13 @@ class GroupReplay:
     order: tuple[str, ...] = BUILT_IN_NAMES
     """The assignors as configured on the recorded node; the first is the default."""
     sink: Sink = lambda _index, _ms, _entry: None
-    conduct: Conduct = field(init=False)
+    member_model: MemberModel = field(init=False)
 
     def __post_init__(self) -> None:
         chosen = self.asked.assignor
         assignors: tuple[PartitionAssignor, ...] = BUILT_IN if chosen is None else (chosen,)
         self.order = self.order if chosen is None else (chosen.name,)
-        self.conduct = Conduct(self.script, self.asked)
+        self.member_model = MemberModel(self.script, self.asked)
         self._shard = GroupShard(self.script.shard, LIMITS, assignors)
         self._settings = ReplayHarness.of(self.order)
         self._catalog = CatalogView()
@@ -109,8 +109,8 @@ class GroupReplay:
         """Members that expired in the record but not here, so they must not join again either."""
         self._resolves = [act.at_ms for act in self.script.acts if act.kind is ActKind.RESOLVE][::-1]
 
-    def run(self) -> Conduct:
-        """Replay everything into `sink`; the returned conduct has the assumptions made.
+    def run(self) -> MemberModel:
+        """Replay everything into `sink`; the returned model has the assumptions made.
 
         Raises `WhatIfError` if the assignor fails.
         """
@@ -132,7 +132,7 @@ class GroupReplay:
             elif self._member(event.member_id) is None:
                 self._join(event.member_id, event.metadata)
             self._work()
-        return self.conduct
+        return self.member_model
 
     # The surroundings.
 
@@ -140,15 +140,15 @@ class GroupReplay:
         heappush(self._queue, (at_ms, index, next(self._numbers), event))
 
     def _put_sessions(self) -> None:
-        conduct, timeout_ms = self.conduct, self.asked.session_timeout_ms
+        member_model, timeout_ms = self.member_model, self.asked.session_timeout_ms
         for ended in self.script.sessions_ended:
-            end = conduct.session_end(ended)
+            end = member_model.session_end(ended)
             if end is None:
                 self._spared.add(ended.member_id)
                 continue
             span_ms = timeout_ms or ended.timeout_ms
             self._put(*end, _Out(ended.member_id, Trigger.SESSION_EXPIRED, ended.heard_ms, span_ms))
-        for member_id, end_ms, back_ms in conduct.silences_over():
+        for member_id, end_ms, back_ms in member_model.silences_over():
             assert timeout_ms is not None
             heard_ms = end_ms - timeout_ms
             out = _Out(member_id, Trigger.SESSION_EXPIRED, heard_ms, timeout_ms, returns_ms=back_ms)
@@ -220,12 +220,12 @@ class GroupReplay:
         """Schedule what members will do about what became due."""
         for member_id, due in fresh.items():
             key = (self.script.group_id, member_id)
-            self._shard.core.rebalances.cancel(key)  # the conduct decides which members time out
+            self._shard.core.rebalances.cancel(key)  # the model decides which members time out
             member = self._member(member_id)
             assert member is not None
             assert member.metadata is not None
             own_ms = member.metadata.rebalance_timeout_ms
-            plan = self.conduct.plan(member_id, due, own_ms if own_ms >= 0 else NEVER_MS)
+            plan = self.member_model.plan(member_id, due, own_ms if own_ms >= 0 else NEVER_MS)
             if plan.is_spared:
                 self._spared.add(member_id)
             if plan.at_ms is not None:
@@ -311,7 +311,7 @@ class GroupReplay:
             if act.kind is ActKind.UPDATE and metadata is not None:
                 self._join(act.member_id, metadata)
             else:
-                self.conduct.assumed.not_applied += 1
+                self.member_model.assumed.not_applied += 1
             return
         assert metadata is not None
         if act.kind in (ActKind.LEAVE, ActKind.AWAY):
@@ -359,7 +359,7 @@ class GroupReplay:
         answer = self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, HEARTBEAT_VERSION, request, client)
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
         if answer.error_code:
-            self.conduct.assumed.refused += 1
+            self.member_model.assumed.refused += 1
 
     def _remove(self, act: Act) -> None:
         members = [MemberIdentity(member_id=member_id) for member_id in act.members]
@@ -370,7 +370,7 @@ class GroupReplay:
         request = DeleteGroupsRequest(groups_names=[self.script.group_id])
         answer = self._ask(ApiKey.DELETE_GROUPS, DELETE_GROUPS_VERSION, request)
         assert isinstance(answer, DeleteGroupsResponse)
-        self.conduct.assumed.not_applied += sum(result.error_code != 0 for result in answer.results)
+        self.member_model.assumed.not_applied += sum(result.error_code != 0 for result in answer.results)
 
     def _together(self, first: _Out, at_ms: int, index: int) -> list[_Out]:
         """All members whose timeout ends with the same entry."""

@@ -76,7 +76,7 @@ LAST = 1 << 62
 """The index of events that are not in the record: after everything else in the same millisecond."""
 
 
-class Conduct:
+class MemberModel:
     """The members of one recorded group, under the settings in ``asked``."""
 
     def __init__(self, script: Recorded, asked: WhatIf) -> None:
