@@ -20,9 +20,9 @@ from history.reading.source import Basis
 from history.render import LOCAL, TimeStyle
 from records import Trigger
 
-from .choosing import EVERYTHING_ASKED, Filters, chosen
 from .counterfactuals import counterfactuals
 from .evidence import UNKNOWN, GroupNotes, with_notes
+from .filters import NO_FILTERS, Filters, chosen
 from .known import Counterfactual
 from .member_labels import MemberLabels
 from .story import EpochStep, Focus, NoteStep, Step, Teller
@@ -59,10 +59,10 @@ def explain(
     from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
-    choice: Filters = EVERYTHING_ASKED,
+    filters: Filters = NO_FILTERS,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
-    """Explain each epoch of ``group_id`` between two indexes or times (epoch ms), narrowed to a choice.
+    """Explain each epoch of ``group_id`` between two indexes or times (epoch ms), narrowed by filters.
 
     ``shard`` is only needed if a partial copy does not say how many shards the cluster has. Raises
     `NothingToRead` if the directory or the shard is missing, the log does not know the group, or it has
@@ -77,7 +77,7 @@ def explain(
         from_ms=from_ms,
         to_index=to_index,
         to_ms=to_ms,
-        choice=choice,
+        filters=filters,
         style=style,
     )
 
@@ -90,12 +90,12 @@ def explanation_of(
     from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
-    choice: Filters = EVERYTHING_ASKED,
+    filters: Filters = NO_FILTERS,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
     """The same as `explain`, from facts that begin with the group's oldest entry and carry their basis."""
     assert whole.basis is not None
-    whole.basis.demand(from_index, to_index, choice.at_index)
+    whole.basis.demand(from_index, to_index, filters.at_index)
     group_id = whole.group_id
     facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
@@ -103,7 +103,7 @@ def explanation_of(
     labels = MemberLabels(
         whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")]
     )
-    focus, said = chosen(facts, labels, choice)
+    focus, said = chosen(facts, labels, filters)
     noted = GroupNotes(notes, group_id)
     what_if = counterfactuals(facts, noted, labels, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
@@ -133,7 +133,7 @@ def explanation_of(
         notes=(
             *_limits(catalog, group_id),
             *(() if notes else (UNKNOWN,)),
-            *whole.basis.later_than_read(choice.at_ms, style),
+            *whole.basis.later_than_read(filters.at_ms, style),
         ),
     )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
-from history.telling.choosing import Filters
 from history.telling.explain import explain
+from history.telling.filters import Filters
 from history.telling.known import Counterfactual
 from history.telling.prose import explanation_text
 from records import Cause, Expiry, MemberState, Reason, ReasonKind, Trigger
@@ -302,7 +302,7 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
     assert lines[at + 1].startswith("  warning SLOW_REVOKER  2026-03-01 12:00:00.")
     assert "ann (client app)" in lines[at + 1]
     assert at < next(number for number, line in enumerate(lines) if "epoch 0 -> 1" in line)
-    for choice, found in (
+    for filters, found in (
         (Filters(epoch=1), 0),
         (Filters(epoch=2), 1),
         (Filters(member="ann"), 1),
@@ -311,8 +311,8 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
         (Filters(partition="orders-7"), 0),
         (Filters(at_ms=NOON_MS + 5_000), 1),
     ):
-        narrowed = explain(node, GROUP, choice=choice)
-        assert len(narrowed.findings) == found, choice
+        narrowed = explain(node, GROUP, filters=filters)
+        assert len(narrowed.findings) == found, filters
     assert explain(node, GROUP, from_ms=NOON_MS + 60_000).findings == ()
 
 

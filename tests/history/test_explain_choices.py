@@ -9,8 +9,8 @@ import pytest
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.telling.choosing import Filters
 from history.telling.explain import Explanation, explain
+from history.telling.filters import Filters
 from history.telling.prose import explanation_text
 from records.ids import METADATA_SHARD
 
@@ -18,9 +18,9 @@ from .memlog import GROUP, NOON_MS
 from .stories import ANN, BOB, group_log, metadata_log
 
 
-def asked(choice: Filters | None = None, **window: Any) -> Explanation:
+def asked(filters: Filters | None = None, **window: Any) -> Explanation:
     log = NodeLog("node-1", {METADATA_SHARD: metadata_log().log, 0: group_log().log}, 1)
-    return explain(log, GROUP, choice=choice or Filters(), style=UTC_STYLE, **window)
+    return explain(log, GROUP, filters=filters or Filters(), style=UTC_STYLE, **window)
 
 
 def told(explanation: Explanation) -> list[tuple[str, int | None]]:
@@ -119,7 +119,7 @@ def test_a_moment_where_the_story_ends_in_unrest() -> None:
     assert cut.said[0].endswith("and the group was not stable; nor was it at the end of what was read")
 
 
-@pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"choice": Filters(at_index=99)}])
+@pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"filters": Filters(at_index=99)}])
 def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any]) -> None:
     with pytest.raises(
         NothingToRead, match=r"index 99 is not there, the last one is 13 \(shard-0: entries 1"

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from history.render import UTC_STYLE
-from history.telling.choosing import Filters
 from history.telling.explain import Explanation, explain
+from history.telling.filters import Filters
 from history.telling.prose import explanation_text
 
 from .rig import GROUP
@@ -22,8 +22,8 @@ SEED = 5
 HEARTBEATS = (68, 3)
 
 
-def told(known: Known, choice: Filters | None = None) -> Explanation:
-    return explain(known.rig.node(), GROUP, choice=choice or Filters(), style=UTC_STYLE)
+def told(known: Known, filters: Filters | None = None) -> Explanation:
+    return explain(known.rig.node(), GROUP, filters=filters or Filters(), style=UTC_STYLE)
 
 
 @pytest.mark.parametrize("name", INCIDENTS)

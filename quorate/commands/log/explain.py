@@ -32,8 +32,8 @@ from quorate.output import print_json
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
-    from history.telling.choosing import Filters
     from history.telling.explain import Explanation
+    from history.telling.filters import Filters
 
 
 def explain(
@@ -76,7 +76,7 @@ def explain(
 
     Example: quorate log explain quorate-data billing --at 03:12
     """
-    from history.telling.choosing import Filters
+    from history.telling.filters import Filters
     from history.telling.prose import explanation_text
 
     if follow and (until is not None or at is not None or epoch is not None):
@@ -84,17 +84,17 @@ def explain(
     log, (group,) = subject(words, url, "GROUP")
     number = None if shard is None else shard_number(shard)
     at_index, at_ms = moment(log, at, utc=utc, group=group, shard=number)
-    choice = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
+    filters = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
     if follow:
         from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
-        asked = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
+        asked = {"from_index": from_index, "from_ms": from_ms, "filters": filters, "style": style_of(utc)}
         print_lines(
             log.path,
             explanation_as_it_grows(log, group, number, asked, as_json=json),
             shows_now(as_json=json),
         )
         return
-    explanation = _explanation(log, group, number, since, until, utc, choice)
+    explanation = _explanation(log, group, number, since, until, utc, filters)
     if json:
         print_json(plain(explanation))
     else:
@@ -108,10 +108,10 @@ def _explanation(
     since: str | None,
     until: str | None,
     utc: bool,
-    choice: Filters | None = None,
+    filters: Filters | None = None,
 ) -> Explanation:
-    from history.telling.choosing import EVERYTHING_ASKED
     from history.telling.explain import explain as read
+    from history.telling.filters import NO_FILTERS
 
     (from_index, from_ms), (to_index, to_ms) = window(log, since, until, utc=utc, group=group, shard=number)
     return read_log(
@@ -124,7 +124,7 @@ def _explanation(
             from_ms=from_ms,
             to_index=to_index,
             to_ms=to_ms,
-            choice=EVERYTHING_ASKED if choice is None else choice,
+            filters=NO_FILTERS if filters is None else filters,
             style=style_of(utc),
         ),
     )

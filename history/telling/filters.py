@@ -32,7 +32,7 @@ _STRANGER = "no entry names it; requests of it were refused"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """The user's choice, as typed; a moment is an index or a time in epoch ms."""
+    """The user's filters, as typed; a moment is an index or a time in epoch ms."""
 
     epoch: int | None = None
     member: str | None = None
@@ -42,38 +42,38 @@ class Filters:
 
     @property
     def is_everything(self) -> bool:
-        return self == EVERYTHING_ASKED
+        return self == NO_FILTERS
 
 
-EVERYTHING_ASKED = Filters()
+NO_FILTERS = Filters()
 
 
-def chosen(facts: GroupRows, labels: MemberLabels, choice: Filters) -> tuple[Focus, tuple[str, ...]]:
+def chosen(facts: GroupRows, labels: MemberLabels, filters: Filters) -> tuple[Focus, tuple[str, ...]]:
     """Return the focus of the story, and lines to print first; raises `NothingToRead`."""
     rows: list[EpochRow] = list(facts.epochs)
     said: list[str] = []
-    if choice.epoch is not None:
-        rows = [row for row in rows if row.epoch == choice.epoch]
+    if filters.epoch is not None:
+        rows = [row for row in rows if row.epoch == filters.epoch]
         if not rows:
-            raise NothingToRead(_no_epoch(facts, choice.epoch))
-    if choice.at_index is not None or choice.at_ms is not None:
-        around = _around(facts, choice.at_index, choice.at_ms, labels.style)
+            raise NothingToRead(_no_epoch(facts, filters.epoch))
+    if filters.at_index is not None or filters.at_ms is not None:
+        around = _around(facts, filters.at_index, filters.at_ms, labels.style)
         rows = [row for row in rows if row in around]
-        said.append(_at_words(facts, around, labels, choice))
+        said.append(_at_words(facts, around, labels, filters))
     members = None
-    if choice.member is not None:
-        members = frozenset(labels.find(choice.member))
+    if filters.member is not None:
+        members = frozenset(labels.find(filters.member))
         said += (line for s in facts.sessions if s.member_id in members for line in _session_words(s, labels))
         said += (f"{labels.short(one)}: {_STRANGER}" for one in sorted(members) if labels.is_stranger(one))
         rows = [row for row, waits in waits_during(rows) if _concerns(row, members) or any(
             wait.waiter in members or wait.holder in members for wait in waits
         )]  # fmt: skip
     partition = None
-    if choice.partition is not None:
-        partition = _partition(facts, choice.partition)
+    if filters.partition is not None:
+        partition = _partition(facts, filters.partition)
         said += _span_words([span for span in facts.spans if span.partition == partition], labels)
         rows = [row for row in rows if _touches(row, partition)]
-    is_all = choice.is_everything
+    is_all = filters.is_everything
     return Focus(None if is_all else frozenset(row.index for row in rows), members, partition), tuple(said)
 
 
@@ -157,8 +157,8 @@ def _not_there(facts: GroupRows, now: int | None, moment: str, style: TimeStyle)
     return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
-def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels, choice: Filters) -> str:
-    index, ms = choice.at_index, choice.at_ms
+def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels, filters: Filters) -> str:
+    index, ms = filters.at_index, filters.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
     when = f"at index {index}" if index is not None else f"at {labels.style.full(ms or 0)}"
     said = f"{when} epoch {row.epoch} was in force, since index {row.index}"
