@@ -2,7 +2,7 @@
 
 Each check is one row of `MEMBER_CHECKS` or `GROUP_CHECKS`: the rule as a sentence, and a predicate. Only the
 groups and members that an entry touched are checked, so that a long log stays cheap. The checks use
-`GroupTrack`, so that a defect of the coordinator's own projection cannot hide itself.
+`GroupView`, so that a defect of the coordinator's own projection cannot hide itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from history.render import ranges
-from history.state.track import MEMBERSHIP_TYPES, GroupTrack, MemberTrack, Partition, grouped
+from history.state.group_view import MEMBERSHIP_TYPES, GroupView, MemberView, Partition, grouped
 from records import MemberState, RawRecord, group_id_of
 
 VIOLATIONS_MAX = 100
@@ -29,23 +29,23 @@ class Violation:
     found: str
 
 
-MemberRule = Callable[[GroupTrack, MemberTrack], str | None]
-GroupRule = Callable[[GroupTrack], str | None]
+MemberRule = Callable[[GroupView, MemberView], str | None]
+GroupRule = Callable[[GroupView], str | None]
 
 
-def _member_epoch_bound(group: GroupTrack, member: MemberTrack) -> str | None:
+def _member_epoch_bound(group: GroupView, member: MemberView) -> str | None:
     if member.epoch <= group.epoch:
         return None
     return f"epoch {member.epoch} of {member.member_id} > {group.epoch}"
 
 
-def _previous_epoch_bound(_group: GroupTrack, member: MemberTrack) -> str | None:
+def _previous_epoch_bound(_group: GroupView, member: MemberView) -> str | None:
     if member.epoch < 0 or member.previous_epoch <= member.epoch:
         return None
     return f"previous epoch {member.previous_epoch} > {member.epoch} of {member.member_id}"
 
 
-def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None:
+def _stable_has_its_target(group: GroupView, member: MemberView) -> str | None:
     if member.state != MemberState.STABLE or member.epoch != group.assignment_epoch:
         return None
     if group.target_epochs.get(member.member_id, group.assignment_epoch) > group.assignment_epoch:
@@ -62,13 +62,13 @@ def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None
     return f"{member.member_id} has {_numbers(beyond)} beyond its target and lacks {_numbers(lacking)}"
 
 
-def _unrevoked_has_pending(_group: GroupTrack, member: MemberTrack) -> str | None:
+def _unrevoked_has_pending(_group: GroupView, member: MemberView) -> str | None:
     if member.state != MemberState.UNREVOKED_PARTITIONS or member.pending or member.is_away:
         return None
     return f"{member.member_id} has nothing to give up"
 
 
-def _assignment_epoch_bound(group: GroupTrack) -> str | None:
+def _assignment_epoch_bound(group: GroupView) -> str | None:
     if group.epoch < 0 or group.assignment_epoch <= group.epoch:
         return None
     return f"assignment epoch {group.assignment_epoch} > group epoch {group.epoch}"
@@ -91,7 +91,7 @@ NEVER_BACK = "epochs never go back"
 class InvariantChecker:
     """Follows all groups of one shard; `violations` holds the first `VIOLATIONS_MAX` violations."""
 
-    groups: dict[str, GroupTrack] = field(default_factory=dict)
+    groups: dict[str, GroupView] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
     _owners: dict[str, dict[Partition, str]] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class InvariantChecker:
             if raw.type in MEMBERSHIP_TYPES:
                 touched.setdefault(group_id_of(raw) or "", []).append(raw)
         for group_id, mine in touched.items():
-            group = self.groups.get(group_id) or self.groups.setdefault(group_id, GroupTrack(group_id))
+            group = self.groups.get(group_id) or self.groups.setdefault(group_id, GroupView(group_id))
             before, epochs = dict(group.members), (group.epoch, group.assignment_epoch)
             for raw in mine:
                 group.apply(raw)
@@ -120,12 +120,12 @@ class InvariantChecker:
                 del self.groups[group_id]
                 self._owners.pop(group_id, None)
 
-    def _group(self, raw: RawRecord) -> GroupTrack:
+    def _group(self, raw: RawRecord) -> GroupView:
         group_id = group_id_of(raw) or ""
-        return self.groups.get(group_id) or self.groups.setdefault(group_id, GroupTrack(group_id))
+        return self.groups.get(group_id) or self.groups.setdefault(group_id, GroupView(group_id))
 
     def _check(
-        self, index: int, group: GroupTrack, before: dict[str, MemberTrack], epochs: tuple[int, int]
+        self, index: int, group: GroupView, before: dict[str, MemberView], epochs: tuple[int, int]
     ) -> None:
         changed = [
             member for member_id, member in group.members.items() if before.get(member_id) is not member
@@ -145,9 +145,7 @@ class InvariantChecker:
             if 0 <= new < old:
                 self._report(index, group, NEVER_BACK, f"{name} went from {old} to {new}")
 
-    def _own(
-        self, index: int, group: GroupTrack, left: list[MemberTrack], changed: list[MemberTrack]
-    ) -> None:
+    def _own(self, index: int, group: GroupView, left: list[MemberView], changed: list[MemberView]) -> None:
         owners = self._owners.setdefault(group.group_id, {})
         for member in left:
             for partition in member.owned:
@@ -164,12 +162,12 @@ class InvariantChecker:
                 )
             owners.update(dict.fromkeys(member.owned, member.member_id))
 
-    def _report(self, index: int, group: GroupTrack, rule: str, found: str | None) -> None:
+    def _report(self, index: int, group: GroupView, rule: str, found: str | None) -> None:
         if found is not None and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(index=index, group_id=group.group_id, rule=rule, found=found))
 
 
-def _epoch_of(members: dict[str, MemberTrack], member: MemberTrack) -> int:
+def _epoch_of(members: dict[str, MemberView], member: MemberView) -> int:
     old = members.get(member.member_id)
     return -1 if old is None else old.epoch
 

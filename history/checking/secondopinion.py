@@ -1,7 +1,7 @@
 """The coordinator's projection compared with a second, independent reading of its records.
 
 `Projection` keeps indexes (owners, subscription counts, votes) up to date record by record. Here they are
-recomputed from the members, and the members are compared with `GroupTrack`, which shares no code with the
+recomputed from the members, and the members are compared with `GroupView`, which shares no code with the
 coordinator. Where the two agree, it is not by an accident of one of them.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from coordinator.state.model import Group
 from coordinator.state.projection import Projection
-from history.state.track import NO_EPOCH, GroupTrack, Partitions, flat
+from history.state.group_view import NO_EPOCH, GroupView, Partitions, flat
 
 
-def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> list[str]:
+def disagreements(projection: Projection, tracks: Mapping[str, GroupView]) -> list[str]:
     """Every difference, as a sentence; [] if the two agree."""
     found: list[str] = []
     for group_id in sorted({*projection.groups, *(g for g, track in tracks.items() if track.exists)}):
@@ -63,7 +63,7 @@ def _indexes(group: Group) -> list[str]:
     ]
 
 
-def _against(group: Group, track: GroupTrack) -> list[str]:
+def _against(group: Group, track: GroupView) -> list[str]:
     seen = [
         ("epoch", group.epoch, max(track.epoch, 0)),
         ("assignment epoch", group.assignment_epoch, max(track.assignment_epoch, 0)),

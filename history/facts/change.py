@@ -1,6 +1,6 @@
 """The change of a group by one entry: the difference between the states before and after it.
 
-`Follower` applies the records of an entry to a `GroupTrack` and reports what changed, including each affected
+`Follower` applies the records of an entry to a `GroupView` and reports what changed, including each affected
 member and target partition. Everything that derives rows from entries takes a `Change`, so its cost is that
 of the change and not of the group: an entry about one of 10,000 members touches one member.
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from history.reading.catalog import TopicShape
-from history.state.track import AWAY_EPOCH, NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from history.state.group_view import AWAY_EPOCH, NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
 from records import Cause, Entry, MemberState, RecordType, Trigger, decode_key, decode_value
 
 
@@ -34,7 +34,7 @@ class Change:
 
     at: EntryPosition
     cause: Cause
-    members: Mapping[str, tuple[MemberTrack | None, MemberTrack | None]]
+    members: Mapping[str, tuple[MemberView | None, MemberView | None]]
     """Member id -> (before, after), for every member that a record of the entry names."""
     target: Mapping[Partition, tuple[str | None, str | None]]
     """Partition -> (previous, new) owner in the target, where they differ."""
@@ -65,7 +65,7 @@ class Change:
 class Follower:
     """A group's state, and what each entry does to it."""
 
-    track: GroupTrack
+    track: GroupView
     target_owner: dict[Partition, str] = field(default_factory=dict)
     """Partition -> its owner in the target that is in force."""
     _target: dict[str, Partitions] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Follower:
     """Epoch -> number of STABLE members in it."""
 
     @classmethod
-    def of(cls, track: GroupTrack) -> Follower:
+    def of(cls, track: GroupView) -> Follower:
         """Continue from an existing state."""
         follower = cls(track)
         for member in track.members.values():
@@ -105,7 +105,7 @@ class Follower:
             away=tuple(sorted(self._away)) if names_epoch else (),
             has_members=self._num_joined > 0,
         )
-        members: dict[str, MemberTrack | None] = {}
+        members: dict[str, MemberView | None] = {}
         for type_, key, value in decoded:
             member_id: Any = getattr(key, "member_id", None)
             if member_id is not None and member_id not in members:
@@ -137,7 +137,7 @@ class Follower:
 
     @property
     def state(self) -> str:
-        """The same as `GroupTrack.state`, without visiting every member."""
+        """The same as `GroupView.state`, without visiting every member."""
         track = self.track
         if track.classic is not None:
             return "Classic"
@@ -150,7 +150,7 @@ class Follower:
         is_stable = self._stable_at[track.assignment_epoch] == self._num_joined
         return "Stable" if is_stable else "Reconciling"
 
-    def _count(self, old: MemberTrack | None, new: MemberTrack | None) -> None:
+    def _count(self, old: MemberView | None, new: MemberView | None) -> None:
         for member, step in ((old, -1), (new, 1)):
             if member is not None and member.described:
                 self._num_joined += step

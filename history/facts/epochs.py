@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from history.reading.catalog import TopicChange, changes_between
-from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from history.state.group_view import NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
 from records import Cause
 
 from .change import Change, EntryPosition
@@ -130,7 +130,7 @@ class Epochs:
     _members: tuple[str, ...] | None = None
     """The sorted member ids, shared by rows while no member joins or leaves."""
 
-    def update(self, change: Change, track: GroupTrack) -> None:
+    def update(self, change: Change, track: GroupView) -> None:
         """Update the epochs with what an entry changed, except for waits (see `wait`)."""
         if any((old is None) != (new is None) for old, new in change.members.values()):
             self._members = None
@@ -159,7 +159,7 @@ class Epochs:
         if self._open is not None:
             self._open.waits += waits
 
-    def begin(self, track: GroupTrack, at: EntryPosition, state: str) -> None:
+    def begin(self, track: GroupView, at: EntryPosition, state: str) -> None:
         """Continue in an epoch that began before the first entry read."""
         self._members = None
         if track.epoch < 0:
@@ -199,7 +199,7 @@ class Epochs:
         drained, self._all = self._all[:done], self._all[done:]
         return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
-    def _begin(self, change: Change, track: GroupTrack) -> None:
+    def _begin(self, change: Change, track: GroupView) -> None:
         seen = changes_between(change.topics_before, change.topics) if change.topics_before else {}
         self._open = _Epoch(
             change.epoch,
@@ -220,7 +220,7 @@ class Epochs:
                 self._open.relapse(True, at)
             self._open = None
 
-    def _listed(self, track: GroupTrack) -> tuple[str, ...]:
+    def _listed(self, track: GroupView) -> tuple[str, ...]:
         if len(track.members) > MEMBERS_LISTED_MAX:
             return ()
         if self._members is None:
@@ -261,9 +261,7 @@ def _relapse(start: EntryPosition, end: EntryPosition | None) -> Relapse:
     return Relapse(from_index=start.index, from_ms=start.ms, to_index=to_index, to_ms=to_ms)
 
 
-def _step_of(
-    member_id: str, old: MemberTrack | None, new: MemberTrack, epoch: int, at: EntryPosition
-) -> _Step:
+def _step_of(member_id: str, old: MemberView | None, new: MemberView, epoch: int, at: EntryPosition) -> _Step:
     owned = NO_PARTITIONS if old is None else old.owned
     pending = NO_PARTITIONS if old is None else old.pending
     return _Step(

@@ -14,7 +14,7 @@ from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, NothingToRead, SnapshotLike, Walk
-from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
+from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from history.words import is_takeover, term_why
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
@@ -89,7 +89,7 @@ class FactsBuilder:
     _last: EntryPosition = field(default_factory=lambda: EntryPosition(0, -1))
 
     def __post_init__(self) -> None:
-        self._follower = Follower(GroupTrack(self.group_id))
+        self._follower = Follower(GroupView(self.group_id))
 
     @property
     def num_rows(self) -> int:
@@ -107,7 +107,7 @@ class FactsBuilder:
         return self._epochs.is_settled and self._ownership.is_settled
 
     @property
-    def track(self) -> GroupTrack:
+    def track(self) -> GroupView:
         """The current state of the group; read-only."""
         return self._follower.track
 
@@ -283,9 +283,9 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
         builder.passed(frame.timestamp_ms, frame.index)
 
 
-def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
+def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupView:
     """The state of the group in a snapshot."""
-    track = GroupTrack(group_id)
+    track = GroupView(group_id)
     for raw in raws:
         if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
             track.apply(raw)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from history.reading.catalog import TopicShape
-from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from history.state.group_view import NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
 from records.ids import topic_id_text
 
 from .change import Change, EntryPosition
@@ -72,7 +72,7 @@ class Ownership:
         """Whether every partition has an owner that need not revoke it."""
         return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
-    def begin(self, track: GroupTrack, at: EntryPosition) -> None:
+    def begin(self, track: GroupView, at: EntryPosition) -> None:
         """Continue from an existing state at one place."""
         for member_id, member in track.members.items():
             self.owner.update(dict.fromkeys(member.owned, member_id))
@@ -170,9 +170,9 @@ def _between(before: int, after: int) -> Iterator[int]:
     yield from range(min(before, after), max(before, after))
 
 
-def _owned(member: MemberTrack | None) -> Partitions:
+def _owned(member: MemberView | None) -> Partitions:
     return NO_PARTITIONS if member is None else member.owned
 
 
-def _pending(member: MemberTrack | None) -> Partitions:
+def _pending(member: MemberView | None) -> Partitions:
     return NO_PARTITIONS if member is None else member.pending

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from history.state.track import GroupTrack, MemberTrack
+from history.state.group_view import GroupView, MemberView
 from records import Cause, Expiry, ReasonKind, Trigger
 
 from .change import Change, EntryPosition
@@ -30,7 +30,7 @@ _BY_TRIGGER = {
 
 @dataclass(slots=True)
 class _Session:
-    member: MemberTrack
+    member: MemberView
     """The member's last known state."""
     start: EntryPosition
     is_begin_known: bool = True
@@ -104,7 +104,7 @@ class Sessions:
             came[0].replaced = change.replaced[0]
         return ended
 
-    def begin(self, track: GroupTrack, at: EntryPosition, last: EntryPosition) -> None:
+    def begin(self, track: GroupView, at: EntryPosition, last: EntryPosition) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
             if member_id not in track.members:
@@ -128,7 +128,7 @@ class Sessions:
         self._all = [session for session in self._all if session.at is None]
         return tuple(session.row(group_id, shard) for session in ended)
 
-    def _begin(self, member: MemberTrack, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
+    def _begin(self, member: MemberView, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
         session = _Session(member, at, is_begin_known)
         if member.is_away:
             session.aways.append((at, None))
@@ -136,7 +136,7 @@ class Sessions:
         self._open[member.member_id] = session
         return session
 
-    def _bring_on(self, session: _Session, old: MemberTrack | None, new: MemberTrack, change: Change) -> None:
+    def _bring_on(self, session: _Session, old: MemberView | None, new: MemberView, change: Change) -> None:
         session.member = new
         was_away = old is not None and old.is_away
         if new.is_away and not was_away:

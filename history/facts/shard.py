@@ -12,7 +12,7 @@ from dataclasses import replace
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, SnapshotLike, Walk
-from history.state.track import MEMBERSHIP_TYPES
+from history.state.group_view import MEMBERSHIP_TYPES
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
 from records import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from history.state.track import Partition
+from history.state.group_view import Partition
 
 from .change import Change, EntryPosition
 from .ownership import Ownership

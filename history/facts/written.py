@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from history.reading.catalog import TopicChange, TopicNames
-from history.state.track import GroupTrack, MemberTrack, Partition, Partitions
+from history.state.group_view import GroupView, MemberView, Partition, Partitions
 from records import Cause, Expiry, GroupMetadataValue, RecordsError
 from records.packing import pack, unpack_nested
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _CLASSES = (
     FactsBuilder,
     GroupRows,
-    *(EntryPosition, Follower, GroupTrack, MemberTrack, TopicChange, OpenWait, Waits),
+    *(EntryPosition, Follower, GroupView, MemberView, TopicChange, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
     *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
@@ -46,7 +46,7 @@ _SHARED = {
     tuple[str, ...]: False,
     Partitions: False,
     Cause: False,
-    MemberTrack: False,
+    MemberView: False,
     OpenWait: False,
     epochs._Epoch: False,
     sessions._Session: False,

@@ -1,1 +1,1 @@
-"""From entries to a state: `replay` by the coordinator's own `apply`, `track` by the records alone."""
+"""From entries to a state: `replay` by the coordinator's own `apply`, `group_view` by the records alone."""

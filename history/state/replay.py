@@ -26,7 +26,7 @@ from raftlog.storage.frames import Frame
 from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
 
-from .track import AWAY_EPOCH
+from .group_view import AWAY_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

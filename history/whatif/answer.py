@@ -17,7 +17,7 @@ from history.reading.catalog import CatalogHistory
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
-from history.state.track import MEMBERSHIP_TYPES
+from history.state.group_view import MEMBERSHIP_TYPES
 from raftlog.storage.frames import Frame
 from records import (
     Entry,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from history.state.track import MEMBERSHIP_TYPES
+from history.state.group_view import MEMBERSHIP_TYPES
 from history.whatif.answer import WhatIfResult
 from history.whatif.answer import whatif as whatif_of_one
 from history.whatif.extract import Extractor

@@ -1,7 +1,7 @@
 """Facts against the state at every index: whatever schedules do to groups, the rows say the same as replay.
 
 The schedules are those of the protocol's own tests (joins, losses, leaves, expiries, statics, expressions,
-topic changes, failovers, deletions, targets installed a record at a time). Replay is `GroupTrack`.
+topic changes, failovers, deletions, targets installed a record at a time). Replay is `GroupView`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows, SessionEnd, SpanKind, WaitEnd
 from history.reading.catalog import CatalogHistory
-from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
+from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from records import Entry, MemberState, RawRecord, group_id_of
 from records.ids import topic_id_text
 from tests.coordinator.world import Entry as Written
@@ -69,7 +69,7 @@ def mine(written: Written, group_id: str) -> tuple[RawRecord, ...]:
 
 
 def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:
-    track = GroupTrack(group_id)
+    track = GroupView(group_id)
     for written in log:
         if not (raws := mine(written, group_id)):
             continue
@@ -91,7 +91,7 @@ def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:
 
 
 def blocked(
-    track: GroupTrack, owners: dict[Partition, tuple[SpanKind, str]]
+    track: GroupView, owners: dict[Partition, tuple[SpanKind, str]]
 ) -> Iterator[tuple[str, Partition, str]]:
     for member_id, member in track.members.items():
         is_closed = track.target_epochs.get(member_id, 0) <= track.assignment_epoch

@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.shard import GroupShard
 from history.checking.secondopinion import disagreements
-from history.state.track import GroupTrack
+from history.state.group_view import GroupView
 from records import (
     ClassicMember,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -210,7 +210,7 @@ def test_pr_23542_instance_ids_at_every_index(world: World) -> None:
         stamped = [one for one in world.stamped() if one.index <= index]
         kept = compact(stamped, now_ms=stamped[-1].timestamp_ms, delete_retention_ms=0)
         assert load([one.record for one in kept]).projection.groups["g"].static_members == expected
-        track = GroupTrack("g")
+        track = GroupView("g")
         for one in stamped:
             track.apply(one.record)
         assert disagreements(shard.projection, {"g": track}) == []

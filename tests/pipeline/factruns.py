@@ -17,7 +17,7 @@ from history.export.sources import FACT_TABLES, ExportWindow, ShardRows
 from history.facts.rows import TermRow
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, Walk
-from history.state.track import MEMBERSHIP_TYPES
+from history.state.group_view import MEMBERSHIP_TYPES
 from pipeline.facts.batches import (
     BRIDGE_ORIGIN,
     IN_COLUMNS,

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from history.answers.stats import stats
 from history.checking.invariants import ONE_OWNER, InvariantChecker
 from history.reading.node import NodeLog
-from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
+from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from pipeline.analyses import ANALYSES
 from pipeline.analyses.ownership import double_ownership, ownership_intervals
 from pipeline.analyses.rebalances import rebalance_timeline
@@ -154,15 +154,15 @@ def planted() -> MemoryReader:
     return log.log
 
 
-def tracked(reader: MemoryReader) -> Iterator[tuple[int, int, str, GroupTrack]]:
+def tracked(reader: MemoryReader) -> Iterator[tuple[int, int, str, GroupView]]:
     """Index, ms, group and its state behind each entry that says something of it."""
-    tracks: dict[str, GroupTrack] = {}
+    tracks: dict[str, GroupView] = {}
     for frame in reader.frames():
         touched = set()
         for raw in iter_records(frame.body):
             if raw.type in MEMBERSHIP_TYPES:
                 group_id = group_id_of(raw) or ""
-                tracks.setdefault(group_id, GroupTrack(group_id)).apply(raw)
+                tracks.setdefault(group_id, GroupView(group_id)).apply(raw)
                 touched.add(group_id)
         for group_id in touched:
             yield frame.index, frame.timestamp_ms, group_id, tracks[group_id]

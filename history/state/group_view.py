@@ -2,7 +2,7 @@
 
 `coordinator.shard.GroupShard` is the projection that decides, live and at replay. The readers of history need
 two things that it does not offer: what one entry changed (old member against new one), and a judgement
-independent of the coordinator's own indexes. `GroupTrack` provides both. It implements the replay rules of
+independent of the coordinator's own indexes. `GroupView` provides both. It implements the replay rules of
 Kafka's group records (docs/records.md) on plain dictionaries. It accepts records in any order, as a compacted
 log requires. ``verify`` compares the two at the end of a log.
 """
@@ -39,7 +39,7 @@ AWAY_EPOCH = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberTrack:
+class MemberView:
     """One member at one index."""
 
     member_id: str
@@ -69,13 +69,13 @@ class MemberTrack:
 
 
 @dataclass(slots=True)
-class GroupTrack:
+class GroupView:
     """The state of a consumer group, as far as records tell; only `apply` and `take` change it."""
 
     group_id: str
     epoch: int = NO_EPOCH
     assignment_epoch: int = NO_EPOCH
-    members: dict[str, MemberTrack] = field(default_factory=dict)
+    members: dict[str, MemberView] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
     target_epochs: dict[str, int] = field(default_factory=dict)
     topics: dict[str, tuple[bytes, int]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class GroupTrack:
         """Apply a decoded record of one of the `MEMBERSHIP_TYPES`; a tombstone has no value."""
         _HANDLERS[type_](self, key, value)
 
-    def subscribed(self, member: MemberTrack) -> frozenset[str]:
+    def subscribed(self, member: MemberView) -> frozenset[str]:
         """Topic names that the member subscribes to, by name or by regular expression."""
         resolved = self.regexes.get(member.subscribed_topic_regex or "", ())
         return frozenset(member.subscribed_topic_names).union(resolved)
@@ -143,7 +143,7 @@ class GroupTrack:
         if value is None:
             self.members.pop(key.member_id, None)
             return
-        known = self.members.get(key.member_id) or MemberTrack(member_id=key.member_id)
+        known = self.members.get(key.member_id) or MemberView(member_id=key.member_id)
         self.members[key.member_id] = replace(
             known,
             client_id=value.client_id,
@@ -170,7 +170,7 @@ class GroupTrack:
         known = self.members.get(key.member_id)
         if value is None:
             if known is not None:
-                blank = MemberTrack(member_id=key.member_id)
+                blank = MemberView(member_id=key.member_id)
                 self.members[key.member_id] = replace(
                     known,
                     epoch=blank.epoch,
@@ -181,7 +181,7 @@ class GroupTrack:
                 )
             return
         self.members[key.member_id] = replace(
-            known or MemberTrack(member_id=key.member_id),
+            known or MemberView(member_id=key.member_id),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=value.state,
@@ -199,18 +199,18 @@ class GroupTrack:
         self.classic = value
 
 
-_HANDLERS: dict[int, Callable[[GroupTrack, Any, Any], None]] = {
-    RecordType.GROUP_METADATA: GroupTrack._classic,
-    RecordType.CONSUMER_GROUP_METADATA: GroupTrack._group,
-    RecordType.CONSUMER_GROUP_PARTITION_METADATA: GroupTrack._topics,
-    RecordType.CONSUMER_GROUP_MEMBER_METADATA: GroupTrack._member,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: GroupTrack._target_epoch,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: GroupTrack._target,
-    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: GroupTrack._current,
-    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupTrack._regex,
+_HANDLERS: dict[int, Callable[[GroupView, Any, Any], None]] = {
+    RecordType.GROUP_METADATA: GroupView._classic,
+    RecordType.CONSUMER_GROUP_METADATA: GroupView._group,
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA: GroupView._topics,
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: GroupView._member,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: GroupView._target_epoch,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: GroupView._target,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: GroupView._current,
+    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupView._regex,
 }
 MEMBERSHIP_TYPES = frozenset(_HANDLERS)
-"""Record types that `GroupTrack` follows; entries with other types only leave every track unchanged."""
+"""Record types that `GroupView` follows; entries with other types only leave every track unchanged."""
 
 
 def flat(parts: Iterable[TopicPartitions]) -> Partitions:
