@@ -18,13 +18,13 @@ from history.state.group_view import NO_EPOCH, GroupView, Partitions, flat
 def disagreements(projection: Projection, tracks: Mapping[str, GroupView]) -> list[str]:
     """Every difference, as a sentence; [] if the two agree."""
     found: list[str] = []
-    for group_id in sorted({*projection.groups, *(g for g, track in tracks.items() if track.exists)}):
-        group, track = projection.groups.get(group_id), tracks.get(group_id)
-        if group is None or track is None:
+    for group_id in sorted({*projection.groups, *(g for g, view in tracks.items() if view.exists)}):
+        group, view = projection.groups.get(group_id), tracks.get(group_id)
+        if group is None or view is None:
             where = "the records" if group is None else "the projection"
             found.append(f"group {group_id} is only in {where}")
             continue
-        found.extend(f"group {group_id}: {what}" for what in (*_indexes(group), *_against(group, track)))
+        found.extend(f"group {group_id}: {what}" for what in (*_indexes(group), *_against(group, view)))
     return found
 
 
@@ -63,15 +63,15 @@ def _indexes(group: Group) -> list[str]:
     ]
 
 
-def _against(group: Group, track: GroupView) -> list[str]:
+def _against(group: Group, view: GroupView) -> list[str]:
     seen = [
-        ("epoch", group.epoch, max(track.epoch, 0)),
-        ("assignment epoch", group.assignment_epoch, max(track.assignment_epoch, 0)),
-        ("members", set(group.members), set(track.members)),
-        ("target", {m: flat(value.topic_partitions) for m, value in group.target.items()}, track.target),
+        ("epoch", group.epoch, max(view.epoch, 0)),
+        ("assignment epoch", group.assignment_epoch, max(view.assignment_epoch, 0)),
+        ("members", set(group.members), set(view.members)),
+        ("target", {m: flat(value.topic_partitions) for m, value in group.target.items()}, view.target),
     ]
-    for member_id in set(group.members) & set(track.members):
-        current, known = group.members[member_id].current, track.members[member_id]
+    for member_id in set(group.members) & set(view.members):
+        current, known = group.members[member_id].current, view.members[member_id]
         seen += [
             (f"epoch of {member_id}", current.epoch, 0 if known.epoch == NO_EPOCH else known.epoch),
             (f"assigned partitions of {member_id}", _flat(current.assigned), known.assigned),

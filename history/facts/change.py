@@ -65,7 +65,7 @@ class Change:
 class Follower:
     """A group's state, and what each entry does to it."""
 
-    track: GroupView
+    view: GroupView
     target_owner: dict[Partition, str] = field(default_factory=dict)
     """Partition -> its owner in the target that is in force."""
     _target: dict[str, Partitions] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Follower:
     """Epoch -> number of STABLE members in it."""
 
     @classmethod
-    def of(cls, track: GroupView) -> Follower:
+    def of(cls, view: GroupView) -> Follower:
         """Continue from an existing state."""
-        follower = cls(track)
-        for member in track.members.values():
+        follower = cls(view)
+        for member in view.members.values():
             follower._count(None, member)
-        follower._retarget(set(track.target))
+        follower._retarget(set(view.target))
         return follower
 
     def take(self, at: EntryPosition, entry: Entry) -> Change:
@@ -95,12 +95,12 @@ class Follower:
             for raw in entry.records
         ]
         names_epoch = any(type_ == RecordType.CONSUMER_GROUP_METADATA for type_, _, _ in decoded)
-        track = self.track
+        view = self.view
         before = _Before(
-            topics=track.topics,
-            epoch=track.epoch,
-            target_epoch=track.assignment_epoch,
-            exists=track.exists,
+            topics=view.topics,
+            epoch=view.epoch,
+            target_epoch=view.assignment_epoch,
+            exists=view.exists,
             state=self.state,
             away=tuple(sorted(self._away)) if names_epoch else (),
             has_members=self._num_joined > 0,
@@ -109,45 +109,45 @@ class Follower:
         for type_, key, value in decoded:
             member_id: Any = getattr(key, "member_id", None)
             if member_id is not None and member_id not in members:
-                members[member_id] = track.members.get(member_id)
-            track.take(type_, key, value)
+                members[member_id] = view.members.get(member_id)
+            view.take(type_, key, value)
         for member_id, old in members.items():
-            self._count(old, track.members.get(member_id))
+            self._count(old, view.members.get(member_id))
         retargeted = set(members)
-        if track.assignment_epoch != before.target_epoch:
+        if view.assignment_epoch != before.target_epoch:
             retargeted |= self._unclosed
         return Change(
             at=at,
             cause=entry.cause,
-            members={member_id: (old, track.members.get(member_id)) for member_id, old in members.items()},
+            members={member_id: (old, view.members.get(member_id)) for member_id, old in members.items()},
             target=self._retarget(retargeted),
             topics_before=before.topics,
-            topics=track.topics,
+            topics=view.topics,
             epoch_before=before.epoch,
-            epoch=track.epoch,
+            epoch=view.epoch,
             existed=before.exists,
-            exists=track.exists,
+            exists=view.exists,
             state_before=before.state,
             state=self.state,
             away_before=before.away,
             had_members=before.has_members,
             has_members=self._num_joined > 0,
-            target_epoch=track.assignment_epoch if track.assignment_epoch > before.target_epoch else None,
+            target_epoch=view.assignment_epoch if view.assignment_epoch > before.target_epoch else None,
         )
 
     @property
     def state(self) -> str:
         """The same as `GroupView.state`, without visiting every member."""
-        track = self.track
-        if track.classic is not None:
+        view = self.view
+        if view.classic is not None:
             return "Classic"
-        if track.epoch < 0 and not track.members:
+        if view.epoch < 0 and not view.members:
             return "Dead"
         if not self._num_joined:
             return "Empty"
-        if track.epoch > track.assignment_epoch:
+        if view.epoch > view.assignment_epoch:
             return "Assigning"
-        is_stable = self._stable_at[track.assignment_epoch] == self._num_joined
+        is_stable = self._stable_at[view.assignment_epoch] == self._num_joined
         return "Stable" if is_stable else "Reconciling"
 
     def _count(self, old: MemberView | None, new: MemberView | None) -> None:
@@ -165,15 +165,15 @@ class Follower:
 
     def _retarget(self, member_ids: set[str]) -> dict[Partition, tuple[str | None, str | None]]:
         """Update the target in force for these members; return the partitions that changed owner in it."""
-        track = self.track
+        view = self.view
         was: dict[Partition, str | None] = {}
         added: list[tuple[Partition, str]] = []
         for member_id in member_ids:
-            if track.target_epochs.get(member_id, -1) > track.assignment_epoch >= 0:
+            if view.target_epochs.get(member_id, -1) > view.assignment_epoch >= 0:
                 self._unclosed.add(member_id)
                 continue
             self._unclosed.discard(member_id)
-            old, new = self._target.get(member_id, NO_PARTITIONS), track.target.get(member_id, NO_PARTITIONS)
+            old, new = self._target.get(member_id, NO_PARTITIONS), view.target.get(member_id, NO_PARTITIONS)
             for partition in old - new:
                 was.setdefault(partition, self.target_owner.get(partition))
                 if self.target_owner.get(partition) == member_id:

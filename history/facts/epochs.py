@@ -130,7 +130,7 @@ class Epochs:
     _members: tuple[str, ...] | None = None
     """The sorted member ids, shared by rows while no member joins or leaves."""
 
-    def update(self, change: Change, track: GroupView) -> None:
+    def update(self, change: Change, view: GroupView) -> None:
         """Update the epochs with what an entry changed, except for waits (see `wait`)."""
         if any((old is None) != (new is None) for old, new in change.members.values()):
             self._members = None
@@ -139,7 +139,7 @@ class Epochs:
             return
         if change.epoch != change.epoch_before and change.epoch >= 0:
             self._close(change.at, change.state_before, change.epoch)
-            self._begin(change, track)
+            self._begin(change, view)
         if change.target:
             of_target = self._of_target(change)
             if of_target is not None:
@@ -159,19 +159,19 @@ class Epochs:
         if self._open is not None:
             self._open.waits += waits
 
-    def begin(self, track: GroupView, at: EntryPosition, state: str) -> None:
+    def begin(self, view: GroupView, at: EntryPosition, state: str) -> None:
         """Continue in an epoch that began before the first entry read."""
         self._members = None
-        if track.epoch < 0:
+        if view.epoch < 0:
             return
         self._open = _Epoch(
-            track.epoch,
-            max(track.epoch - 1, 0),
+            view.epoch,
+            max(view.epoch - 1, 0),
             at,
             UNKNOWN_CAUSE,
-            self._listed(track),
-            len(track.members),
-            away=tuple(sorted(m.member_id for m in track.members.values() if m.is_away)),
+            self._listed(view),
+            len(view.members),
+            away=tuple(sorted(m.member_id for m in view.members.values() if m.is_away)),
             is_begin_known=False,
             settled=at if state in SETTLED_STATES else None,
         )
@@ -199,15 +199,15 @@ class Epochs:
         drained, self._all = self._all[:done], self._all[done:]
         return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
-    def _begin(self, change: Change, track: GroupView) -> None:
+    def _begin(self, change: Change, view: GroupView) -> None:
         seen = changes_between(change.topics_before, change.topics) if change.topics_before else {}
         self._open = _Epoch(
             change.epoch,
             max(change.epoch_before, 0),
             change.at,
             change.cause,
-            self._listed(track),
-            len(track.members),
+            self._listed(view),
+            len(view.members),
             away=change.away_before,
             topics=tuple(seen.values()),
         )
@@ -220,11 +220,11 @@ class Epochs:
                 self._open.relapse(True, at)
             self._open = None
 
-    def _listed(self, track: GroupView) -> tuple[str, ...]:
-        if len(track.members) > MEMBERS_LISTED_MAX:
+    def _listed(self, view: GroupView) -> tuple[str, ...]:
+        if len(view.members) > MEMBERS_LISTED_MAX:
             return ()
         if self._members is None:
-            self._members = tuple(sorted(track.members))
+            self._members = tuple(sorted(view.members))
         return self._members
 
     def _of_target(self, change: Change) -> _Epoch | None:

@@ -107,9 +107,9 @@ class FactsBuilder:
         return self._epochs.is_settled and self._ownership.is_settled
 
     @property
-    def track(self) -> GroupView:
+    def view(self) -> GroupView:
         """The current state of the group; read-only."""
-        return self._follower.track
+        return self._follower.view
 
     def passed(self, timestamp_ms: int, index: int | None = None) -> None:
         """Note an entry of the shard that says nothing about the group."""
@@ -153,7 +153,7 @@ class FactsBuilder:
             self._names.learn(change.topics)
         touched = self._ownership.update(change)
         ended = self._sessions.update(change)
-        self._epochs.update(change, self.track)
+        self._epochs.update(change, self.view)
         self._epochs.wait(
             self._waits.update(
                 change, touched.union(change.target), self._ownership, self._follower.target_owner, ended
@@ -171,13 +171,13 @@ class FactsBuilder:
         self._epochs.cut(last, self._follower.state)
         self._waits.cut(last)
         self._ownership.cut(last)
-        track = track_from_snapshot(self.group_id, raws)
-        self._names.learn(track.topics)
-        self._follower = Follower.of(track)
-        self._ownership.begin(track, at)
-        self._sessions.begin(track, at, last)
-        self._epochs.begin(track, at, self._follower.state)
-        self._epochs.wait(self._waits.begin(track.epoch, self._ownership, self._follower.target_owner, at))
+        view = track_from_snapshot(self.group_id, raws)
+        self._names.learn(view.topics)
+        self._follower = Follower.of(view)
+        self._ownership.begin(view, at)
+        self._sessions.begin(view, at, last)
+        self._epochs.begin(view, at, self._follower.state)
+        self._epochs.wait(self._waits.begin(view.epoch, self._ownership, self._follower.target_owner, at))
         self._keep_term()
         self._last = at
 
@@ -225,7 +225,7 @@ class FactsBuilder:
         return drained
 
     def _keep_term(self) -> None:
-        if not self.track.exists:
+        if not self.view.exists:
             return
         self.is_known = True
         if self._term is not None:
@@ -285,11 +285,11 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
 
 def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupView:
     """The state of the group in a snapshot."""
-    track = GroupView(group_id)
+    view = GroupView(group_id)
     for raw in raws:
         if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
-            track.apply(raw)
-    return track
+            view.apply(raw)
+    return view
 
 
 def windowed(facts: GroupRows, from_index: int | None, from_ms: int | None) -> GroupRows:

@@ -72,14 +72,14 @@ class Ownership:
         """Whether every partition has an owner that need not revoke it."""
         return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
-    def begin(self, track: GroupView, at: EntryPosition) -> None:
+    def begin(self, view: GroupView, at: EntryPosition) -> None:
         """Continue from an existing state at one place."""
-        for member_id, member in track.members.items():
+        for member_id, member in view.members.items():
             self.owner.update(dict.fromkeys(member.owned, member_id))
             self.told.update(dict.fromkeys(member.pending))
-        joined = any(member.described for member in track.members.values())
-        for partition in self._expect(track.topics if joined else {}) | self.owner.keys():
-            self._put(partition, track.epoch, at)
+        joined = any(member.described for member in view.members.values())
+        for partition in self._expect(view.topics if joined else {}) | self.owner.keys():
+            self._put(partition, view.epoch, at)
 
     def cut(self, at: EntryPosition) -> None:
         """End all spans here, because the entries after ``at`` are missing."""

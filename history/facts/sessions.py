@@ -104,13 +104,13 @@ class Sessions:
             came[0].replaced = change.replaced[0]
         return ended
 
-    def begin(self, track: GroupView, at: EntryPosition, last: EntryPosition) -> None:
+    def begin(self, view: GroupView, at: EntryPosition, last: EntryPosition) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
-            if member_id not in track.members:
+            if member_id not in view.members:
                 del self._open[member_id]
                 session.end, session.at = SessionEnd.UNKNOWN, last
-        for member_id, member in sorted(track.members.items()):
+        for member_id, member in sorted(view.members.items()):
             session = self._open.get(member_id) or self._begin(member, at, is_begin_known=False)
             if session.member.is_away and not member.is_away:
                 session.come_back(at)

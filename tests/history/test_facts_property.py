@@ -69,35 +69,35 @@ def mine(written: Written, group_id: str) -> tuple[RawRecord, ...]:
 
 
 def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:
-    track = GroupView(group_id)
+    view = GroupView(group_id)
     for written in log:
         if not (raws := mine(written, group_id)):
             continue
         for raw in raws:
-            track.apply(raw)
-        owners = {p: (SpanKind.OWNED, m.member_id) for m in track.members.values() for p in m.assigned}
-        owners |= {p: (SpanKind.REVOKING, m.member_id) for m in track.members.values() for p in m.pending}
-        wanted = {(id_, n) for id_, count in track.topics.values() for n in range(count)}
+            view.apply(raw)
+        owners = {p: (SpanKind.OWNED, m.member_id) for m in view.members.values() for p in m.assigned}
+        owners |= {p: (SpanKind.REVOKING, m.member_id) for m in view.members.values() for p in m.pending}
+        wanted = {(id_, n) for id_, count in view.topics.values() for n in range(count)}
         yield Seen(
             index=written.index,
             owners=owners,
-            unowned=wanted - owners.keys() if track.members else set(),
-            members=set(track.members),
-            away={m.member_id for m in track.members.values() if m.is_away},
-            epoch=track.epoch,
-            state=track.state,
-            blocked=set(blocked(track, owners)),
+            unowned=wanted - owners.keys() if view.members else set(),
+            members=set(view.members),
+            away={m.member_id for m in view.members.values() if m.is_away},
+            epoch=view.epoch,
+            state=view.state,
+            blocked=set(blocked(view, owners)),
         )
 
 
 def blocked(
-    track: GroupView, owners: dict[Partition, tuple[SpanKind, str]]
+    view: GroupView, owners: dict[Partition, tuple[SpanKind, str]]
 ) -> Iterator[tuple[str, Partition, str]]:
-    for member_id, member in track.members.items():
-        is_closed = track.target_epochs.get(member_id, 0) <= track.assignment_epoch
+    for member_id, member in view.members.items():
+        is_closed = view.target_epochs.get(member_id, 0) <= view.assignment_epoch
         if member.state != MemberState.UNRELEASED_PARTITIONS or not is_closed:
             continue
-        for partition in track.target.get(member_id, frozenset()) - member.owned:
+        for partition in view.target.get(member_id, frozenset()) - member.owned:
             if partition in owners:
                 yield member_id, partition, owners[partition][1]
 
@@ -108,7 +108,7 @@ def built(log: Iterable[Written], group_id: str) -> GroupRows:
         raws = mine(written, group_id)
         if raws:
             builder.entry(written.index, written.timestamp_ms, Entry(cause=written.cause, records=raws))
-            assert builder._follower.state == builder.track.state
+            assert builder._follower.state == builder.view.state
         else:
             builder.passed(written.timestamp_ms, written.index)
     return builder.finish()
