@@ -210,7 +210,7 @@ _HANDLERS: dict[int, Callable[[GroupView, Any, Any], None]] = {
     RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupView._regex,
 }
 MEMBERSHIP_TYPES = frozenset(_HANDLERS)
-"""Record types that `GroupView` follows; entries with other types only leave every track unchanged."""
+"""Record types that `GroupView` follows; entries with other types only leave every view unchanged."""
 
 
 def flat(parts: Iterable[TopicPartitions]) -> Partitions:
