@@ -67,7 +67,7 @@ def facts_of(
 class FactsBuilder:
     """Builds the rows of one group from the entries of its shard, given in order.
 
-    All of its state is in its fields and their fields: `written` serialises and restores it.
+    All of its state is in its fields and their fields: `checkpoint` serialises and restores it.
     """
 
     group_id: str

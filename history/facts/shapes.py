@@ -1,4 +1,4 @@
-"""Slotted dataclasses as plain arrays and back, derived from their annotations; `written` is built on it.
+"""Slotted dataclasses as plain arrays and back, derived from their annotations; `checkpoint` is built on it.
 
 An array holds neither names nor classes. The class of each item follows from the class that is requested, so
 the bytes cannot request another one. Objects that are referenced more than once are written once, in a table

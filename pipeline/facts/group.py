@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.export.sources import ExportWindow, fact_rows
+from history.facts.checkpoint import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupFinding, GroupRows, Severity, TermRow
-from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from pipeline.errors import OutputError
 from records import Entry, RawRecord, RecordsError
 from records.entry import load_cause

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from history.facts import written
+from history.facts import checkpoint
+from history.facts.checkpoint import StateError, dump_builder, dump_facts, load_builder, load_facts
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows
-from history.facts.written import StateError, dump_builder, dump_facts, load_builder, load_facts
 from history.reading.catalog import CatalogHistory
 from records import Entry, RawRecord, TermStartValue, TermWhy
 from records.packing import pack, unpack_nested
@@ -175,5 +175,7 @@ def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
 
 
 def test_whoever_changes_what_is_written_raises_the_version() -> None:
-    """When this fails: raise `written.VERSION` and put the new version and CRC here."""
-    assert {written.VERSION: zlib.crc32("\n".join(written.described()).encode())} == WRITTEN_AS_OF_VERSION
+    """When this fails: raise `checkpoint.VERSION` and put the new version and CRC here."""
+    assert {
+        checkpoint.VERSION: zlib.crc32("\n".join(checkpoint.described()).encode())
+    } == WRITTEN_AS_OF_VERSION
