@@ -20,8 +20,8 @@ from records.packing import pack, unpack_nested
 from . import epochs, ownership, rows, sessions
 from .change import EntryPosition, Follower
 from .group import FactsBuilder
+from .positional_codec import PositionalCodec, StateError
 from .rows import GroupRows
-from .shapes import Shapes, StateError
 from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
@@ -51,11 +51,11 @@ _SHARED = {
     epochs._Epoch: False,
     sessions._Session: False,
 }
-"""The types with a table (see `Shapes`). Some must be one object again: a wait belongs to its epoch and
-goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
+"""The types with a table (see `PositionalCodec`). Some must be one object again: a wait belongs to its epoch
+and goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
 state."""
 _LEFT_OUT = {FactsBuilder: {"_names": None}, GroupRows: {"basis": None}}
-_SHAPES = Shapes(_CLASSES, _SHARED, _LEFT_OUT)
+_CODEC = PositionalCodec(_CLASSES, _SHARED, _LEFT_OUT)
 
 
 def dump_builder(builder: FactsBuilder) -> bytes:
@@ -82,11 +82,11 @@ def load_facts(data: bytes) -> GroupRows:
 
 def described() -> list[str]:
     """Describe the layout in words that differ whenever the bytes would."""
-    return _SHAPES.described()
+    return _CODEC.described()
 
 
 def _dump(value: object) -> bytes:
-    return pack([VERSION, _CLASSES.index(type(value)), *_SHAPES.dump(value)])
+    return pack([VERSION, _CLASSES.index(type(value)), *_CODEC.dump(value)])
 
 
 def _load(cls: Callable[..., T], data: bytes) -> T:
@@ -101,5 +101,5 @@ def _load(cls: Callable[..., T], data: bytes) -> T:
         raise StateError(f"a state of version {version!r}, this release writes {VERSION}")
     if type(number) is not int or not 0 <= number < len(_CLASSES) or _CLASSES[number] is not cls:
         raise StateError(f"class {number!r}, expected {_CLASSES.index(cls)}")
-    made: T = _SHAPES.load(_CLASSES[number], [tables, root])
+    made: T = _CODEC.load(_CLASSES[number], [tables, root])
     return made

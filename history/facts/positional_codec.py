@@ -31,7 +31,7 @@ class StateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TypeCodec:
     """How one type is written and read; ``dump`` is ``None`` if values are written as they are."""
 
     name: str
@@ -52,8 +52,8 @@ class Writing:
         self.known: list[dict[Any, int]] = [{} for _ in range(count)]
 
 
-class Shapes:
-    """The shapes of an allow-list of classes.
+class PositionalCodec:
+    """The codecs of an allow-list of classes.
 
     ``shared`` lists the types with a table, in an order in which none refers to a later one. True: equal
     values are shared; False: only the same object is. ``left_out`` names the fields that are not written,
@@ -70,9 +70,9 @@ class Shapes:
         self._tables = {hint: number for number, hint in enumerate(shared)}
         self._by_value = shared
         self._left_out = left_out
-        self._made: dict[Any, Shape] = {}
-        self._inner: list[Shape] = []
-        self._inner += (self._shape(hint) for hint in shared)
+        self._made: dict[Any, TypeCodec] = {}
+        self._inner: list[TypeCodec] = []
+        self._inner += (self._codec_of(hint) for hint in shared)
         self._roots = {cls: self.of(cls) for cls in classes}
 
     def dump(self, value: Any) -> list[Any]:
@@ -86,8 +86,8 @@ class Shapes:
         try:
             written, root = _array(items, 2)
             tables: Tables = [[] for _ in self._inner]
-            for shape, table, found in zip(self._inner, tables, _array(written, len(tables)), strict=True):
-                load = shape.load
+            for codec, table, found in zip(self._inner, tables, _array(written, len(tables)), strict=True):
+                load = codec.load
                 table += [load(item, tables) for item in _array(found)]
             return self._roots[cls].load(root, tables)
         except (RecordsError, ValueError) as error:
@@ -95,29 +95,29 @@ class Shapes:
 
     def described(self) -> list[str]:
         """Describe the layout, one line per table and class; if it differs, the bytes mean something else."""
-        tables = [f"table {number}: {shape.name}" for number, shape in enumerate(self._inner)]
+        tables = [f"table {number}: {codec.name}" for number, codec in enumerate(self._inner)]
         of = self._members
         return tables + [
-            f"{cls.__name__}: " + ", ".join(f"{name} {shape.name}" for name, shape in of(cls))
+            f"{cls.__name__}: " + ", ".join(f"{name} {codec.name}" for name, codec in of(cls))
             for cls in sorted(self._classes, key=lambda cls: cls.__name__)
         ]
 
-    def of(self, hint: Any) -> Shape:
-        """The shape of a type; raises `TypeError` for a type that is not allowed."""
+    def of(self, hint: Any) -> TypeCodec:
+        """The codec of a type; raises `TypeError` for a type that is not allowed."""
         if hint not in self._made:
-            self._made[hint] = self._in_table(hint) if hint in self._tables else self._shape(hint)
+            self._made[hint] = self._in_table(hint) if hint in self._tables else self._codec_of(hint)
         return self._made[hint]
 
-    def _in_table(self, hint: Any) -> Shape:
+    def _in_table(self, hint: Any) -> TypeCodec:
         number, is_by_value = self._tables[hint], self._by_value[hint]
-        shapes = self._inner
+        codecs = self._inner
 
         def dump(value: Any, writing: Writing) -> int:
             known = writing.known[number]
             key = value if is_by_value else id(value)
             at = known.get(key)
             if at is None:
-                item = shapes[number].dumped(value, writing)
+                item = codecs[number].dumped(value, writing)
                 table = writing.tables[number]
                 at = known[key] = len(table)
                 table.append(item)
@@ -129,9 +129,9 @@ class Shapes:
                 raise StateError(f"{item!r} is no place in a table of {len(table)}")
             return table[item]
 
-        return Shape(f"#{number}", dump, load)
+        return TypeCodec(f"#{number}", dump, load)
 
-    def _shape(self, hint: Any) -> Shape:
+    def _codec_of(self, hint: Any) -> TypeCodec:
         origin, arguments = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType) and NoneType in arguments:
             (inner,) = (one for one in arguments if one is not NoneType)
@@ -145,20 +145,22 @@ class Shapes:
         if hint in (int, str, bytes, bool):
             return _plain(hint)
         if isinstance(hint, type) and issubclass(hint, StrEnum):
-            return Shape(hint.__name__, lambda value, _: value.value, lambda item, _: hint(item))
+            return TypeCodec(hint.__name__, lambda value, _: value.value, lambda item, _: hint(item))
         if hint in self._classes:
             return self._fields(hint)
         raise TypeError(f"{hint!r} is not a type of which a state may be made")
 
-    def _fields(self, cls: type[Any]) -> Shape:
+    def _fields(self, cls: type[Any]) -> TypeCodec:
         if cls.__module__.partition(".")[0] == "records":
             layout = layout_of(cls)
             names = " ".join(f"{one.name} {one.kind.name}" for one in layout.columns)
-            return Shape(f"{cls.__name__}({names})", lambda v, _: layout.dump(v), lambda i, _: layout.load(i))
+            return TypeCodec(
+                f"{cls.__name__}({names})", lambda v, _: layout.dump(v), lambda i, _: layout.load(i)
+            )
         members = self._members(cls)
         read = _reading([name for name, _ in members])
-        dumps = [shape.dump for _, shape in members]
-        loads = [(cls.__dict__[name].__set__, shape.load) for name, shape in members]
+        dumps = [codec.dump for _, codec in members]
+        loads = [(cls.__dict__[name].__set__, codec.load) for name, codec in members]
         left_out = [(cls.__dict__[n].__set__, value) for n, value in self._left_out.get(cls, {}).items()]
         width, new = len(members), object.__new__
 
@@ -174,9 +176,9 @@ class Shapes:
                 set_field(made, value)
             return made
 
-        return Shape(cls.__name__, dump, load)
+        return TypeCodec(cls.__name__, dump, load)
 
-    def _members(self, cls: type[Any]) -> list[tuple[str, Shape]]:
+    def _members(self, cls: type[Any]) -> list[tuple[str, TypeCodec]]:
         if cls.__module__.partition(".")[0] == "records":
             return [("", self._fields(cls))]
         hints, absent = get_type_hints(cls), self._left_out.get(cls, {})
@@ -195,25 +197,25 @@ def _array(items: Any, width: int | None = None) -> list[Any]:
     return items
 
 
-def _plain(cls: type[Any]) -> Shape:
+def _plain(cls: type[Any]) -> TypeCodec:
     def load(item: Any, _: Tables) -> Any:
         if type(item) is not cls:
             raise StateError(f"expected {cls.__name__}, found {type(item).__name__}")
         return item
 
-    return Shape(cls.__name__, None, load)
+    return TypeCodec(cls.__name__, None, load)
 
 
-def _maybe(inner: Shape) -> Shape:
+def _maybe(inner: TypeCodec) -> TypeCodec:
     dump, load = inner.dump, inner.load
-    return Shape(
+    return TypeCodec(
         f"{inner.name}?",
         None if dump is None else lambda value, w: None if value is None else dump(value, w),
         lambda item, tables: None if item is None else load(item, tables),
     )
 
 
-def _many(cls: Any, inner: Shape) -> Shape:
+def _many(cls: Any, inner: TypeCodec) -> TypeCodec:
     dump, load = inner.dump, inner.load
 
     def dump_all(values: Any, writing: Writing) -> list[Any]:
@@ -222,23 +224,23 @@ def _many(cls: Any, inner: Shape) -> Shape:
     def load_all(items: Any, tables: Tables) -> Any:
         return cls([load(item, tables) for item in _array(items)])
 
-    return Shape(f"{cls.__name__}[{inner.name}]", dump_all, load_all)
+    return TypeCodec(f"{cls.__name__}[{inner.name}]", dump_all, load_all)
 
 
-def _product(hint: Any, cls: Any, inner: list[Shape]) -> Shape:
+def _product(hint: Any, cls: Any, inner: list[TypeCodec]) -> TypeCodec:
     width = len(inner)
 
     def dump(values: Any, writing: Writing) -> list[Any]:
-        return [shape.dumped(value, writing) for shape, value in zip(inner, values, strict=True)]
+        return [codec.dumped(value, writing) for codec, value in zip(inner, values, strict=True)]
 
     def load(items: Any, tables: Tables) -> Any:
         pairs = zip(inner, _array(items, width), strict=True)
-        return cls([shape.load(item, tables) for shape, item in pairs])
+        return cls([codec.load(item, tables) for codec, item in pairs])
 
-    return Shape(f"({', '.join(shape.name for shape in inner)})", dump, load)
+    return TypeCodec(f"({', '.join(codec.name for codec in inner)})", dump, load)
 
 
-def _mapping(cls: Any, key: Shape, value: Shape) -> Shape:
+def _mapping(cls: Any, key: TypeCodec, value: TypeCodec) -> TypeCodec:
     def dump(values: Any, writing: Writing) -> list[Any]:
         found: list[Any] = []
         for one, other in values.items():
@@ -252,4 +254,4 @@ def _mapping(cls: Any, key: Shape, value: Shape) -> Shape:
         pairs = zip(found[::2], found[1::2], strict=True)
         return cls({key.load(one, tables): value.load(other, tables) for one, other in pairs})
 
-    return Shape(f"{cls.__name__}[{key.name}: {value.name}]", dump, load)
+    return TypeCodec(f"{cls.__name__}[{key.name}: {value.name}]", dump, load)
