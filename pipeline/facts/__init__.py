@@ -7,5 +7,5 @@ takes rows away, and saves the state from which a later run continues.
     group      one group: its stored state and new records in, rows and the next state out
     batches    Arrow batches in, Arrow batches out
     derive     the same as a Spark plan
-    here       the same for few records, in this process
+    in_process the same for few records, in this process
 """

@@ -18,7 +18,7 @@ from pipeline.facts.batches import FACT_TABLES, STORED, out_type, stored_type
 from pipeline.facts.derive import GROUP
 from pipeline.facts.group import STATE
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables import few
+from pipeline.tables import local
 from pipeline.tables.buckets import hash_of
 from pipeline.tables.reading import read_staged
 
@@ -44,7 +44,7 @@ class Derived:
         made._folder = folder
         counted = facts.observe(seen, F.count(F.lit(1)).alias("rows"))
         counted.write.partitionBy("kind").option("compression", "zstd").parquet(f"file://{folder}")
-        rows, _ = few.size_of("/", map(str, Path(folder).rglob("*.parquet")))
+        rows, _ = local.size_of("/", map(str, Path(folder).rglob("*.parquet")))
         if rows != (expected := int(seen.get.get("rows") or 0)):
             raise OutputError(
                 f"{expected} rows of facts were written to {folder}, and {rows} are to be seen there",
@@ -54,7 +54,7 @@ class Derived:
 
     @classmethod
     def here(cls, spark: SparkSession, batches: Iterable[pa.RecordBatch]) -> Derived:
-        """Take batches from `pipeline.facts.here`."""
+        """Take batches from `pipeline.facts.in_process`."""
         made = cls(spark)
         by_kind: dict[str, list[pa.RecordBatch]] = {}
         for batch in batches:  # each batch has one kind
@@ -68,7 +68,7 @@ class Derived:
     def is_few(self, *kinds: str) -> bool:
         """Whether these kinds are few enough for `table`."""
         rows, sizes = zip(*(self._size(kind) for kind in kinds), strict=True)
-        return bool(self._tables) or few.is_few(sum(rows), sum(sizes))
+        return bool(self._tables) or local.is_few(sum(rows), sum(sizes))
 
     def size(self, *kinds: str) -> int:
         """Bytes of the staged files; 0 for an Arrow table, which is too small to matter."""
@@ -116,7 +116,7 @@ class Derived:
             rows = self._tables.get(kind)
             return (0, 0) if rows is None else (rows.num_rows, rows.nbytes)
         if kind not in self._sizes:
-            self._sizes[kind] = few.size_of("/", map(str, self._files(kind)))
+            self._sizes[kind] = local.size_of("/", map(str, self._files(kind)))
         return self._sizes[kind]
 
     def _files(self, kind: str) -> list[Path]:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from pipeline.facts.batches import RAW, STORED
 from pipeline.facts.group import RESTLESS
-from pipeline.facts.here import of_groups
+from pipeline.facts.in_process import of_groups
 from pipeline.facts.shared import Shared
 from pipeline.schema import RECORD_COLUMNS, arrow_type
-from pipeline.tables import few
+from pipeline.tables import local
 from pipeline.tables.buckets import hash_of, may_hold
 from pipeline.tables.manifest import TableFile
 
@@ -59,7 +59,7 @@ def _stored(step: RunStep, due: Groups, shared: Shared) -> pa.Table | None:
     """The stored rows of groups that are due, in ``due`` or otherwise; None if they are not small."""
     root = step.output.root
     states = [file for file in step.output.manifest.of(STATES, "states") if file.shard in shared.shards]
-    if sum(file.rows for file in states) > few.FEW_ROWS:
+    if sum(file.rows for file in states) > local.FEW_ROWS:
         return None
     for file in states:
         assert file.shard is not None
@@ -78,13 +78,13 @@ def _stored(step: RunStep, due: Groups, shared: Shared) -> pa.Table | None:
         return rows.filter(pc.is_in(rows.column("group_id"), wanted[rows.column("shard")[0].as_py()]))
 
     files = [file for file in (*states, *step.output.manifest.of(PARTS)) if may_hold(file, hashed)]
-    found = few.read_few(root, files, STORED, only=of_due)
+    found = local.read_locally(root, files, STORED, only=of_due)
     return None if found is None or found.column("blob").nbytes > BYTES_MAX else found
 
 
 def _due_in(root: str, file: TableFile, *, is_news_to_all: bool) -> list[str]:
     """The groups in a file of states that are due without a new record."""
-    rows = few.read_file(root, file.path, ["group_id", "sequence"])
+    rows = local.read_file(root, file.path, ["group_id", "sequence"])
     if not is_news_to_all:
         rows = rows.filter(pc.equal(rows.column("sequence"), RESTLESS))
     return list(rows.column("group_id").to_pylist())

@@ -20,7 +20,7 @@ from pipeline.errors import InputError
 from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group
 from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
-from pipeline.tables import few
+from pipeline.tables import local
 from pipeline.tables.disk import join
 from pipeline.tables.reading import read_staged, read_table
 from pipeline.tables.transaction import Staging
@@ -66,7 +66,7 @@ class Mark:
 def mark_of(output: Output) -> Mark | None:
     """The mark of the previous run; ``None`` if there is none."""
     for file in output.manifest.of(STATES, MARKS):
-        for row in few.read_file(output.root, file.path).to_pylist():
+        for row in local.read_file(output.root, file.path).to_pylist():
             return Mark(version=row["version"], notes_crc=row["notes_crc"])
     return None
 

@@ -24,9 +24,9 @@ from pyspark.sql import functions as F
 from pipeline.facts.batches import FACT_TABLES, stored_type
 from pipeline.facts.derive import GROUP, derive
 from pipeline.facts.group import FINDINGS, NOTES, PART, STATE, STATE_VERSION
-from pipeline.facts.here import derive_here
+from pipeline.facts.in_process import derive_in_process
 from pipeline.facts.shared import ShardShared, Shared
-from pipeline.tables import few, names
+from pipeline.tables import local, names
 from pipeline.tables.buckets import Hashed, buckets_for, may_hold
 from pipeline.tables.disk import join
 from pipeline.tables.manifest import ShardProgress, TableFile
@@ -124,7 +124,7 @@ class _Stage:
         if bridges is None and not self._begins_anew:
             inputs = few_inputs(step, self.spans, shared)
             if inputs is not None:
-                return Derived.here(step.spark, derive_here(*inputs, shared))
+                return Derived.here(step.spark, derive_in_process(*inputs, shared))
         facts = derive(self._records(), self._stored(), shared, bridges, self._tasks())
         return Derived.staged(step.spark, facts, join(step.tx.staging, "facts"))
 
@@ -167,7 +167,7 @@ class _Stage:
         """
         root = self._step.output.root
         if facts.is_few(*kinds) and facts.is_few(STATE):
-            before = few.read_few(root, kept, arrow_of(kinds[0]))
+            before = local.read_locally(root, kept, arrow_of(kinds[0]))
             if before is not None:
                 before = without(before, facts.groups()) if are_of_others else before
                 return pa.concat_tables([before, facts.table(*kinds)])

@@ -14,7 +14,7 @@ import pyarrow as pa
 from history.facts.rows import TermRow
 from pipeline.errors import InputError
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables import few
+from pipeline.tables import local
 from pipeline.tables.transaction import Staging
 
 from .factinputs import STATES
@@ -56,7 +56,7 @@ def terms_of(step: RunStep, spans: Mapping[int, FactSpan]) -> Mapping[int, Seque
 
 def newest_terms(output: Output) -> dict[int, Term]:
     """The newest term of each shard, from the note of the last run, else from all files of terms."""
-    noted = few.read_all(output.root, output.manifest.of(STATES, NEWEST), _noted_type()).to_pylist()
+    noted = local.read_all(output.root, output.manifest.of(STATES, NEWEST), _noted_type()).to_pylist()
     if noted and noted[0]["of_terms"] == _num_terms(output):
         return {row["shard"]: row for row in noted}
     found: dict[int, Term] = {}
@@ -92,7 +92,7 @@ def _terms(output: Output) -> Iterator[Term]:
     """Every term of any run, read one file at a time; there is a file per day with an election."""
     schema = arrow_type(TABLES["failovers"].columns)
     for file in output.manifest.of("failovers"):
-        yield from few.read_all(output.root, [file], schema).to_pylist()
+        yield from local.read_all(output.root, [file], schema).to_pylist()
 
 
 def _new_terms(step: RunStep) -> list[Term]:

@@ -20,7 +20,7 @@ from history.render import plural
 from history.words import shard_name
 from pipeline.errors import InputError
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables.few import read_all
+from pipeline.tables.local import read_all
 
 from .step import Lost, Range, is_undecodable
 

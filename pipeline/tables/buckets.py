@@ -18,7 +18,7 @@ BUCKETS_MAX = 64
 BUCKET_BYTES = 1 << 20
 """Target size of a bucket, written in some ten milliseconds; most outputs need only one."""
 BUCKET_ROWS = 50_000
-"""Target rows of a bucket; two buckets are still few (`few.FEW_ROWS`)."""
+"""Target rows of a bucket; two buckets are still few (`local.FEW_ROWS`)."""
 FILE_BYTES = 8 << 10
 """Size of a file with hardly any rows, which is deducted.
 

@@ -88,14 +88,14 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Writable:
     """The rows of ``merge`` with the union of all columns, laid out as one file for each slot."""
     from pyspark.sql import functions as F
 
-    from . import few
+    from . import local
     from .layout import Laid, sorted_for_files
     from .reading import read_files
 
     kinds = {name: kind for name, kind in _KEYS.items() if f"/{name}=" in merge.files[0].path}
-    found = few.read_few(root, merge.files, _arrow_schema(root, merge, kinds))
+    found = local.read_locally(root, merge.files, _arrow_schema(root, merge, kinds))
     if found is not None:
-        return few.Few(found, tuple(kinds))
+        return local.LocalRows(found, tuple(kinds))
     df = read_files(spark, root, merge.table, merge.files, _schema(root, merge))
     df = df.withColumns({name: F.col(name).cast(kind) for name, kind in kinds.items()})
     slots = len({file.slot for file in merge.files})
@@ -107,9 +107,9 @@ def _arrow_schema(root: str, merge: Merge, keys: Iterable[str]) -> pa.Schema:
     """The union of the files' columns, and the ``keys`` that only appear in their paths."""
     import pyarrow as pa
 
-    from . import few
+    from . import local
 
-    found = pa.unify_schemas([few.schema_of(root, file.path) for file in merge.files])
+    found = pa.unify_schemas([local.schema_of(root, file.path) for file in merge.files])
     for key in keys:
         found = found.append(pa.field(key, pa.int32()))
     return found
@@ -119,11 +119,11 @@ def _schema(root: str, merge: Merge) -> StructType | None:
     """All columns of a documented table and its date; None: Spark must find out, which takes a job."""
     from pyspark.sql.types import DateType
 
-    from . import few
+    from . import local
 
     if merge.table not in TABLES:
         return None
     known = TABLES[merge.table].spark().add("date", DateType())
     names = set(known.names)
-    is_known = all(names.issuperset(few.schema_of(root, file.path).names) for file in merge.files)
+    is_known = all(names.issuperset(local.schema_of(root, file.path).names) for file in merge.files)
     return known if is_known else None

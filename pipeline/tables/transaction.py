@@ -1,8 +1,8 @@
 """A transaction: rows staged by Spark, then added to the tables all at once or not at all.
 
 Each `write` and `replace` is one Spark query (those of `stage` run concurrently), whose Parquet files go to
-the staging folder; few rows are written there by this process (`few`). The commit names the files and has the
-journal move them into place. A transaction whose progress does not exceed the manifest's adds nothing, so
+the staging folder; few rows are written there by this process (`local`). The commit names the files and has
+the journal move them into place. A transaction whose progress does not exceed the manifest's adds nothing, so
 that repeating a batch is harmless.
 """
 
@@ -40,7 +40,7 @@ class Staging:
 
     table: str
     rows: DataFrame | pa.Table
-    """An Arrow table if the rows are few (`pipeline.tables.few`)."""
+    """An Arrow table if the rows are few (`pipeline.tables.local`)."""
     part: str = "rows"
     buckets: int = 1
     """Number of buckets that the part is split into, by group."""
@@ -116,12 +116,12 @@ class Transaction:
     def _laid(self, one: Staging) -> Writable:
         import pyarrow as pa
 
-        from .few import laid_few
         from .layout import laid_out
+        from .local import lay_out_locally
 
         schema = TABLES.get(one.table)
         if isinstance(one.rows, pa.Table):
-            return laid_few(one.rows, schema, one.buckets)
+            return lay_out_locally(one.rows, schema, one.buckets)
         self._spark = one.rows.sparkSession
         return laid_out(one.rows, schema, buckets=one.buckets, is_gathered=one.is_gathered)
 
@@ -137,11 +137,11 @@ class Transaction:
 
     def staged_few(self, table: str, part: str = "rows") -> pa.Table | None:
         """The same rows read by this process; None if they are not few."""
-        from . import few
+        from . import local
 
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
         ready = join(self._output.root, self._ready)
-        return few.read_few(ready, mine, arrow_type(TABLES[table].columns))
+        return local.read_locally(ready, mine, arrow_type(TABLES[table].columns))
 
     def take(self, table: str, part: str, folder: str, expected: int, buckets: int = 1) -> int:
         """Take over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""

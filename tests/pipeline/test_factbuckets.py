@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from pipeline.facts import group
 from pipeline.facts.derive import derive
 from pipeline.facts.group import RESTLESS
-from pipeline.facts.here import of_groups
+from pipeline.facts.in_process import of_groups
 from pipeline.runs import factstage
 from pipeline.runs.factinputs import PARTS, STATES
 from pipeline.runs.factstage import OF_GROUPS, OPENED, tasks_for
 from pipeline.runs.run import advance
 from pipeline.source.inputs import open_input
-from pipeline.tables import Output, OutputManifest, TableFile, buckets, few, names, table_files
+from pipeline.tables import Output, OutputManifest, TableFile, buckets, local, names, table_files
 from pipeline.tables.buckets import hash_of
 from tests.history.reallog import Node
 from tests.pipeline.truth import OF_FACTS, exported, held
@@ -99,7 +99,7 @@ def test_buckets_of_other_groups_stay_as_they_are(
             assert len({file.part for file in taken_in().of("group_epochs", "open")}) > 5
     else:
         assert {file.part for file in taken_in().of("group_epochs", "open")} == {"open"}
-        monkeypatch.setattr(few, "FEW_ROWS", -1)
+        monkeypatch.setattr(local, "FEW_ROWS", -1)
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 1)
     members.append(node.member("group-9", "app", "orders").join())
     before = taken_in()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
-from pipeline.tables import Output, OutputManifest, ShardProgress, few
+from pipeline.tables import Output, OutputManifest, ShardProgress, local
 from pipeline.tables.transaction import Staging
 
 TABLE = "group_notes"
@@ -40,49 +40,49 @@ def written(out: Path, *tables: pa.Table) -> OutputManifest:
 
 def test_few_is_up_to_the_bounds_and_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = written(tmp_path, rows(5, b"x"), rows(7, b"y")).files
-    count, size = few.size_of(str(tmp_path), (file.path for file in files))
+    count, size = local.size_of(str(tmp_path), (file.path for file in files))
     assert count == 12
-    found = few.read_few(str(tmp_path), files, SCHEMA)
+    found = local.read_locally(str(tmp_path), files, SCHEMA)
     assert found is not None
     assert found.equals(pa.concat_tables([rows(5, b"x"), rows(7, b"y")]))
     for name, bound in (("FEW_ROWS", count), ("FEW_BYTES", size), ("FEW_MEMORY", found.nbytes)):
         with monkeypatch.context() as patched:
-            patched.setattr(few, name, bound)
-            assert few.read_few(str(tmp_path), files, SCHEMA) is not None
-            patched.setattr(few, name, bound - 1)
-            assert few.read_few(str(tmp_path), files, SCHEMA) is None
-    assert few.read_few(str(tmp_path), [], SCHEMA) == SCHEMA.empty_table()
+            patched.setattr(local, name, bound)
+            assert local.read_locally(str(tmp_path), files, SCHEMA) is not None
+            patched.setattr(local, name, bound - 1)
+            assert local.read_locally(str(tmp_path), files, SCHEMA) is None
+    assert local.read_locally(str(tmp_path), [], SCHEMA) == SCHEMA.empty_table()
 
 
 def test_more_may_be_looked_through_than_may_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = written(tmp_path, rows(50, b"x"), rows(70, b"y")).files
-    monkeypatch.setattr(few, "ROWS_AT_ONCE", 9)
+    monkeypatch.setattr(local, "ROWS_AT_ONCE", 9)
 
     def found() -> pa.Table | None:
-        return few.read_few(
+        return local.read_locally(
             str(tmp_path), files, SCHEMA, lambda some: some.filter(pc.field("group_id") == "g7")
         )
 
     of_one = found()
     assert of_one is not None
     assert of_one.column("blob").to_pylist() == [b"x", b"y"]
-    for name, bound in (("FEW_ROWS", 120 // few.LOOKED_THROUGH), ("FEW_MEMORY", of_one.nbytes)):
+    for name, bound in (("FEW_ROWS", 120 // local.LOOKED_THROUGH), ("FEW_MEMORY", of_one.nbytes)):
         with monkeypatch.context() as patched:
-            patched.setattr(few, name, bound)
+            patched.setattr(local, name, bound)
             assert found() == of_one
-            assert few.read_few(str(tmp_path), files, SCHEMA) is None
-            patched.setattr(few, name, bound - 1)
+            assert local.read_locally(str(tmp_path), files, SCHEMA) is None
+            patched.setattr(local, name, bound - 1)
             assert found() is None
 
 
 def test_a_value_that_comes_again_and_again_counts_each_time(tmp_path: Path) -> None:
     """A file has it once, in a dictionary, and memory as often as it comes."""
     files = written(tmp_path, rows(70_000, b"x" * 4_096)).files
-    _, size = few.size_of(str(tmp_path), (file.path for file in files))
-    assert size < few.FEW_BYTES // 10
+    _, size = local.size_of(str(tmp_path), (file.path for file in files))
+    assert size < local.FEW_BYTES // 10
     before = pa.total_allocated_bytes()
-    assert few.read_few(str(tmp_path), files, SCHEMA) is None
-    assert pa.total_allocated_bytes() - before < few.FEW_MEMORY
+    assert local.read_locally(str(tmp_path), files, SCHEMA) is None
+    assert pa.total_allocated_bytes() - before < local.FEW_MEMORY
 
 
 def test_a_file_that_is_gone_or_spoiled_is_named(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_a_file_that_is_gone_or_spoiled_is_named(tmp_path: Path) -> None:
         if spoiled is not None:
             (tmp_path / file.path).write_bytes(spoiled)
         with pytest.raises(OutputError, match=said) as raised:
-            few.read_few(str(tmp_path), [file], SCHEMA)
+            local.read_locally(str(tmp_path), [file], SCHEMA)
         assert "\n" not in str(raised.value)
         with pytest.raises(OutputError, match=said):
-            few.read_file(str(tmp_path), file.path)
+            local.read_file(str(tmp_path), file.path)
 
 
 def test_a_disk_that_refuses_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

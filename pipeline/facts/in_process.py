@@ -28,7 +28,7 @@ def of_groups(records: pa.Table) -> pa.Table:
     return records.filter(is_mine)
 
 
-def derive_here(records: pa.Table, stored: pa.Table | None, shared: Shared) -> Iterator[pa.RecordBatch]:
+def derive_in_process(records: pa.Table, stored: pa.Table | None, shared: Shared) -> Iterator[pa.RecordBatch]:
     """The batches of `derive`; ``records`` come from `of_groups`, ``stored`` covers all due groups."""
     inputs = [conformed(records, _IN, known={"origin": RECORD_ORIGIN}, names=RAW)]
     if stored is not None:

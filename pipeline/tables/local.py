@@ -30,13 +30,13 @@ __all__ = [
     "FEW_BYTES",
     "FEW_MEMORY",
     "FEW_ROWS",
-    "Few",
+    "LocalRows",
     "day_of",
     "is_few",
-    "laid_few",
+    "lay_out_locally",
     "read_all",
-    "read_few",
     "read_file",
+    "read_locally",
     "schema_of",
     "size_of",
 ]
@@ -58,7 +58,7 @@ LOOKED_THROUGH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Few:
+class LocalRows:
     """Rows ready to be written; ``keys`` are the columns that determine their folder."""
 
     rows: pa.Table
@@ -91,7 +91,7 @@ class Few:
             )
 
 
-def laid_few(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> Few:
+def lay_out_locally(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> LocalRows:
     """Lay out rows of a documented or (None) internal table; raises `ValueError` if columns are missing."""
     keys = []
     if schema is not None:
@@ -106,7 +106,7 @@ def laid_few(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> Fe
     if buckets > 1:
         rows = rows.append_column("bucket", _buckets(rows.column("group_id"), buckets))
         keys.append("bucket")
-    return Few(rows, tuple(keys))
+    return LocalRows(rows, tuple(keys))
 
 
 def in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -130,7 +130,7 @@ def size_of(root: str, paths: Iterable[str]) -> tuple[int, int]:
     return rows, size
 
 
-def read_few(
+def read_locally(
     root: str,
     files: Collection[TableFile],
     schema: pa.Schema,
