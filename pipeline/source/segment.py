@@ -20,12 +20,12 @@ from raftlog.storage.frames import HEADER_BYTES
 from raftlog.storage.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
 from records import RecordsError
 
+from .buffer_pool import pooled_buffer
 from .frames import Data, Frames, gap, scan
-from .lent import lent
 from .msgarrays import GUARD
 from .options import Mode, Rows, Selection
-from .plain import ReadSelection, Row
 from .plan import Task
+from .scalar_decoder import ReadSelection, Row
 from .sealed import SealedIndex
 from .vector import BYTES_MAX, Wanted, columns_of, stretches
 
@@ -42,7 +42,7 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     index = SealedIndex.of(OsFiles(), task.home, task.bounds, task.selection)
     if index is not None and not index.is_wanted:
         return
-    with lent() as memory:
+    with pooled_buffer() as memory:
         try:
             path, data = segment_by(memory.read, task.home, task.bounds.first)
         except Damaged as damage:

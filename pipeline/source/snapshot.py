@@ -14,8 +14,8 @@ from raftlog.env.state_machine import SnapshotHeader
 from records import RawRecord, RecordsError
 
 from .frames import gap
-from .plain import ReadSelection, Row
 from .plan import Task
+from .scalar_decoder import ReadSelection, Row
 from .segment import BATCH_ROWS, NEWER_HINT, batch_of, damage_rows
 
 

@@ -2,8 +2,8 @@
 
 A stretch of frames becomes a batch. Numbers and texts are read in place; causes and sets of partitions
 repeat, so each distinct one is decoded once and rows refer to it. The invariant: the rows equal those of
-`plain`, which decodes record by record. A frame with anything that the newest writer would not write is odd,
-and is handed to `plain` as a whole.
+`scalar_decoder`, which decodes record by record. A frame with anything that the newest writer would not write
+is odd, and is handed to `scalar_decoder` as a whole.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from records.layouts import layout_of
 from records.schemas import SCHEMAS
 
 from .bodies import Bodies, Records, walk
+from .columns import CAUSES, KEYS, VALUES, Columns
 from .frames import Data, Flags, Frames, Ints
 from .msgarrays import GUARD
 from .options import Selection
-from .plain import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
-from .shown import CAUSES, KEYS, VALUES, Columns
+from .scalar_decoder import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
 from .slices import distinct, edges_of, gather, numbered, refer, spread
 
 BATCH_RECORDS = 3 << 15

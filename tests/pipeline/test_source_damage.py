@@ -18,8 +18,8 @@ from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles
 from history.reading.source import Walk
 from pipeline.errors import InputError
+from pipeline.source.buffer_pool import pooled_buffer
 from pipeline.source.inputs import open_input
-from pipeline.source.lent import lent
 from raftlog.env.errors import Damaged
 from raftlog.storage.frames import Frame, encode_frame
 from raftlog.storage.segments import LogIdentity, encode_header, log_name
@@ -347,5 +347,5 @@ def test_what_is_no_file_is_damage_before_a_byte_of_it_is_read(
 ) -> None:
     path = tmp_path / "00000000000000000001.log"
     make(path)
-    with lent() as memory, pytest.raises(Damaged, match="no file"):
+    with pooled_buffer() as memory, pytest.raises(Damaged, match="no file"):
         memory.read(str(path))

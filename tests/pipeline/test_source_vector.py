@@ -16,7 +16,7 @@ from pipeline.source.bodies import FEW, walk  # noqa: E402
 from pipeline.source.frames import Bounds, Frames, scan  # noqa: E402
 from pipeline.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields, read_items  # noqa: E402
 from pipeline.source.options import Selection  # noqa: E402
-from pipeline.source.plain import ReadSelection  # noqa: E402
+from pipeline.source.scalar_decoder import ReadSelection  # noqa: E402
 from pipeline.source.slices import distinct, edges_of, gather, numbered, refer, spread  # noqa: E402
 from pipeline.source.vector import Wanted, columns_of  # noqa: E402
 from raftlog.storage.frames import HEADER_BYTES, encode_frame  # noqa: E402

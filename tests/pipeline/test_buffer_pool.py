@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.source import lent as memory
-from pipeline.source.lent import lent
+from pipeline.source import buffer_pool as memory
+from pipeline.source.buffer_pool import pooled_buffer
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
@@ -28,22 +28,22 @@ def test_a_file_is_read_whole_whatever_was_read_before(tmp_path: Path) -> None:
     file = tmp_path / "file"
     for content in (b"", b"abc", b"x" * 100_000, b"", b"yz"):
         file.write_bytes(content)
-        with lent() as mine:
+        with pooled_buffer() as mine:
             assert bytes(mine.read(str(file))) == content
-    with lent() as mine, pytest.raises(FileNotFoundError):
+    with pooled_buffer() as mine, pytest.raises(FileNotFoundError):
         mine.read(str(tmp_path / "none"))
 
 
 def test_one_after_the_other_have_the_same_memory_and_two_at_a_time_their_own(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"1" * 5_000)
     (tmp_path / "other").write_bytes(b"2" * 4_000)
-    with lent() as first:
+    with pooled_buffer() as first:
         found = first.read(str(tmp_path / "one"))
-        with lent() as second:
+        with pooled_buffer() as second:
             assert bytes(second.read(str(tmp_path / "other"))) == b"2" * 4_000
             assert second.memory is not first.memory
         assert bytes(found) == b"1" * 5_000
-    with lent() as again:
+    with pooled_buffer() as again:
         assert again.memory is second.memory
     assert len(memory._spare) == 1
 
@@ -51,7 +51,7 @@ def test_one_after_the_other_have_the_same_memory_and_two_at_a_time_their_own(tm
 def test_more_than_is_kept_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "KEPT_BYTES_MAX", 1_000)
     (tmp_path / "large").write_bytes(b"1" * 1_001)
-    with lent() as mine:
+    with pooled_buffer() as mine:
         mine.read(str(tmp_path / "large"))
     assert memory._spare == []
 
@@ -70,15 +70,15 @@ def test_a_file_that_grows_meanwhile_is_read_on(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(memory.os, "fstat", and_then_it_grows)
     for _ in range(2):
         before = file.stat().st_size
-        with lent() as mine:
+        with pooled_buffer() as mine:
             assert bytes(mine.read(str(file))) == file.read_bytes()
         assert file.stat().st_size > before
 
 
 @pytest.mark.parametrize("options", [{}, {"raw": "true"}, {"rows": "entries"}])
-def test_nothing_that_is_handed_out_is_in_lent_memory(mixed_log: str, options: dict[str, str]) -> None:
+def test_nothing_that_is_handed_out_is_in_pooled_memory(mixed_log: str, options: dict[str, str]) -> None:
     for task in plan(parse_options({"path": mixed_log, **options})):
-        with lent() as mine:
+        with pooled_buffer() as mine:
             path, data = segment_by(mine.read, task.home, task.bounds.first)
             batches = list(segment_rows(task, path, data, None))
             before = [batch.to_pylist() for batch in batches]

@@ -18,7 +18,7 @@ KEPT_BYTES_MAX = 1 << 27
 _spare: list[bytearray] = []
 
 
-class Lent:
+class PooledBuffer:
     """Memory that grows to the largest file read into it."""
 
     def __init__(self, memory: bytearray) -> None:
@@ -47,12 +47,12 @@ class Lent:
 
 
 @contextmanager
-def lent() -> Iterator[Lent]:
+def pooled_buffer() -> Iterator[PooledBuffer]:
     """Memory for one read, returned for the next one."""
     try:
-        mine = Lent(_spare.pop())
+        mine = PooledBuffer(_spare.pop())
     except IndexError:  # not checked beforehand: another thread may take it in between
-        mine = Lent(bytearray())
+        mine = PooledBuffer(bytearray())
     try:
         yield mine
     finally:

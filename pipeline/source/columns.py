@@ -20,12 +20,12 @@ from records.packing import unpack_nested
 
 from .frames import Data, Flags, Ints
 from .msgarrays import GUARD, Field, read_fields, read_items
-from .plain import partitions
+from .scalar_decoder import partitions
 from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, numbered, refer, texts
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownField:
     """The field of a key, value or cause that a column shows, and the value that stands for null."""
 
     column: str
@@ -39,45 +39,45 @@ class Shown:
     """For other nested fields: converts what the layout loads to what Arrow takes."""
 
 
-VALUES: Mapping[int, tuple[Shown, ...]] = {
+VALUES: Mapping[int, tuple[ShownField, ...]] = {
     RecordType.OFFSET_COMMIT: (
-        Shown("offset", "offset"),
-        Shown("leader_epoch", "leader_epoch", none=-1),
-        Shown("metadata", "metadata", none=""),
+        ShownField("offset", "offset"),
+        ShownField("leader_epoch", "leader_epoch", none=-1),
+        ShownField("metadata", "metadata", none=""),
     ),
-    RecordType.CONSUMER_GROUP_METADATA: (Shown("epoch", "epoch"),),
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (Shown("epoch", "assignment_epoch"),),
+    RecordType.CONSUMER_GROUP_METADATA: (ShownField("epoch", "epoch"),),
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (ShownField("epoch", "assignment_epoch"),),
     RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        Shown("epoch", "assignment_epoch", none=-1),
-        Shown("assigned", "topic_partitions", load=partitions),
+        ShownField("epoch", "assignment_epoch", none=-1),
+        ShownField("assigned", "topic_partitions", load=partitions),
     ),
     RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        Shown("epoch", "member_epoch"),
-        Shown("previous_epoch", "previous_member_epoch"),
-        Shown("member_state", "state", words=state_name),
-        Shown("assigned", "assigned_partitions", load=partitions),
-        Shown("pending", "partitions_pending_revocation", load=partitions),
+        ShownField("epoch", "member_epoch"),
+        ShownField("previous_epoch", "previous_member_epoch"),
+        ShownField("member_state", "state", words=state_name),
+        ShownField("assigned", "assigned_partitions", load=partitions),
+        ShownField("pending", "partitions_pending_revocation", load=partitions),
     ),
     RecordType.CONSUMER_GROUP_MEMBER_METADATA: (
-        Shown("client_id", "client_id"),
-        Shown("client_host", "client_host"),
-        Shown("instance_id", "instance_id"),
+        ShownField("client_id", "client_id"),
+        ShownField("client_host", "client_host"),
+        ShownField("instance_id", "instance_id"),
     ),
 }
 CAUSES = (
-    Shown("trigger", "trigger", words=trigger_name),
-    Shown("reasons", "reasons", each=layout_of(Reason), words=reason_name),
-    Shown("cause_member_id", "member_id", none=""),
-    Shown("cause_member_epoch", "member_epoch", none=-1),
-    Shown("principal", "principal", none=""),
-    Shown("address", "address", none=""),
+    ShownField("trigger", "trigger", words=trigger_name),
+    ShownField("reasons", "reasons", each=layout_of(Reason), words=reason_name),
+    ShownField("cause_member_id", "member_id", none=""),
+    ShownField("cause_member_epoch", "member_epoch", none=-1),
+    ShownField("principal", "principal", none=""),
+    ShownField("address", "address", none=""),
 )
 KEYS = (
-    Shown("group_id", "group_id"),
-    Shown("member_id", "member_id"),
-    Shown("topic", "topic", none=""),
-    Shown("topic", "name"),
-    Shown("partition", "partition"),
+    ShownField("group_id", "group_id"),
+    ShownField("member_id", "member_id"),
+    ShownField("topic", "topic", none=""),
+    ShownField("topic", "name"),
+    ShownField("partition", "partition"),
 )
 """Columns of keys; a type's layout decides which of them it has."""
 
@@ -94,7 +94,7 @@ class Columns:
         self._made: dict[str, Numbers | Referred | Texts] = {}
 
     def fill(
-        self, layout: Layout, shown: Sequence[Shown], rows: Ints, begin: Ints, end: Ints, lead: int = 0
+        self, layout: Layout, shown: Sequence[ShownField], rows: Ints, begin: Ints, end: Ints, lead: int = 0
     ) -> Flags:
         """Fill rows from their arrays, which are in buffer order; returns which of them are odd."""
         by_field = {one.field: one for one in shown if one.column in self._names}
@@ -124,7 +124,7 @@ class Columns:
             column = made.column(of_row)
         return column, np.zeros(0, np.int64)
 
-    def _show_texts(self, one: Shown, field: Field, rows: Ints) -> None:
+    def _show_texts(self, one: ShownField, field: Field, rows: Ints) -> None:
         assert field.content is not None
         assert field.is_nil is not None
         is_shown = field.end > field.content if one.none == "" else ~field.is_nil
@@ -133,7 +133,9 @@ class Columns:
         assert isinstance(made, Texts)
         made.put(rows[chosen], field.content[chosen], field.end[chosen])
 
-    def _show(self, one: Shown, field: Field, load: Callable[[Any], Any], rows: Ints, odd: Flags) -> None:
+    def _show(
+        self, one: ShownField, field: Field, load: Callable[[Any], Any], rows: Ints, odd: Flags
+    ) -> None:
         """Fill in a column that is not text; values that cannot be loaded are marked in ``odd``."""
         if field.value is not None and one.words is None:
             assert not isinstance(one.none, str)
