@@ -3,7 +3,7 @@
 A record's header has a fixed width, but the next record's position depends on its lengths. The walk therefore
 goes by sequence: the first records of all frames, then the second ones, and so on. It must make the checks of
 `records.iter_records`: every length lies within its frame, and the last record ends where the frame ends. A
-frame that fails a check is odd.
+frame that fails a check is irregular.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """The records and causes of frames; those of odd frames are undefined."""
+    """The records and causes of frames; those of irregular frames are undefined."""
 
     records: Records
     cause: Ints
     cause_end: Ints
-    odd: Flags
+    irregular: Flags
 
 
 def walk(data: Data, frames: Frames) -> Bodies:
@@ -68,12 +68,12 @@ def walk(data: Data, frames: Frames) -> Bodies:
     body = frames.offset + HEADER_BYTES
     end = body + frames.length
     cause = body + _CAUSE_LENGTH_BYTES
-    odd = cause > end
+    irregular = cause > end
     cause_end = cause + fixed(data, ">u4", np.minimum(body, len(data) - _CAUSE_LENGTH_BYTES))
-    odd |= cause_end + frames.count * _RECORD.size > end
-    at = np.where(odd, end, cause_end)
-    counts = np.where(odd, 0, frames.count)
-    odd |= (counts == 0) & (at != end)
+    irregular |= cause_end + frames.count * _RECORD.size > end
+    at = np.where(irregular, end, cause_end)
+    counts = np.where(irregular, 0, frames.count)
+    irregular |= (counts == 0) & (at != end)
     starts = np.zeros(int(counts.sum()), np.int64)
     base = np.cumsum(counts) - counts
     step = 0
@@ -85,18 +85,18 @@ def walk(data: Data, frames: Frames) -> Bodies:
         step += 1
         is_last = counts[going] == step
         wrong |= is_last & (following != end[going])
-        odd[going[wrong]] = True
+        irregular[going[wrong]] = True
         on = np.flatnonzero(~(wrong | is_last))
         going, at = going[on], following[on]
     for place, position in zip(going.tolist(), at.tolist(), strict=True):
         first, last = int(base[place]) + step, int(base[place] + counts[place])
-        odd[place] |= not _one_by_one(data, position, int(end[place]), starts[first:last])
+        irregular[place] |= not _one_by_one(data, position, int(end[place]), starts[first:last])
     frame = np.repeat(np.arange(len(frames)), counts)
     sequence = np.arange(len(starts)) - np.repeat(base, counts)
-    if odd.any():
-        whole = np.flatnonzero(np.repeat(~odd, counts))
+    if irregular.any():
+        whole = np.flatnonzero(np.repeat(~irregular, counts))
         starts, frame, sequence = starts[whole], frame[whole], sequence[whole]
-    return Bodies(_at(data, starts, frame, sequence), cause, cause_end, odd)
+    return Bodies(_at(data, starts, frame, sequence), cause, cause_end, irregular)
 
 
 def _next(data: Data, at: Ints, end: Ints) -> tuple[Ints, Flags]:

@@ -96,25 +96,25 @@ class Columns:
     def fill(
         self, layout: Layout, shown: Sequence[ShownField], rows: Ints, begin: Ints, end: Ints, lead: int = 0
     ) -> Flags:
-        """Fill rows from their arrays, which are in buffer order; returns which of them are odd."""
+        """Fill rows from their arrays, which are in buffer order; returns which of them are irregular."""
         by_field = {one.field: one for one in shown if one.column in self._names}
-        fields, odd = read_fields(layout, self._data, begin, end, lead, wanted=by_field)
-        if odd.any():  # field positions of odd arrays are undefined: repeat without them
-            sound = np.flatnonzero(~odd)
-            odd[sound] = self.fill(layout, shown, rows[sound], begin[sound], end[sound], lead)
-            return odd
+        fields, irregular = read_fields(layout, self._data, begin, end, lead, wanted=by_field)
+        if irregular.any():  # field positions of irregular arrays are undefined: repeat without them
+            sound = np.flatnonzero(~irregular)
+            irregular[sound] = self.fill(layout, shown, rows[sound], begin[sound], end[sound], lead)
+            return irregular
         for field, column in zip(fields, layout.columns, strict=True):
             one = by_field.get(column.name)
             if one is None:
-                _check(field, column.kind, self._data, odd)
+                _check(field, column.kind, self._data, irregular)
             elif field.content is not None:
                 self._show_texts(one, field, rows)
             else:
-                self._show(one, field, column.kind.load, rows, odd)
-        return odd
+                self._show(one, field, column.kind.load, rows, irregular)
+        return irregular
 
     def column(self, name: str, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
-        """A column, and its rows that turn out odd; ``of_row`` maps rows of the batch to rows here."""
+        """A column, and its rows that turn out irregular; ``of_row`` maps rows of the batch to rows here."""
         made = self._made.get(name)
         if isinstance(made, Texts):
             return made.column(self._data, of_row)
@@ -134,9 +134,9 @@ class Columns:
         made.put(rows[chosen], field.content[chosen], field.end[chosen])
 
     def _show(
-        self, one: ShownField, field: Field, load: Callable[[Any], Any], rows: Ints, odd: Flags
+        self, one: ShownField, field: Field, load: Callable[[Any], Any], rows: Ints, irregular: Flags
     ) -> None:
-        """Fill in a column that is not text; values that cannot be loaded are marked in ``odd``."""
+        """Fill in a column that is not text; values that cannot be loaded are marked in ``irregular``."""
         if field.value is not None and one.words is None:
             assert not isinstance(one.none, str)
             numbers = self._made.setdefault(one.column, Numbers(self._rows, _KINDS[one.column]))
@@ -153,7 +153,7 @@ class Columns:
                 loaded = [_loaded(piece, load, one.load) for piece in pieces.to_pylist()]
                 is_wrong = np.array([item is _WRONG for item in loaded], np.bool_)
                 values = pa.array([() if item is _WRONG else item for item in loaded], _KINDS[one.column])
-            odd |= is_wrong[places]
+            irregular |= is_wrong[places]
         referred = self._made.setdefault(one.column, Referred(self._rows, _KINDS[one.column]))
         assert isinstance(referred, Referred)
         referred.put(rows, values, places)
@@ -166,32 +166,32 @@ def _worded(numbers: Ints, words: Callable[[int], str]) -> tuple[pa.Array, Ints]
 
 
 def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple[pa.Array, Flags]:
-    """For each piece, an array of arrays: the name of each item's first number; and which pieces are odd."""
+    """The name of each item's first number, for pieces that are arrays of arrays; and which are irregular."""
     buffer, begin, end = edges_of(pieces, GUARD)
-    counts, owner, fields, odd = read_items(each, buffer, begin, end, wanted=[each.columns[0].name])
-    item_odd = np.zeros(len(owner), np.bool_)
+    counts, owner, fields, irregular = read_items(each, buffer, begin, end, wanted=[each.columns[0].name])
+    item_irregular = np.zeros(len(owner), np.bool_)
     for field, column in zip(fields, each.columns, strict=True):
-        _check(field, column.kind, buffer, item_odd)
-    odd[owner[item_odd]] = True
+        _check(field, column.kind, buffer, item_irregular)
+    irregular[owner[item_irregular]] = True
     offsets = np.concatenate(([0], np.cumsum(counts)))
     shown = fields[0].value
     assert shown is not None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), refer(*_worded(shown, words))), odd
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), refer(*_worded(shown, words))), irregular
 
 
-def _check(field: Field, kind: Kind, data: Data, odd: Flags) -> None:
+def _check(field: Field, kind: Kind, data: Data, irregular: Flags) -> None:
     """Mark arrays with a field that cannot be loaded, shown or not: a partly readable entry is damage."""
     if field.content is not None and kind.name.startswith("string"):
         chosen = np.flatnonzero(field.end > field.content)
         _, wrong = texts(gather(data, field.content[chosen], field.end[chosen]))
         if wrong is not None:
-            odd[chosen[wrong]] = True
+            irregular[chosen[wrong]] = True
     elif field.content is None and not field.is_number:
         codes, pieces = distinct(data, field.at, field.end)
         is_wrong = np.array(
             [_loaded(piece, kind.load, None) is _WRONG for piece in pieces.to_pylist()], np.bool_
         )
-        odd |= is_wrong[codes]
+        irregular |= is_wrong[codes]
 
 
 _WRONG = object()

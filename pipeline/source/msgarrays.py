@@ -2,8 +2,8 @@
 
 The layouts are those of `records`, with the same kinds that decode a single record. The invariant: the input
 is not trusted. Every step is checked against the end of its array, every tag against its kind, every number
-against its range. An array that is not exactly what the newest writer produces is *odd*, and is left to the
-decoder of single records.
+against its range. An array that is not exactly what the newest writer produces is *irregular*, and is left to
+the decoder of single records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .frames import Data, Flags, Ints, fixed
 Octets = npt.NDArray[np.uint8]
 
 SKIP_STEPS_MAX = 512
-"""Limit on the steps through a nested field; an array with more items is odd."""
+"""Limit on the steps through a nested field; an array with more items is irregular."""
 
 GUARD = bytes(16)
 """Padding after the data, the size of the longest tag with its number, to allow unchecked reads."""
@@ -54,7 +54,7 @@ def _tables() -> tuple[bytes, bytes, bytes, bytes]:
 
 _OTHER, _INT, _TEXT, _BYTES, _ARRAY, _NOTHING = range(6)
 _WIDE = {0xCC: "u1", 0xCD: ">u2", 0xCE: ">u4", 0xCF: ">i8", 0xD0: "i1", 0xD1: ">i2", 0xD2: ">i4", 0xD3: ">i8"}
-"""Number types by tag; an unsigned 64-bit number that does not fit becomes negative, and so odd."""
+"""Number types by tag; an unsigned 64-bit number that does not fit becomes negative, and so irregular."""
 _SIZE, _CLASS, _ITEMS, _LENGTH_BYTES = _tables()
 _IS_RARE = bytes(_CLASS[tag] == _OTHER or _LENGTH_BYTES[tag] > 0 or tag == _ARRAY16 for tag in range(256))
 """Whether the first byte leaves something open."""
@@ -85,28 +85,28 @@ def read_fields(
     *,
     wanted: Collection[str],
 ) -> tuple[list[Field], Flags]:
-    """The fields of a layout in each array between ``begin`` and ``end``, and which arrays are odd.
+    """The fields of a layout in each array between ``begin`` and ``end``, and which arrays are irregular.
 
-    ``data`` has `GUARD` after the arrays. All results for odd arrays are undefined. ``lead`` is the number of
-    items before the first field, each of which must be the number 0 (a cause's version). Numbers that are not
-    ``wanted`` are checked, but not returned.
+    ``data`` has `GUARD` after the arrays. All results for irregular arrays are undefined. ``lead`` is the
+    number of items before the first field, each of which must be the number 0 (a cause's version). Numbers
+    that are not ``wanted`` are checked, but not returned.
     """
     octets = np.frombuffer(data, np.uint8)
     width = len(layout.columns) + lead
-    odd = begin >= end
-    odd |= octets[begin] != _FIXARRAY + width if width <= _ITEMS_MAX else True
+    irregular = begin >= end
+    irregular |= octets[begin] != _FIXARRAY + width if width <= _ITEMS_MAX else True
     at = begin + 1
     for _ in range(lead):
-        odd |= octets[np.minimum(at, end)] != 0
+        irregular |= octets[np.minimum(at, end)] != 0
         at = at + 1
     np.minimum(at, end, out=at)
     found = []
     for column in layout.columns:
-        field = _field(column.kind.name, data, octets, at, end, odd, is_wanted=column.name in wanted)
+        field = _field(column.kind.name, data, octets, at, end, irregular, is_wanted=column.name in wanted)
         at = field.end
         found.append(field)
-    odd |= at != end
-    return found, odd
+    irregular |= at != end
+    return found, irregular
 
 
 def read_items(
@@ -115,61 +115,66 @@ def read_items(
     """The fields of arrays of arrays of one layout.
 
     Returns the number of items in each array, the array that each item belongs to, the items' fields in the
-    order of the buffer, and which of the outer arrays are odd. Otherwise as `read_fields`.
+    order of the buffer, and which of the outer arrays are irregular. Otherwise as `read_fields`.
     """
     octets = np.frombuffer(data, np.uint8)
     tags = octets[begin]
     is_long = tags == _ARRAY16
     counts = np.where(is_long, fixed(data, ">u2", begin + 1), _told(_ITEMS, tags))
-    odd = (_told(_CLASS, tags) != _ARRAY) | (begin >= end) | (counts > SKIP_STEPS_MAX)
-    counts[odd] = 0
+    irregular = (_told(_CLASS, tags) != _ARRAY) | (begin >= end) | (counts > SKIP_STEPS_MAX)
+    counts[irregular] = 0
     at = np.minimum(begin + np.where(is_long, 3, 1), end)
     found: list[tuple[Ints, Ints, Ints]] = []
     for place in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > place)
         wrong = np.zeros(len(rows), np.bool_)
         behind = _skip(data, octets, at[rows], end[rows], wrong)
-        odd[rows[wrong]] = True
+        irregular[rows[wrong]] = True
         found.append((rows, at[rows], behind))
         at[rows] = behind
-    odd |= at != end
+    irregular |= at != end
     if not found:
-        return counts, np.zeros(0, np.int64), read_fields(layout, data, at[:0], at[:0], wanted=wanted)[0], odd
+        return (
+            counts,
+            np.zeros(0, np.int64),
+            read_fields(layout, data, at[:0], at[:0], wanted=wanted)[0],
+            irregular,
+        )
     owner, item_begin, item_end = (np.concatenate(one) for one in zip(*found, strict=True))
     order = np.lexsort((item_begin, owner))
     owner, item_begin, item_end = owner[order], item_begin[order], item_end[order]
-    fields, item_odd = read_fields(layout, data, item_begin, item_end, wanted=wanted)
-    odd[owner[item_odd]] = True
-    return counts, owner, fields, odd
+    fields, item_irregular = read_fields(layout, data, item_begin, item_end, wanted=wanted)
+    irregular[owner[item_irregular]] = True
+    return counts, owner, fields, irregular
 
 
 def _field(
-    kind: str, data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags, *, is_wanted: bool
+    kind: str, data: Data, octets: Octets, at: Ints, end: Ints, irregular: Flags, *, is_wanted: bool
 ) -> Field:
-    """The field at ``at``; updates ``odd``. Positions never exceed ``end``."""
+    """The field at ``at``; updates ``irregular``. Positions never exceed ``end``."""
     name = kind.split(" ")[0]
     tags = octets[at]
     if len(tags) and (tags == tags[0]).all():
         tags = tags[:1]  # usually all tags are equal: evaluate just one
     if name in _INT_BITS:
-        odd |= _told(_CLASS, tags) != _INT
-        following = _behind(at, _told(_SIZE, tags), end, odd)
+        irregular |= _told(_CLASS, tags) != _INT
+        following = _behind(at, _told(_SIZE, tags), end, irregular)
         if name == "i64" and not is_wanted:
-            odd |= (tags == _UNSIGNED64) & (octets[at + 1] >= 0x80)
+            irregular |= (tags == _UNSIGNED64) & (octets[at + 1] >= 0x80)
             return Field(at, following, is_number=True)
-        return Field(at, following, _numbers(data, tags, at, _INT_BITS[name], odd), is_number=True)
+        return Field(at, following, _numbers(data, tags, at, _INT_BITS[name], irregular), is_number=True)
     if name == "uuid":
-        odd |= (tags != _UUID_HEAD[0]) | (octets[at + 1] != _UUID_HEAD[1])
-        return Field(at, _behind(at, 18, end, odd), content=at + 2)
+        irregular |= (tags != _UUID_HEAD[0]) | (octets[at + 1] != _UUID_HEAD[1])
+        return Field(at, _behind(at, 18, end, irregular), content=at + 2)
     if name in ("string", "string?", "bytes"):
         of = _told(_CLASS, tags)
         is_nil = of == _NOTHING
         wrong = of != (_BYTES if name == "bytes" else _TEXT)
-        odd |= wrong & ~is_nil if name.endswith("?") else wrong
+        irregular |= wrong & ~is_nil if name.endswith("?") else wrong
         head, size = _text_size(data, octets, tags, at)
         is_nil = np.broadcast_to(is_nil, len(at))
-        return Field(at, _behind(at, size, end, odd), content=at + head, is_nil=is_nil)
-    return Field(at, _skip(data, octets, at, end, odd))
+        return Field(at, _behind(at, size, end, irregular), content=at + head, is_nil=is_nil)
+    return Field(at, _skip(data, octets, at, end, irregular))
 
 
 def _told(table: bytes, tags: Octets) -> Octets:
@@ -177,16 +182,16 @@ def _told(table: bytes, tags: Octets) -> Octets:
     return np.frombuffer(tags.tobytes().translate(table), np.uint8)
 
 
-def _behind(at: Ints, size: Ints | Octets | int, end: Ints, odd: Flags) -> Ints:
+def _behind(at: Ints, size: Ints | Octets | int, end: Ints, irregular: Flags) -> Ints:
     following = at + size
     is_over = following > end
     if is_over.any():
-        odd |= is_over
+        irregular |= is_over
         np.minimum(following, end, out=following)
     return following
 
 
-def _numbers(data: Data, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
+def _numbers(data: Data, tags: Octets, at: Ints, bits: int, irregular: Flags) -> Ints:
     """The numbers with these tags (one tag: it is common to all); a small number is its own tag."""
     is_one = len(tags) < len(at)
     wide = np.flatnonzero(np.bincount(tags[(tags >= 0x80) & (tags < 0xE0)])).tolist()
@@ -201,10 +206,10 @@ def _numbers(data: Data, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
         found = fixed(data, _WIDE[tag], at[rows] + 1)
         value[rows] = found
         if tag == _UNSIGNED64:
-            odd[rows] |= found < 0
+            irregular[rows] |= found < 0
         if bits < 64:
             limit = 1 << (bits - 1)
-            odd[rows] |= (found < -limit) | (found >= limit)
+            irregular[rows] |= (found < -limit) | (found >= limit)
     return value
 
 
@@ -222,10 +227,10 @@ def _text_size(data: Data, octets: Octets, tags: Octets, at: Ints) -> tuple[Ints
     return 1 + length_bytes.astype(np.int64), whole
 
 
-def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
+def _skip(data: Data, octets: Octets, at: Ints, end: Ints, irregular: Flags) -> Ints:
     """The position after one item and everything in it."""
     behind = at.copy()
-    rows = np.flatnonzero(~odd)
+    rows = np.flatnonzero(~irregular)
     here, left, ends = at[rows], np.ones(len(rows), np.int64), end[rows]
     for _ in range(SKIP_STEPS_MAX):
         size, held, is_other = _item(data, octets, here)
@@ -234,7 +239,7 @@ def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
         left -= 1
         wrong = (following > ends) | is_other
         if wrong.any():
-            odd[rows[np.flatnonzero(wrong)]] = True
+            irregular[rows[np.flatnonzero(wrong)]] = True
             following, left = np.where(wrong, here, following), np.where(wrong, 0, left)
         done = np.flatnonzero(left == 0)
         here = following
@@ -244,7 +249,7 @@ def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
             rows, here, left, ends = rows[going], following[going], left[going], ends[going]
         if not len(rows):
             return behind
-    odd[rows] = True
+    irregular[rows] = True
     return behind
 
 

@@ -149,7 +149,7 @@ def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
 
 
 def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator[pa.RecordBatch]:
-    """One row per wanted record: most are decoded many at once, odd ones individually."""
+    """One row per wanted record: most are decoded many at once, irregular ones individually."""
     wanted = Wanted(
         cluster_id=task.cluster_id, shard=task.shard, columns=task.columns, selection=task.selection
     )
@@ -163,10 +163,10 @@ def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterato
             part, moved = data, stretch  # the following bytes serve as guard
         else:
             part, moved = b"".join((view[begin:end], GUARD)), stretch.moved(begin)
-        batch, odd = columns_of(part, moved, wanted)
-        if odd.any():
-            yield from plain_batches(task, path, data, stretch.of(odd))
-            batch, _ = columns_of(part, moved.of(~odd), wanted)
+        batch, irregular = columns_of(part, moved, wanted)
+        if irregular.any():
+            yield from plain_batches(task, path, data, stretch.of(irregular))
+            batch, _ = columns_of(part, moved.of(~irregular), wanted)
         if batch is not None:
             yield batch
 

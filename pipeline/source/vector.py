@@ -3,7 +3,7 @@
 A stretch of frames becomes a batch. Numbers and texts are read in place; causes and sets of partitions
 repeat, so each distinct one is decoded once and rows refer to it. The invariant: the rows equal those of
 `scalar_decoder`, which decodes record by record. A frame with anything that the newest writer would not write
-is odd, and is handed to `scalar_decoder` as a whole.
+is irregular, and is handed to `scalar_decoder` as a whole.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Wanted:
 
 
 def columns_of(data: Data, frames: Frames, wanted: Wanted) -> tuple[pa.RecordBatch | None, Flags]:
-    """The wanted records of frames, and which frames are odd; the batch is only valid if there are none.
+    """The wanted records of frames, and which frames are irregular; the batch is only valid if there are
+    none.
 
     ``data`` has `GUARD` after the last frame, and is no longer than `BYTES_MAX`.
     """
@@ -99,31 +100,33 @@ class _Stretch:
         self._wanted = wanted
         self._names = wanted.names
         bodies: Bodies = walk(data, frames)
-        self._cause, self._cause_end, self._odd = bodies.cause, bodies.cause_end, bodies.odd
+        self._cause, self._cause_end, self._irregular = bodies.cause, bodies.cause_end, bodies.irregular
         self._records: Records = bodies.records
 
     def batch(self) -> tuple[pa.RecordBatch | None, Flags]:
         self._choose_types()
         self._choose_groups()
         if not len(self._records):
-            return None, self._odd
+            return None, self._irregular
         columns, causes = self._columns(self._names), self._causes()
         schema = arrow_type(self._wanted.columns)
         arrays = []
         for field in schema:
             name = field.name
             if name in CAUSE_COLUMNS:
-                array, odd = causes.columns.column(name, causes.of_record)
-                self._odd[causes.frames[np.isin(causes.of_frame, odd)]] = True
+                array, irregular = causes.columns.column(name, causes.of_record)
+                self._irregular[causes.frames[np.isin(causes.of_frame, irregular)]] = True
             elif name == "cause_bytes":
                 array = refer(causes.pieces, causes.of_record)
             elif name in KEY_COLUMNS or name in VALUE_COLUMNS:
-                array, odd = columns.column(name)
-                self._odd[self._records.frame[odd]] = True
+                array, irregular = columns.column(name)
+                self._irregular[self._records.frame[irregular]] = True
             else:
                 array = self._own(name, field.type)
             arrays.append(array)
-        return None if self._odd.any() else pa.RecordBatch.from_arrays(arrays, schema=schema), self._odd
+        return None if self._irregular.any() else pa.RecordBatch.from_arrays(
+            arrays, schema=schema
+        ), self._irregular
 
     def _choose_types(self) -> None:
         types = self._wanted.selection.types
@@ -133,8 +136,8 @@ class _Stretch:
     def _choose_groups(self) -> None:
         groups = self._wanted.selection.groups
         if groups is not None:
-            of_records, odd = self._columns(frozenset({"group_id"})).column("group_id")
-            self._odd[self._records.frame[odd]] = True
+            of_records, irregular = self._columns(frozenset({"group_id"})).column("group_id")
+            self._irregular[self._records.frame[irregular]] = True
             is_in = pa.compute.is_in(of_records, value_set=pa.array(sorted(groups), pa.string()))
             self._records = self._records.of(is_in.to_numpy(zero_copy_only=False))
 
@@ -145,8 +148,8 @@ class _Stretch:
         for type_ in {*numbered(records.type)[0].tolist()} & SCHEMAS.keys():
             rows = np.flatnonzero(records.type == type_)
             if not names.isdisjoint(KEY_COLUMNS):
-                odd = made.fill(SCHEMAS[type_].key, KEYS, rows, records.key[rows], records.value[rows])
-                self._odd[records.frame[rows[odd]]] = True
+                irregular = made.fill(SCHEMAS[type_].key, KEYS, rows, records.key[rows], records.value[rows])
+                self._irregular[records.frame[rows[irregular]]] = True
             if type_ in VALUES and not names.isdisjoint(VALUE_COLUMNS):
                 self._fill_values(made, type_, rows[~records.is_tombstone[rows]])
         return made
@@ -155,10 +158,10 @@ class _Stretch:
         records, schema = self._records, SCHEMAS[type_].value
         is_other = records.version[rows] != schema.version
         if is_other.any():
-            self._odd[records.frame[rows[is_other]]] = True
+            self._irregular[records.frame[rows[is_other]]] = True
             rows = rows[~is_other]
-        odd = made.fill(schema.layout, VALUES[type_], rows, records.value[rows], records.end[rows])
-        self._odd[records.frame[rows[odd]]] = True
+        irregular = made.fill(schema.layout, VALUES[type_], rows, records.value[rows], records.end[rows])
+        self._irregular[records.frame[rows[irregular]]] = True
 
     def _causes(self) -> _Causes:
         names = self._names & {*CAUSE_COLUMNS}
@@ -172,8 +175,8 @@ class _Stretch:
         buffer, begin, end = edges_of(pieces, GUARD)
         made = Columns(buffer, len(pieces), names)
         if names:
-            odd = made.fill(_CAUSE_LAYOUT, CAUSES, np.arange(len(pieces)), begin, end, lead=1)
-            self._odd[used[odd[codes]]] = True
+            irregular = made.fill(_CAUSE_LAYOUT, CAUSES, np.arange(len(pieces)), begin, end, lead=1)
+            self._irregular[used[irregular[codes]]] = True
         return _Causes(made, pieces, used, codes, of_frame[self._records.frame])
 
     def _own(self, name: str, kind: pa.DataType) -> pa.Array:

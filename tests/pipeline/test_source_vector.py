@@ -126,7 +126,7 @@ FEW_COLUMNS = ("raft_index", "sequence", "group_id", "offset", "cause_member_id"
 @pytest.mark.parametrize("names", [None, FEW_COLUMNS], ids=["all", "few"])
 @pytest.mark.parametrize("groups", [None, {"a", "", "x" * 256}], ids=["of all groups", "of some"])
 def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, groups: set[str] | None) -> None:
-    """What is not odd is the very rows; what is odd is left to be read one by one, and may be damage."""
+    """What is regular is the very rows; the rest is left to be read one by one, and may be damage."""
     rng = random.Random(seed)
     bodies = []
     for _ in range(300):
@@ -140,13 +140,13 @@ def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, grou
     columns = tuple(one for one in RECORD_COLUMNS if names is None or one.name in names)
     selection = Selection(groups=None if groups is None else frozenset(groups))
     wanted = Wanted(cluster_id="c", shard=0, columns=columns, selection=selection)
-    _, odd = columns_of(data, frames, wanted)
-    assert 0.05 < odd.mean() < 0.9
-    batch, still_odd = columns_of(data, frames.of(~odd), wanted)
+    _, irregular = columns_of(data, frames, wanted)
+    assert 0.05 < irregular.mean() < 0.9
+    batch, still_irregular = columns_of(data, frames.of(~irregular), wanted)
     assert batch is not None
-    assert not still_odd.any()
+    assert not still_irregular.any()
     expected = []
-    for place in np.flatnonzero(~odd).tolist():
+    for place in np.flatnonzero(~irregular).tolist():
         body, count = bodies[place]
         rows = plainly(body, count, place + 1, columns, selection)
         assert rows is not None, f"entry {place + 1} is damage, and was taken for sound"
@@ -155,7 +155,7 @@ def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, grou
     assert batch.to_pylist() == expected
 
 
-def test_what_a_writer_writes_is_not_odd() -> None:
+def test_what_a_writer_writes_is_not_irregular() -> None:
     records = [
         encode_record(Record(OffsetCommitKey(group_id="g", topic="t", partition=300), _commit(metadata)))
         for metadata in ("", "x" * 300)
@@ -166,8 +166,8 @@ def test_what_a_writer_writes_is_not_odd() -> None:
     cause = Cause(trigger=Trigger.MEMBER_JOINED, member_id="m", reasons=(Reason(1, "m"), Reason(99)))
     data, frames = frames_of([(encode_entry(cause, records), len(records))] * 3)
     wanted = Wanted(cluster_id="c", shard=0, columns=RECORD_COLUMNS, selection=Selection())
-    batch, odd = columns_of(data, frames, wanted)
-    assert not odd.any()
+    batch, irregular = columns_of(data, frames, wanted)
+    assert not irregular.any()
     assert batch.column("reasons").to_pylist()[0] == ["MEMBER_JOINED", "99"]
     assert batch.column("metadata").to_pylist()[:2] == [None, "x" * 300]
 
@@ -182,7 +182,7 @@ def test_records_are_where_the_walk_says(counts: list[int]) -> None:
     bodies = [(join_body(CAUSE, [raw_of(3, rng) for _ in range(count)]), count) for count in counts]
     data, frames = frames_of(bodies)
     found = walk(data, frames)
-    assert not found.odd.any()
+    assert not found.irregular.any()
     records = found.records
     ours = [
         (int(f), int(s), int(t), data[k:v], None if gone else data[v:e])
@@ -200,7 +200,7 @@ def test_records_are_where_the_walk_says(counts: list[int]) -> None:
 
 @pytest.mark.parametrize("type_", SCHEMAS)
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_cut_short_anywhere_an_array_is_odd(type_: int, is_wanted: bool) -> None:
+def test_cut_short_anywhere_an_array_is_irregular(type_: int, is_wanted: bool) -> None:
     """At no length but its own is an array sound, and no byte behind its end is needed."""
     rng = random.Random(type_)
     layout = SCHEMAS[type_].value.layout
@@ -209,21 +209,21 @@ def test_cut_short_anywhere_an_array_is_odd(type_: int, is_wanted: bool) -> None
         data = pack(made(layout, rng))
         ends = np.arange(len(data) + 1)
         begins = np.zeros(len(ends), np.int64)
-        _, odd = read_fields(layout, data + GUARD, begins, ends, wanted=wanted)
-        assert odd[:-1].all()
-        assert not odd[-1]
+        _, irregular = read_fields(layout, data + GUARD, begins, ends, wanted=wanted)
+        assert irregular[:-1].all()
+        assert not irregular[-1]
 
 
 def test_more_items_than_are_stepped_over_are_odd_and_not_wrong() -> None:
     layout = SCHEMAS[16].value.layout
     for count, expected in ((SKIP_STEPS_MAX - 10, False), (SKIP_STEPS_MAX + 1, True), (40_000, True)):
         data = pack([1, 2, ["t"] * count])
-        _, odd = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]), wanted=())
-        assert odd.tolist() == [expected]
+        _, irregular = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]), wanted=())
+        assert irregular.tolist() == [expected]
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_a_number_beyond_its_field_is_odd(is_wanted: bool) -> None:
+def test_a_number_beyond_its_field_is_irregular(is_wanted: bool) -> None:
     layout = layout_of(OffsetCommitValue)
     wanted = [column.name for column in layout.columns] if is_wanted else []
     good = [5, -1, 1 << 40, -1, "", bytes(16)]
@@ -236,8 +236,8 @@ def test_a_number_beyond_its_field_is_odd(is_wanted: bool) -> None:
             pieces = [bad, *others]
             edges = np.cumsum([0, *map(len, pieces)])
             data = b"".join(pieces) + GUARD
-            _, odd = read_fields(layout, data, edges[:-1], edges[1:], wanted=wanted)
-            assert odd.tolist() == [expected and piece == bad for piece in pieces]
+            _, irregular = read_fields(layout, data, edges[:-1], edges[1:], wanted=wanted)
+            assert irregular.tolist() == [expected and piece == bad for piece in pieces]
 
 
 @pytest.mark.parametrize("counts", [[0], [3, 0, 1], [15, 16, 2, 0], [SKIP_STEPS_MAX, 1]])
@@ -246,27 +246,27 @@ def test_the_items_of_arrays_of_arrays(counts: list[int]) -> None:
     arrays = [[made(layout, rng) for _ in range(count)] for count in counts]
     pieces = [pack(items) for items in arrays]
     edges = np.cumsum([0, *map(len, pieces)])
-    found, owner, fields, odd = read_items(
+    found, owner, fields, irregular = read_items(
         layout, b"".join(pieces) + GUARD, edges[:-1], edges[1:], wanted=["kind"]
     )
-    assert not odd.any()
+    assert not irregular.any()
     assert found.tolist() == counts
     assert owner.tolist() == [place for place, count in enumerate(counts) for _ in range(count)]
     assert fields[0].value.tolist() == [item[0] for items in arrays for item in items]
 
 
-def test_cut_short_or_too_long_an_array_of_arrays_is_odd() -> None:
+def test_cut_short_or_too_long_an_array_of_arrays_is_irregular() -> None:
     rng = random.Random(2)
     data = pack([made(layout_of(Reason), rng) for _ in range(17)])
     ends = np.arange(len(data) + 1)
     begins = np.zeros(len(ends), np.int64)
-    *_, odd = read_items(layout_of(Reason), data + GUARD, begins, ends, wanted=["kind"])
-    assert odd.tolist() == [True] * len(data) + [False]
+    *_, irregular = read_items(layout_of(Reason), data + GUARD, begins, ends, wanted=["kind"])
+    assert irregular.tolist() == [True] * len(data) + [False]
     much = pack([[1, "", "", ""]] * (SKIP_STEPS_MAX + 1))
-    *_, odd = read_items(
+    *_, irregular = read_items(
         layout_of(Reason), much + GUARD, np.array([0]), np.array([len(much)]), wanted=["kind"]
     )
-    assert odd.tolist() == [True]
+    assert irregular.tolist() == [True]
 
 
 def test_pieces_are_gathered_and_told_apart() -> None:
