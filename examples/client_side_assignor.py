@@ -12,7 +12,7 @@ protocol, but may join the group all the same; Quorate's own assignor takes over
 import sys
 import time
 
-from quorate.computing import ComputingMember, CoordinatorRefused
+from quorate.client_assignor_member import ClientAssignorMember, CoordinatorRefused
 from quorate.connection import ConnectionLost
 from wire.messages.consumer_group_heartbeat import TopicPartitions
 from wire.messages.consumer_group_install_assignment import Member
@@ -45,7 +45,7 @@ def main() -> None:
     weight = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     host, _, port = (sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:9092").partition(":")
     offer = Assignor(name="weighted", metadata_bytes=bytes([weight]))
-    member = ComputingMember([(host, int(port))], "weighted-orders", ["orders"], [offer], share_out)
+    member = ClientAssignorMember([(host, int(port))], "weighted-orders", ["orders"], [offer], share_out)
     try:
         while True:
             try:

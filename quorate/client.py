@@ -1,7 +1,7 @@
 """A small synchronous Kafka client with just what the `topics` and `groups` commands need.
 
-A repeated request (`quorate.asking`) may find that its first try succeeded: after a lost answer, creating a
-topic that exists counts as done if the topic is as requested, as does deleting one that is gone.
+A repeated request (`quorate.retrying_client`) may find that its first try succeeded: after a lost answer,
+creating a topic that exists counts as done if the topic is as requested, as does deleting one that is gone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from coordinator.catalog import topicracks
-from quorate.asking import ClusterRefused, NotInTime, Unreachable, check, error_name, parse_bootstrap
 from quorate.groupclient import GroupClient, GroupDescription, GroupInfo, MemberInfo
+from quorate.retrying_client import ClusterRefused, NotInTime, Unreachable, check, error_name, parse_bootstrap
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

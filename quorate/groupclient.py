@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.asking import Asker, ClusterRefused, check
+from quorate.retrying_client import ClusterRefused, RetryingClient, check
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -82,7 +82,7 @@ class GroupDescription:
     offsets: Offsets
 
 
-class GroupClient(Asker):
+class GroupClient(RetryingClient):
     """Groups of the cluster at `bootstrap`."""
 
     def cluster_id(self) -> str | None:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Protocol
 
 from history.render import plural
-from quorate.asking import ClusterRefused
 from quorate.client import Client, Racks
 from quorate.errors import CommandError, ExitCode
+from quorate.retrying_client import ClusterRefused
 from wire.errors import ErrorCode
 
 Say = Callable[[str], None]

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer
 from benchmarks.raw import Address, RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from quorate.computing import Assign, ComputingMember, CoordinatorRefused
+from quorate.client_assignor_member import Assign, ClientAssignorMember, CoordinatorRefused
 from quorate.connection import ClientConnection, ConnectionLost
-from tests.coordinator.computing import dealt_round, offer, part
+from tests.coordinator.client_assignor_member import dealt_round, offer, part
 from tests.report import count_fault
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.errors import ErrorCode
@@ -55,10 +55,10 @@ class Fleet:
 
     def __init__(self, nodes: Sequence[Address], group_id: str, topics: Sequence[str]) -> None:
         self.nodes, self.group_id, self.topics = nodes, group_id, topics
-        self.members: list[ComputingMember] = []
+        self.members: list[ClientAssignorMember] = []
 
-    def join(self, assign: Assign = dealt_round, **fields: Any) -> ComputingMember:
-        member = ComputingMember(self.nodes, self.group_id, self.topics, [offer()], assign, **fields)
+    def join(self, assign: Assign = dealt_round, **fields: Any) -> ClientAssignorMember:
+        member = ClientAssignorMember(self.nodes, self.group_id, self.topics, [offer()], assign, **fields)
         self.members.append(member)
         member.heartbeat()
         return member
@@ -157,7 +157,7 @@ def test_refusals_over_the_wire(node: NodeProcess, group: str, new_topic: Callab
             call()
         return caught.value.code
 
-    nobody = ComputingMember(fleet.nodes, f"{group}-x", fleet.topics, [offer()], dealt_round)
+    nobody = ClientAssignorMember(fleet.nodes, f"{group}-x", fleet.topics, [offer()], dealt_round)
     assert refused(nobody.prepare) == ErrorCode.GROUP_ID_NOT_FOUND
     nobody.group_id = group
     assert refused(nobody.prepare) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -292,7 +292,7 @@ def test_the_example_weighs(node: NodeProcess, group: str, new_topic: Callable[[
     spec.loader.exec_module(example)
     fleet = fleet_of([node], group, new_topic(8))
     for weight in (3, 1):
-        member = ComputingMember(
+        member = ClientAssignorMember(
             fleet.nodes, group, fleet.topics, [offer("weighted", metadata=bytes([weight]))], example.share_out
         )
         fleet.members.append(member)

@@ -166,7 +166,7 @@ def test_changes_of_topics_go_to_the_controller_and_follow_it(
 def test_a_silent_node_costs_one_lookup_and_is_asked_last_from_then_on(
     start_node: Callable[[], ScriptedNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.asking.LOOKUP_S_MAX", 0.2)
+    monkeypatch.setattr("quorate.retrying_client.LOOKUP_S_MAX", 0.2)
     silent, there = start_node(), start_node()
     silent.answer(ApiKey.METADATA, SILENCE)
     with Client(f"{silent.address},{there.address}") as client:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.asking import ClusterRefused
 from quorate.client import Client, Racks, TopicInfo
 from quorate.errors import CommandError, ExitCode
 from quorate.kafka_source import racks_of
 from quorate.mirror import Mirror, MirrorState, SourceAway, SourceTopic, plan
+from quorate.retrying_client import ClusterRefused
 from wire.errors import ErrorCode
 
 

@@ -106,7 +106,7 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     return nodes
 
 
-class Asker:
+class RetryingClient:
     """Connections to the cluster at `bootstrap` (`host:port`, several with commas).
 
     Each call returns or raises within `timeout_s`.

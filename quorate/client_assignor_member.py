@@ -48,7 +48,7 @@ class CoordinatorRefused(Exception):
         self.code = code
 
 
-class ComputingMember:
+class ClientAssignorMember:
     """A member of `group_id`; `assign` runs the assignors that it offers."""
 
     def __init__(
