@@ -75,7 +75,7 @@ def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
 
 
 def columns_text(columns: Iterable[TableColumn]) -> Iterator[str]:
-    yield "| TableColumn | Type | Unit | Meaning |"
+    yield "| Column | Type | Unit | Meaning |"
     yield "|---|---|---|---|"
     for one in columns:
         yield f"| `{one.name}` | {one.kind} | {one.unit} | {one.means} |"
