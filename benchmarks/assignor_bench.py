@@ -18,7 +18,7 @@ from typing import Any
 import msgpack
 
 from cluster.collector import look_at_the_young
-from coordinator.api import Context, Job, Outcome
+from coordinator.api import Context, Decision, Job
 from coordinator.assignors import (
     AssignmentMemberSpec,
     AssignmentSpec,
@@ -126,19 +126,19 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
             turn=turn,
         )
 
-    def in_turn(what: str, decide: Callable[[], Outcome | None]) -> Outcome:
+    def in_turn(what: str, decide: Callable[[], Decision | None]) -> Decision:
         started = time.process_time()
-        outcome = decide()
-        assert outcome is not None
-        assert outcome.error is None
-        if outcome.cause is not None:
-            encode_entry(outcome.cause, outcome.records)
-        for job in outcome.jobs:
+        decision = decide()
+        assert decision is not None
+        assert decision.error is None
+        if decision.cause is not None:
+            encode_entry(decision.cause, decision.records)
+        for job in decision.jobs:
             msgpack.packb(job.request)
         turns.setdefault(what, []).append((time.process_time() - started) * 1e3)
-        return outcome
+        return decision
 
-    def join(number: int) -> Outcome:
+    def join(number: int) -> Decision:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g",
             member_id=f"member-{number}",
@@ -165,10 +165,12 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
             in_turn("install a part", lambda: shard.next_work(ctx()))
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     for _ in range(REPEATS):
-        outcome = in_turn("describe", lambda: shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, ctx()))
-        while (rest := outcome.rest) is not None:
-            outcome = in_turn("describe", partial(rest, ctx()))
-    reply: Any = outcome.reply
+        decision = in_turn(
+            "describe", lambda: shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, ctx())
+        )
+        while (rest := decision.continuation) is not None:
+            decision = in_turn("describe", partial(rest, ctx()))
+    reply: Any = decision.reply
     turns["encode the description"] = [
         _milliseconds(lambda: encode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0, reply))
         for _ in range(REPEATS)
@@ -209,8 +211,8 @@ def bench_decision(topics: int) -> None:
             subscribed_topic_names=[topic.name for topic in catalog.topics()],
             topic_partitions=[],
         )
-        outcome = shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx)
-        assert outcome.error is None, outcome.error
+        decision = shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx)
+        assert decision.error is None, decision.error
 
     turn = 1  # one turn of the loop for all: a target for the first, none for the others
     for number in range(MEMBERS - 1):
