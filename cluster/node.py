@@ -41,7 +41,7 @@ from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
 from raftlog.env.host import Host
-from raftlog.env.rate_limit import Seldom
+from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.replica.clock import AgreedClock
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, open_node
 from raftlog.storage.evidence import Evidence
@@ -89,7 +89,7 @@ class Node:
         self.shards: list[GroupRuntime] = []
         self.links: Links | None = None
         self._membership: Membership
-        self._seldom = Seldom()
+        self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._on_ready: list[Callable[[], None]] = []
 
     def _make_adaptive(self) -> AdaptiveInterval:
@@ -383,8 +383,9 @@ class Node:
             return False
         if self.catalog.version < version:
             nobody_has_more = self.metadata.is_ready
-            if nobody_has_more and self._seldom.may("catalog", self.host.monotonic_ms()):
-                LOG.error(
+            if nobody_has_more:
+                self._limited_log.error(
+                    "catalog",
                     "a group was decided on version %d of the catalog, which is at %d here: its shard waits "
                     "for the rest of the metadata shard's log; was an older copy of it put back?",
                     version,

@@ -507,7 +507,9 @@ class Connection:
         if self.closed:
             return
         name = f", client id {self.client.client_id[:80]!r}" if self.client.client_id else ""
-        self.listener.quiet.warning("%s", f"closing the connection of {self.peer}{name}: {message}")
+        self.listener.limited_log.warning(
+            "client", "%s", f"closing the connection of {self.peer}{name}: {message}"
+        )
         self.close(why, at_once=at_once)
 
     def close(self, why: str, *, at_once: bool = False) -> None:

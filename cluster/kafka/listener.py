@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from cluster.kafka.connection import Connection
 from cluster.kafka.counters import KafkaCounters
-from cluster.kafka.quiet import QuietLog
 from cluster.kafka.waiting import LeaderWaits
 from cluster.runtime.slices import Slices
 from cluster.settings import Settings, is_loopback
 from raftlog.env.host import Host, Listener, Timer
+from raftlog.env.rate_limit import RateLimitedLogger
 
 if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange
@@ -48,6 +48,12 @@ SWEEPS_PER_IDLE_TIME = 4
 SWEEP_MAX_MS = 30_000
 """Longest time between two sweeps."""
 
+CLIENT_LINES_AT_ONCE = 10
+"""Log lines about clients in a burst: enough to see a few clients go wrong together."""
+
+CLIENT_LINE_MS = 1_000.0
+"""Milliseconds per further line: the trouble stays visible, at no more than 86,400 lines a day."""
+
 
 class KafkaListener:
     """Serves Kafka's protocol for `node` on `settings.kafka_host` and `kafka_port`."""
@@ -58,7 +64,9 @@ class KafkaListener:
         self.settings = settings
         self.counters = KafkaCounters()
         self.forwards = 0  # requests that wait for the controller (`forwarding`)
-        self.quiet = QuietLog(host.monotonic_ms)
+        self.limited_log = RateLimitedLogger(
+            LOG, host.monotonic_ms, burst=CLIENT_LINES_AT_ONCE, repeat_ms=CLIENT_LINE_MS
+        )
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self._newcomers: dict[Connection, None] = {}  # those without a whole request, in the same order
         self._newcomers_timer: Timer | None = None
@@ -134,7 +142,8 @@ class KafkaListener:
         is_full = len(self.connections) >= self.settings.max_connections
         if self._stopped or (is_full and not self._make_place()):
             self.counters.connections_closed["too many"] += 1
-            self.quiet.warning(
+            self.limited_log.warning(
+                "client",
                 "refusing the connection of %s: %d are open (max.connections)",
                 connection.peer,
                 len(self.connections),

@@ -7,5 +7,5 @@ settings         every bound and duration of the log
 errors           what can be wrong with a node's files
 state_machine    the interface between a replica and the projection that it drives
 obstacles        what keeps a node from serving a shard if it led it
-rate_limit       log lines that a peer can cause at the speed of the network
+rate_limit       log lines that a peer or a client can cause at the speed of the network
 """

@@ -1,25 +1,70 @@
-"""Rate limit for log lines that a peer can cause at the speed of the network."""
+"""Log lines that a peer or a client can cause at the speed of the network, bounded.
+
+Suppressed lines are counted, and the next line of their kind says how many there were.
+"""
 
 from __future__ import annotations
 
-REPEAT_MS = 10_000
+import logging
+from collections.abc import Callable
+
+REPEAT_MS = 10_000.0
 """Milliseconds between two lines of a kind: often enough to be noticed, too seldom to fill a disk."""
 KINDS_MAX = 64
 """At most this many kinds: a few per peer; beyond it new kinds are not logged."""
 
 
-class Seldom:
-    """Remembers when a line of each kind was last written."""
+class _Bucket:
+    """The tokens left for one kind of line, and how many lines were not written for lack of them."""
 
-    def __init__(self) -> None:
-        self._written_ms: dict[object, float] = {}
+    __slots__ = ("refilled_ms", "suppressed", "tokens")
 
-    def may(self, kind: object, now_ms: float) -> bool:
-        """Whether a line of this kind is due; it counts as written then."""
-        last_ms = self._written_ms.get(kind)
-        if last_ms is not None and now_ms - last_ms < REPEAT_MS:
-            return False
-        if last_ms is None and len(self._written_ms) >= KINDS_MAX:
-            return False
-        self._written_ms[kind] = now_ms
-        return True
+    def __init__(self, tokens: float, now_ms: float) -> None:
+        self.tokens = tokens
+        self.refilled_ms = now_ms
+        self.suppressed = 0
+
+
+class RateLimitedLogger:
+    """A token bucket for each kind of line, in front of a logger.
+
+    A kind may have `burst` lines at once, and one more every `repeat_ms`."""
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        monotonic_ms: Callable[[], float],
+        *,
+        burst: int = 1,
+        repeat_ms: float = REPEAT_MS,
+    ) -> None:
+        self._log = log
+        self._monotonic_ms = monotonic_ms
+        self._burst = float(burst)
+        self._repeat_ms = repeat_ms
+        self._buckets: dict[object, _Bucket] = {}
+
+    def warning(self, kind: object, message: str, *args: object) -> None:
+        self._write(logging.WARNING, kind, message, args)
+
+    def error(self, kind: object, message: str, *args: object) -> None:
+        self._write(logging.ERROR, kind, message, args)
+
+    def _write(self, level: int, kind: object, message: str, args: tuple[object, ...]) -> None:
+        now_ms = self._monotonic_ms()
+        bucket = self._buckets.get(kind)
+        if bucket is None:
+            if len(self._buckets) >= KINDS_MAX:
+                return
+            bucket = self._buckets[kind] = _Bucket(self._burst, now_ms)
+        refill = (now_ms - bucket.refilled_ms) / self._repeat_ms
+        bucket.tokens = min(self._burst, bucket.tokens + refill)
+        bucket.refilled_ms = now_ms
+        if bucket.tokens < 1:
+            bucket.suppressed += 1
+            return
+        bucket.tokens -= 1
+        if bucket.suppressed:
+            message += f" (and {bucket.suppressed} lines like this were not written)"
+            bucket.suppressed = 0
+        self._log.log(level, message, *args)

@@ -29,7 +29,7 @@ from raftlog.consensus.raft import Raft
 from raftlog.env.errors import Refused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import obstacle_words
-from raftlog.env.rate_limit import Seldom
+from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.settings import LogSettings
 from raftlog.storage.frames import last_in
 from raftlog.storage.journal import Journal
@@ -92,7 +92,7 @@ class Leading:
         self._told_ms = NEVER_MS
         self._is_round_queued = False
         self._lease_lost_in_term = 0
-        self._seldom = Seldom()
+        self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._waiting: list[_Everywhere] = []
         self.transfer_under_way: Transfer | None = None
 
@@ -213,8 +213,7 @@ class Leading:
         peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
         if message.next_index <= peer.match_index:
             what = "node %d acknowledged entry %d and lacks entry %d now: was its disk put back or damaged?"
-            if self._seldom.may(peer.node_id, self._host.monotonic_ms()):
-                LOG.error(what, peer.node_id, peer.match_index, message.next_index)
+            self._limited_log.error(peer.node_id, what, peer.node_id, peer.match_index, message.next_index)
             return
         self.feed(peer)
         if peer.next_index > self._journal.last_index and not peer.is_waiting:

@@ -46,7 +46,7 @@ from raftlog.consensus.raft import Raft
 from raftlog.env.errors import Refused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import Obstacle, obstacle_words
-from raftlog.env.rate_limit import Seldom
+from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import SnapshotHeader, StateMachine
 from raftlog.replica.applier import Applying
@@ -172,7 +172,7 @@ class Peering:
         self._balancing = Balancing(
             self.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
         )
-        self._seldom = Seldom()
+        self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
         self._is_stopped = False
@@ -282,8 +282,7 @@ class Peering:
             self._owner.fail(error)
 
     def _complain(self, peer: int, what: str) -> None:
-        if self._seldom.may(peer, self._host.monotonic_ms()):
-            LOG.error("%s: node %d %s", self._name, peer, what)
+        self._limited_log.error(peer, "%s: node %d %s", self._name, peer, what)
 
     # Replication
 
@@ -567,9 +566,9 @@ class Peering:
         )
         if to is None:
             return
-        if obstacle is not Obstacle.NONE and self._seldom.may(obstacle, now_ms):
+        if obstacle is not Obstacle.NONE:
             what = "%s: is handed to node %d, as this node cannot serve it: %s"
-            LOG.warning(what, self._name, to, obstacle_words(obstacle))
+            self._limited_log.warning(obstacle, what, self._name, to, obstacle_words(obstacle))
         self.leading.transfer(to, lambda reason: None)
 
     def _stand(self, now_ms: float) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+
+import pytest
 
 from raftlog.catch_up import follower_catch_up
 from raftlog.consensus.messages import Append, Kind
-from raftlog.env.rate_limit import Seldom
+from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.follower import DEFERRED_MAX
 from raftlog.replica.replica import Replica
@@ -377,12 +380,19 @@ def test_a_snapshot_point_among_entries_that_are_replaced_is_given_up() -> None:
 # Bounds
 
 
-def test_a_peer_that_repeats_itself_is_written_about_seldom() -> None:
-    seldom = Seldom()
-    assert seldom.may(2, 0.0)
-    assert not any(seldom.may(2, float(at)) for at in range(1, 10_000, 50))
-    assert seldom.may(2, 10_000.0)
-    assert sum(seldom.may(("kind", number), 0.0) for number in range(1000)) < 100
+def test_a_peer_that_repeats_itself_is_written_about_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    now_ms = 0.0
+    limited = RateLimitedLogger(logging.getLogger("quorate.test"), lambda: now_ms)
+    for at in range(0, 10_000, 50):
+        now_ms = float(at)
+        limited.error(2, "node %d", 2)
+    assert caplog.messages == ["node 2"]
+    now_ms = 10_050.0
+    limited.error(2, "node %d", 2)
+    assert caplog.messages[1:] == ["node 2 (and 199 lines like this were not written)"]
+    for number in range(1000):
+        limited.warning(("kind", number), "one of a kind")
+    assert len(caplog.messages) < 100
 
 
 def test_what_waits_for_a_sync_is_bounded() -> None:
