@@ -168,8 +168,8 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
         decision = in_turn(
             "describe", lambda: shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, ctx())
         )
-        while (rest := decision.continuation) is not None:
-            decision = in_turn("describe", partial(rest, ctx()))
+        while (continuation := decision.continuation) is not None:
+            decision = in_turn("describe", partial(continuation, ctx()))
     reply: Any = decision.reply
     turns["encode the description"] = [
         _milliseconds(lambda: encode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0, reply))

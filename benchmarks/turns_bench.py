@@ -317,7 +317,7 @@ def serve(directory: Path, meter: Meter, scenario: Callable[[Any], None]) -> Non
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     meter.watch()
-    process = node_main.NodeProcess(loop, settings, node_main.Arguments())
+    process = node_main.ServingNode(loop, settings, node_main.Arguments())
     loop.call_later(READY_S, lambda: threading.Thread(target=scenario, args=(process,), daemon=True).start())
     loop.run_until_complete(process.run())
     loop.close()

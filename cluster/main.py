@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(NodeProcess(loop, settings, arguments).run())
+        return loop.run_until_complete(ServingNode(loop, settings, arguments).run())
     except Exception as error:
         LOG.critical("a fault of this program: %s", in_one_line(error))
         return FATAL_EXIT_CODE
@@ -123,7 +123,7 @@ def main(words: Sequence[str]) -> int:
         loop.close()
 
 
-class NodeProcess:
+class ServingNode:
     """One node on one event loop, with the signal handlers of its process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings, arguments: Arguments) -> None:

@@ -165,7 +165,7 @@ class DecisionBuilder:
         self.refs[Ref(shard=shard, index=index)] = None
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that gets an error reply and changes nothing.
 
     Carries Kafka's error code and a message that says what was wrong and what to do. A message may quote what

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from coordinator.api import Context, DecisionBuilder, Job, JobKind, Refused
+from coordinator.api import Context, DecisionBuilder, Job, JobKind, RequestRefused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.limits import Limits
 from coordinator.state.dissolving import emptied
@@ -21,7 +21,7 @@ from coordinator.state.projection import Projection
 from coordinator.volatile.catalog_changes import CatalogChanges
 from coordinator.volatile.clientrounds import ClientSide
 from coordinator.volatile.expiry import ExpiryTable
-from coordinator.volatile.installing import Installing
+from coordinator.volatile.installing import TargetInstall
 from coordinator.volatile.pacing import TargetPacing
 from coordinator.volatile.reports import Reports
 from coordinator.volatile.resolutions import Resolutions
@@ -68,7 +68,7 @@ class Core:
         member was told to revoke."""
         self.jobs: dict[tuple[JobKind, str], Job] = {}
         """Jobs in progress. The result of a job that is no longer listed here is discarded."""
-        self.installs: dict[str, Installing] = {}
+        self.installs: dict[str, TargetInstall] = {}
         """Targets that are computed but only partly written."""
 
     def forget_volatile(self) -> Iterator[None]:
@@ -279,7 +279,7 @@ class Core:
 
     def require_catalog(self, group: Group, ctx: Context) -> None:
         if self.catalog_is_behind(group, ctx):
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 f"This node knows the topics as of version {ctx.catalog.version}; group {group.group_id} has "
                 f"decided on version {group.catalog_version}. Try again in a moment.",
@@ -292,13 +292,15 @@ class Core:
         group = self.projection.groups.get(group_id)
         if group is None or not group.is_consumer:
             what = "is not a consumer group" if group is not None else "does not exist"
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}; join with member epoch 0.")
+            raise RequestRefused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}; join with member epoch 0."
+            )
         return group
 
     def consumer_member(self, group: Group, member_id: str) -> Member:
         member = group.member(member_id)
         if member is None:
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 f"{member_id} is not a member of group {group.group_id}; it left or its session ended. "
                 "Give up all partitions and join with member epoch 0.",

@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from coordinator import admin
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.core import Core
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import terms_of
@@ -126,7 +126,7 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, build
     subscribed = _deletable_from(core, group_id)
     number = sum([max(1, len(topic.partitions)) for topic in request.topics])
     if number > core.limits.offsets_deleted_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
             f"{number} partitions are named, {core.limits.offsets_deleted_max} is the most: delete in parts.",
         )
@@ -158,11 +158,11 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, build
 def _deletable_from(core: Core, group_id: str) -> Container[str]:
     """The topics that the group subscribes to; their offsets must be kept.
 
-    Raises `Refused` if no offset may be deleted."""
+    Raises `RequestRefused` if no offset may be deleted."""
     if not group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
+        raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     if not admin.exists(core, group_id):
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     group = core.projection.groups.get(group_id)
     terms = terms_of(group)
     if terms is not None:
@@ -170,7 +170,7 @@ def _deletable_from(core: Core, group_id: str) -> Container[str]:
     assert group is not None
     assert group.classic is not None
     if group.classic.protocol_type != _CONSUMER:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.NON_EMPTY_GROUP,
             f"Group {group_id} has members of the protocol {group.classic.protocol_type}: stop them first.",
         )
@@ -193,10 +193,10 @@ def remove_members(
     for members of the consumer protocol. A removed member is notified by UNKNOWN_MEMBER_ID, and joins again
     unless it is stopped."""
     if not request.group_id:
-        raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
+        raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
     if len(asked) > core.limits.members_named_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
             f"{len(asked)} members are named, {core.limits.members_named_max} is the most: remove in parts.",
         )

@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any
 
 from coordinator import admin, removal
-from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
 from coordinator.limits import Limits, SameForAll, SettingsView
@@ -164,7 +164,7 @@ class GroupShard:
             answer = handler(self.core, request, api_version, ctx, builder)
             if isinstance(answer, GeneratorType):
                 return self._run(answer, ctx, builder)
-        except Refused as refused:
+        except RequestRefused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
             return Decision(reply=reply, failure=builder.failure)
         return Decision(reply=answer, failure=builder.failure)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.api import Context, Decision, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, RequestRefused, Steps
 from coordinator.limits import DECISION_BYTES_MAX, RECORD_HEADER_BYTES
 from records import RawRecord, Trigger
 from wire.errors import ErrorCode
@@ -27,7 +27,7 @@ def size_of(step: list[RawRecord]) -> int:
 def run_steps(
     steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, builder: DecisionBuilder
 ) -> Decision:
-    """Run a decision to its end. `Refused` passes through, because it comes before the first record.
+    """Run a decision to its end. `RequestRefused` passes through, because it comes before the first record.
 
     An exception in a later step ends the decision; the records applied so far stay, and are in the
     `Decision`. A step that would make the entry too large for the log is not applied, because an applied step
@@ -42,7 +42,7 @@ def run_steps(
             if num_bytes > DECISION_BYTES_MAX:
                 is_commit = builder.trigger == Trigger.OFFSETS_COMMITTED
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
-                raise Refused(code, TOO_LARGE.format(num_bytes))
+                raise RequestRefused(code, TOO_LARGE.format(num_bytes))
             apply_all(step, ctx.next_index)
             records += step
     except StopIteration as stop:

@@ -14,7 +14,7 @@ from typing import Any
 
 from wire.errors import MalformedFrame
 from wire.schema import Message, Wire
-from wire.source import FORMATS, Place, Source, bytes_min, fields_in
+from wire.source import FORMATS, FunctionSource, Place, bytes_min, fields_in
 
 Decoder = Callable[[bytes, int], Any]
 """(bytes, offset of the body) -> message; raises MalformedFrame."""
@@ -76,7 +76,7 @@ def absurd(count: int) -> ValueError:
     return ValueError(f"{count} elements, which are more than {ELEMENTS_MAX} and hardly any bytes each")
 
 
-def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFrame:
+def malformed(error: Exception, source: FunctionSource, left_bytes: int) -> MalformedFrame:
     """Convert `error`, raised by a line of the generated decoder, into MalformedFrame."""
     if isinstance(error, UnicodeDecodeError):
         why = f"not UTF-8: {error.reason}"
@@ -125,7 +125,7 @@ class _Writer:
         self.bounded = bounded
         self.version = version
         self.flexible = version in cls.SCHEMA.flexible
-        self.source = Source(title=f"{cls.__name__} v{version}")
+        self.source = FunctionSource(title=f"{cls.__name__} v{version}")
         self.source.names |= {
             "new": object.__new__,
             "uvarint": uvarint,

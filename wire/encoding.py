@@ -16,7 +16,7 @@ from typing import Any
 
 from wire.errors import Unencodable
 from wire.schema import Message, Wire
-from wire.source import FORMATS, Place, Source, fields_in
+from wire.source import FORMATS, FunctionSource, Place, fields_in
 
 Encoder = Callable[[Message, bytearray], None]
 """(message, buffer) -> None: appends the body to the buffer; raises Unencodable."""
@@ -44,7 +44,7 @@ SHORT = tuple(bytes((value,)) for value in range(128))
 NULL_STRUCT = b"\xff"
 
 
-def unencodable(error: Exception, source: Source) -> Unencodable:
+def unencodable(error: Exception, source: FunctionSource) -> Unencodable:
     """Convert `error`, raised by a line of the generated encoder, into Unencodable."""
     return Unencodable(source.field_at(error), str(error))
 
@@ -95,7 +95,7 @@ class _Writer:
         self.version = version
         self.in_pieces = in_pieces
         self.flexible = version in cls.SCHEMA.flexible
-        self.source = Source(title=f"{cls.__name__} v{version}")
+        self.source = FunctionSource(title=f"{cls.__name__} v{version}")
         self.source.names |= {
             "SHORT": SHORT,
             "uvarint": uvarint,

@@ -41,7 +41,7 @@ class Message:
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
-    SCHEMA: ClassVar["Schema"]
+    SCHEMA: ClassVar["MessageSchema"]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -68,7 +68,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class MessageSchema:
     """The schema of a class. Nested structs take versions and flexibility from the enclosing message."""
 
     versions: range
@@ -193,5 +193,5 @@ def _build(cls: type[M], versions: range, flexible: range) -> type[M]:
     if cls.__doc__ is None:
         cls.__doc__ = f"{cls.__name__}, as Kafka has it."  # else dataclass() uses the whole signature
     built = dataclass(slots=True, kw_only=True, match_args=False, repr=False, eq=False)(cls)
-    built.SCHEMA = Schema(versions=versions, flexible=flexible, fields=tuple(fields))
+    built.SCHEMA = MessageSchema(versions=versions, flexible=flexible, fields=tuple(fields))
     return built

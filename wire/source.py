@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Source:
+class FunctionSource:
     """The source of one function: its lines, the objects they use, and the fields they handle."""
 
     title: str

@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn, cast
 
 from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
 from cluster.host.fresh_ids import fresh_id
-from cluster.host.jobs import Job
+from cluster.host.jobs import RunningChild
 from raftlog.env.errors import in_one_line
 from raftlog.env.files import Files, OsFiles
 from raftlog.env.host import Done, StreamHandler, TlsSettings
@@ -157,7 +157,7 @@ class AsyncioHost:
         self._descriptors_kept = descriptors_kept
         self._disk = _DiskThread(loop, self.run)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+        self._jobs: weakref.WeakSet[RunningChild] = weakref.WeakSet()
         loop.set_exception_handler(_note_of_others)
 
     def run(self, fn: Callable[..., object], *args: object) -> None:
@@ -194,10 +194,10 @@ class AsyncioHost:
 
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
-    ) -> Job:
+    ) -> RunningChild:
         """Run a module in a child process (`cluster.host.jobs`); `request` must be packable by msgpack."""
         reported = functools.partial(self.run, done)
-        job = Job(
+        job = RunningChild(
             self.loop, argv_module, request, reported, low_priority=low_priority, deadline_ms=deadline_ms
         )
         self._jobs.add(job)

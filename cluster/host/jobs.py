@@ -68,7 +68,7 @@ class JobFailed(RuntimeError):
     """A job ended without a result: it crashed, its answer was too long, or its deadline passed."""
 
 
-class Job:
+class RunningChild:
     """One child from start to result, deadline or `cancel`."""
 
     def __init__(

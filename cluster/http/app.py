@@ -21,7 +21,7 @@ from cluster.http.feed import Feed, busy, taken
 from cluster.http.hosts import OPEN_PATHS, Hosts
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
-from cluster.http.places import Place, Places
+from cluster.http.places import PlacedConnection, Places
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
@@ -130,7 +130,7 @@ class Api:
     ) -> web.StreamResponse:
         """Bound the requests at work and the connections that they hold; probes are answered at once."""
         place = request.transport.get_protocol() if request.transport is not None else None
-        if not isinstance(place, Place):
+        if not isinstance(place, PlacedConnection):
             return web.Response()  # the client has gone
         if request.path in OPEN_PATHS:
             self._places.answered(place)

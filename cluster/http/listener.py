@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
-from cluster.http.places import Place, Places
+from cluster.http.places import PlacedConnection, Places
 from cluster.settings import Settings, is_loopback
 from records import RELEASE
 
@@ -90,4 +90,4 @@ class HttpListener:
     def _protocol(self) -> Any:
         assert self._runner is not None
         assert self._runner.server is not None
-        return Place(self._places, self._runner.server())
+        return PlacedConnection(self._places, self._runner.server())

@@ -25,7 +25,7 @@ HEAD_S: Final = 5.0
 """Time for the head of a request; clients send it whole, even those used by hand."""
 
 
-class Place(asyncio.Protocol):
+class PlacedConnection(asyncio.Protocol):
     """One connection, which passes everything on to aiohttp's handler."""
 
     def __init__(self, places: Places, handler: asyncio.Protocol) -> None:
@@ -66,16 +66,16 @@ class Places:
 
     def __init__(self, connections_max: int) -> None:
         self._connections_max = connections_max
-        self._asking: dict[Place, None] = {}
-        self._idle: dict[Place, None] = {}
-        self._at_work: set[Place] = set()
+        self._asking: dict[PlacedConnection, None] = {}
+        self._idle: dict[PlacedConnection, None] = {}
+        self._at_work: set[PlacedConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def has_room(self, kept: int) -> bool:
         """Whether one more request may be at work, where `kept` of the reserved places may be used too."""
         return len(self._at_work) < self._connections_max + kept
 
-    def opened(self, place: Place) -> None:
+    def opened(self, place: PlacedConnection) -> None:
         """Take in a new connection; if there is no room, another one is closed."""
         if len(self._asking) + len(self._idle) + len(self._at_work) >= self._connections_max + KEPT:
             oldest = next(iter(self._asking or self._idle))
@@ -83,24 +83,24 @@ class Places:
             oldest.give_up()
         self._ask(place)
 
-    def heard(self, place: Place) -> None:
+    def heard(self, place: PlacedConnection) -> None:
         """Handle received bytes: after an answer they begin a new request."""
         if place in self._idle:
             del self._idle[place]
             self._ask(place)
 
-    def begins(self, place: Place) -> None:
+    def begins(self, place: PlacedConnection) -> None:
         """Count a request as being at work, since its head is whole."""
         self.left(place)
         self._at_work.add(place)
 
-    def answered(self, place: Place) -> None:
+    def answered(self, place: PlacedConnection) -> None:
         """Count a connection as idle, since its request was answered, unless it has gone meanwhile."""
         if place in self._at_work or place in self._asking:
             self.left(place)
             self._idle[place] = None
 
-    def left(self, place: Place) -> None:
+    def left(self, place: PlacedConnection) -> None:
         """Forget a connection that is gone."""
         self._asking.pop(place, None)
         self._idle.pop(place, None)
@@ -111,7 +111,7 @@ class Places:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ask(self, place: Place) -> None:
+    def _ask(self, place: PlacedConnection) -> None:
         loop = asyncio.get_running_loop()
         self._asking[place] = None
         place.began_s = loop.time()

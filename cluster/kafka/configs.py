@@ -49,7 +49,7 @@ RESOURCES_MAX: Final = 1_000
 200,000."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """The source of a value, in Kafka's numbers."""
 
     TOPIC = 1
@@ -154,8 +154,8 @@ def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceRes
         name=topicracks.NAME,
         value=text,
         read_only=False,
-        config_source=Source.TOPIC,
-        synonyms=[DescribeConfigsSynonym(name=topicracks.NAME, value=text, source=Source.TOPIC)],
+        config_source=ConfigSource.TOPIC,
+        synonyms=[DescribeConfigsSynonym(name=topicracks.NAME, value=text, source=ConfigSource.TOPIC)],
         config_type=KAFKA_TYPES[str],
         documentation=topicracks.DOCUMENTATION,
     )
@@ -170,7 +170,9 @@ def _of_group(node: KafkaNode, group_id: str) -> Iterator[DescribeConfigsResourc
         value = own.get(config.name)
         synonyms = [fallback]
         if value is not None:
-            synonyms.insert(0, DescribeConfigsSynonym(name=config.name, value=value, source=Source.GROUP))
+            synonyms.insert(
+                0, DescribeConfigsSynonym(name=config.name, value=value, source=ConfigSource.GROUP)
+            )
         yield DescribeConfigsResourceResult(
             name=config.name,
             value=synonyms[0].value,
@@ -216,7 +218,7 @@ def _synonym(setting: Setting, settings: Settings) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(
         name=setting.name,
         value=None if setting.is_sensitive else _text(value),
-        source=Source.DEFAULT if value == setting.default else Source.STATIC_BROKER,
+        source=ConfigSource.DEFAULT if value == setting.default else ConfigSource.STATIC_BROKER,
     )
 
 

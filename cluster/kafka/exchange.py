@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.kafka.counters import KafkaCounters
-from cluster.kafka.node_view import FastEntry
+from cluster.kafka.node_view import HeartbeatEntry
 from cluster.node_info import ClientInfo
 from raftlog.env.host import Timer
 from wire.apis import ApiKey, api_name
@@ -66,7 +66,7 @@ class Exchange:
         self.client = NOBODY
         self.data: bytes | None = None
         self.is_answered = False  # or is being answered, if `data` is None
-        self.entry: FastEntry | None = None  # taken before the heartbeat was handled, see `connection`
+        self.entry: HeartbeatEntry | None = None  # taken before the heartbeat was handled, see `connection`
         self.tail = b""  # the heartbeat's bytes after its correlation id
         self.timer: Timer | None = None  # of a reply that waits for time to pass; ends with the connection
         self.on_drop: Callable[[], object] | None = None  # releases what the wait occupies

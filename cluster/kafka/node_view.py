@@ -12,7 +12,7 @@ from coordinator.topics import CatalogView
 Reply = Callable[[object], None]
 
 
-class FastEntry(Protocol):
+class HeartbeatEntry(Protocol):
     """The coordinator's entry for a steady member; docs/architecture.md, "The life of one request"."""
 
     def is_valid(self) -> bool: ...
@@ -75,4 +75,4 @@ class KafkaNode(Protocol):
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply
     ) -> None: ...
 
-    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None: ...
+    def fast_entry(self, group_id: str, member_id: str) -> HeartbeatEntry | None: ...

@@ -6,7 +6,7 @@ What must stay true: they are few, and their size in bytes is known.
 from __future__ import annotations
 
 from cluster.kafka.exchange import Exchange
-from cluster.kafka.node_view import FastEntry
+from cluster.kafka.node_view import HeartbeatEntry
 
 FAST_REPLIES_MAX = 64
 """Replies kept for one connection: a consumer needs one, a load generator that acts for many a few."""
@@ -20,7 +20,7 @@ class FastReply:
 
     __slots__ = ("entry", "head", "length", "rest")
 
-    def __init__(self, head: bytes, data: bytes, entry: FastEntry) -> None:
+    def __init__(self, head: bytes, data: bytes, entry: HeartbeatEntry) -> None:
         self.head = head  # API key and version of the request
         self.length = data[:4]
         self.rest = data[8:]
@@ -39,7 +39,7 @@ class FastReplies:
     def __len__(self) -> int:
         return len(self.by_tail)
 
-    def put(self, exchange: Exchange, data: bytes, entry: FastEntry) -> None:
+    def put(self, exchange: Exchange, data: bytes, entry: HeartbeatEntry) -> None:
         if len(self.by_tail) >= FAST_REPLIES_MAX:
             self.clear()
         self.forget(exchange.tail)

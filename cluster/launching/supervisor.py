@@ -46,7 +46,7 @@ Show = Callable[[str], None]
 Work = Generator[None, None, dict[str, Any]]
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """A request that cannot be carried out: a message, and a way out."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -143,7 +143,7 @@ class Supervisor:
                     return
             try:
                 answer = yield from self._answer(line)
-            except Refused as refused:
+            except CommandRefused as refused:
                 answer = {"error": str(refused), "hint": refused.hint}
             connection.send(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
 
@@ -153,16 +153,16 @@ class Supervisor:
             command, node_id = request["command"], request["node"]
             work = self._commands[command]
         except (ValueError, TypeError, KeyError):
-            raise Refused("this is no request", f"commands are {', '.join(self._commands)}") from None
+            raise CommandRefused("this is no request", f"commands are {', '.join(self._commands)}") from None
         try:
             node = self._cluster.node(node_id)
         except KeyError:
             there = ", ".join(str(node.node_id) for node in self._cluster.nodes)
-            raise Refused(f"there is no node {node_id}", f"there are nodes {there}") from None
+            raise CommandRefused(f"there is no node {node_id}", f"there are nodes {there}") from None
         if node_id in self._restarting:
-            raise Refused(f"node {node_id} is being restarted", "ask again in a moment")
+            raise CommandRefused(f"node {node_id} is being restarted", "ask again in a moment")
         if command != "restart" and not node.is_running:
-            raise Refused(
+            raise CommandRefused(
                 f"node {node_id} does not run",
                 f"`quorate cluster restart {node_id} --data {self._cluster.data}` starts it again",
             )
@@ -200,7 +200,7 @@ class Supervisor:
                     node.await_announced(deadline_s, wait_ready_s)
                 yield
         except LaunchError as error:
-            raise Refused(str(error), f"its log is {node.data / LOG_FILE}") from error
+            raise CommandRefused(str(error), f"its log is {node.data / LOG_FILE}") from error
         finally:
             self._restarting.discard(node.node_id)
         return _done(node, f"node {node.node_id} serves again (process {node.pid})")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from raftlog.env.host import Done, Host, Job
+from raftlog.env.host import ChildProcess, Done, Host
 
 JOBS_AT_ONCE: Final = 2
 """Children that one lane runs at once. Two leave the loop its core on a machine with three, and share it
@@ -42,7 +42,7 @@ class Slot:
     done: Done
     deadline_ms: int
     is_retry: bool
-    job: Job | None = None
+    job: ChildProcess | None = None
     is_over: bool = False
 
     def cancel(self) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from enum import IntEnum
 from typing import Final
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.catalog import topicracks
 from coordinator.groupconfigs import GROUP_CONFIGS, InvalidConfig, check_together
 from coordinator.limits import Limits
@@ -92,14 +92,14 @@ def alter_configs(
             is_group = resource.resource_type == ConfigType.GROUP
             if changes and is_group and resource.resource_name not in with_configs:
                 if len(with_configs) >= limits.configured_groups_max:
-                    raise Refused(
+                    raise RequestRefused(
                         ErrorCode.POLICY_VIOLATION,
                         f"{limits.configured_groups_max} groups have configs of their own already; take back "
                         "those that are not used.",
                     )
                 if not request.validate_only:
                     with_configs.add(resource.resource_name)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer.error_code, answer.error_message = refused.code, refused.message
             continue
         if not request.validate_only:
@@ -123,7 +123,7 @@ def alter_nothing(
         try:
             check_names(resource, times)
             _refuse_fixed(view, resource)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer.error_code, answer.error_message = refused.code, refused.message
     return response
 
@@ -134,18 +134,18 @@ def named_times(request: IncrementalAlterConfigsRequest) -> Counter[tuple[int, s
 
 
 def check_names(resource: AlterConfigsResource, times: Counter[tuple[int, str]]) -> None:
-    """Raise `Refused` if the resource, or one of its configs, is named twice."""
+    """Raise `RequestRefused` if the resource, or one of its configs, is named twice."""
     if times[resource.resource_type, resource.resource_name] > 1:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
-        raise Refused(ErrorCode.INVALID_REQUEST, "Each config must be named at most once.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Each config must be named at most once.")
 
 
 def _changes(
     view: CatalogView, limits: Limits, resource: AlterConfigsResource, ctx: Context
 ) -> list[RawRecord]:
-    """The records for one resource of a request; raises `Refused`."""
+    """The records for one resource of a request; raises `RequestRefused`."""
     if resource.resource_type == ConfigType.GROUP:
         return _group_records(view, limits, resource, ctx)
     if sets_racks(resource):
@@ -164,15 +164,17 @@ def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsReso
     name, (config,) = resource.resource_name, resource.configs
     topic = view.topic(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if config.config_operation not in (Operation.SET, Operation.DELETE):
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name} is to be set (SET) or taken back (DELETE).")
+        raise RequestRefused(
+            ErrorCode.INVALID_CONFIG, f"{config.name} is to be set (SET) or taken back (DELETE)."
+        )
     is_set = config.config_operation == Operation.SET
     racks = topicracks.racks_of(config.value or "", topic, limits) if is_set else ()
     if racks == view.racks(name):
         return []
     if view.format_level < RACKS_SINCE:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNSUPPORTED_VERSION,
             f"{config.name} needs format level {RACKS_SINCE}, the cluster is at {view.format_level}: once no "
             "older release runs, raise it with quorate cluster upgrade.",
@@ -187,15 +189,15 @@ def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:
     Deleting one is accepted, since it was never set, as in Kafka."""
     kind, owner = resource.resource_type, resource.resource_name
     if kind not in WHO_SETS:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST, f"Resource type {kind} is unknown; GROUP is {int(ConfigType.GROUP)}."
         )
     if kind == ConfigType.TOPIC and view.topic(owner) is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner}' does not exist.")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner}' does not exist.")
     for config in resource.configs:
         if config.config_operation != Operation.DELETE:
             code = ErrorCode.INVALID_CONFIG if kind == ConfigType.TOPIC else ErrorCode.INVALID_REQUEST
-            raise Refused(
+            raise RequestRefused(
                 code,
                 f"{config.name} cannot be changed by a request: {WHO_SETS[kind]}.",
             )
@@ -206,12 +208,12 @@ def _group_records(
 ) -> list[RawRecord]:
     group_id = resource.resource_name
     if not group_id:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
             "A config belongs to one group: name it. What holds for all is set in group.consumer.*.",
         )
     if len(group_id.encode()) > limits.group_id_bytes_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST, f"The group id is longer than {limits.group_id_bytes_max} bytes."
         )
     before = view.configs.of(group_id)
@@ -222,7 +224,7 @@ def _group_records(
         if after != before:
             check_together(ctx.settings.defaults, after)
     except InvalidConfig as invalid:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(invalid)) from None
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, str(invalid)) from None
     return [
         encode_record(
             Record(
@@ -244,19 +246,21 @@ def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> N
     known = GROUP_CONFIGS.get(config.name)
     if operation in (Operation.APPEND, Operation.SUBTRACT):
         what = Operation(operation).name
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_CONFIG, f"{config.name} is no list, so {what} has no meaning; use SET."
         )
     if operation != Operation.SET:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Operation {operation} is unknown: SET is 0, DELETE is 1.")
+        raise RequestRefused(
+            ErrorCode.INVALID_REQUEST, f"Operation {operation} is unknown: SET is 0, DELETE is 1."
+        )
     if known is None:
         names = ", ".join(GROUP_CONFIGS)
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_CONFIG, f"{config.name[:100]!r} is no config of a group; there are {names}."
         )
     if config.value is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name} is to be set, and no value is given.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{config.name} is to be set, and no value is given.")
     try:
         configs[known.name] = str(known.parse(config.value, ctx.settings.defaults))
     except InvalidConfig as invalid:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(invalid)) from None
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, str(invalid)) from None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from coordinator.api import Context, Decision, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, RequestRefused, Steps
 from coordinator.catalog.configadmin import alter_configs
 from coordinator.catalog.topicadmin import create_partitions, create_topics, delete_topics
 from coordinator.limits import Limits
@@ -100,7 +100,7 @@ class CatalogShard:
         steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, builder)
         try:
             return self._run(steps, ctx, builder)
-        except Refused as refused:
+        except RequestRefused as refused:
             return Decision(reply=refuse(api_key, api_version, request, refused.code, refused.message))
 
     def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:

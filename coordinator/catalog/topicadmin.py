@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.limits import Limits
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicRacksKey, TopicValue, Trigger, encode_record
@@ -70,7 +70,7 @@ def _next(left: deque[T]) -> list[T]:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise `Refused` (INVALID_TOPIC_EXCEPTION) for a name that Kafka would not accept."""
+    """Raise `RequestRefused` (INVALID_TOPIC_EXCEPTION) for a name that Kafka would not accept."""
     if not name or name in (".", ".."):
         problem = "it cannot be empty, '.' or '..'"
     elif len(name) > NAME_CHARACTERS_MAX:
@@ -79,7 +79,7 @@ def check_topic_name(name: str) -> None:
         problem = "it may contain only ASCII letters and digits, '.', '_' and '-'"
     else:
         return
-    raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{name}' is illegal: {problem}.")
+    raise RequestRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{name}' is illegal: {problem}.")
 
 
 def _twice(names: Iterable[Hashable]) -> set[Hashable]:
@@ -111,14 +111,14 @@ def create_topics(
             try:
                 if asked.name in twice:
                     message = f"Topic {asked.name} is named twice in the request."
-                    raise Refused(ErrorCode.INVALID_REQUEST, message)
+                    raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
                 count = _creatable(view, limits, asked)
                 if len(view) + len(records) >= limits.topics_max:
-                    raise Refused(
+                    raise RequestRefused(
                         ErrorCode.POLICY_VIOLATION, f"There are {limits.topics_max} topics already."
                     )
                 _check_total(view, limits, added + count)
-            except Refused as refused:
+            except RequestRefused as refused:
                 response.topics.append(
                     CreatableTopicResult(
                         name=asked.name, error_code=refused.code, error_message=refused.message, configs=[]
@@ -146,32 +146,32 @@ def create_topics(
 
 
 def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
-    """The number of partitions for a new topic; raises `Refused` if it cannot be created."""
+    """The number of partitions for a new topic; raises `RequestRefused` if it cannot be created."""
     check_topic_name(asked.name)
     if view.topic(asked.name) is not None:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+        raise RequestRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.INVALID_REQUEST,
                 "With replica assignments, NumPartitions and ReplicationFactor must both be -1.",
             )
         if {part.partition_index for part in asked.assignments} != set(range(len(asked.assignments))):
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Replica assignments must name the partitions from 0 on, each once.",
             )
         _check_count(limits, len(asked.assignments))
         return len(asked.assignments)
     if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be larger than 0, or -1 (default): {asked.replication_factor}.",
         )
     if asked.num_partitions == DEFAULT:
         return limits.num_partitions_default
     if asked.num_partitions < 1:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_PARTITIONS,
             f"Number of partitions must be larger than 0, or -1 (default): {asked.num_partitions}.",
         )
@@ -181,7 +181,7 @@ def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
 
 def _check_count(limits: Limits, count: int) -> None:
     if count > limits.partitions_per_topic_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_PARTITIONS,
             f"{count} partitions are more than the limit of {limits.partitions_per_topic_max} per topic.",
         )
@@ -189,7 +189,7 @@ def _check_count(limits: Limits, count: int) -> None:
 
 def _check_total(view: CatalogView, limits: Limits, added: int) -> None:
     if view.num_partitions + added > limits.partitions_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.POLICY_VIOLATION,
             f"All topics have {view.num_partitions} partitions; {added} more would exceed the limit of "
             f"{limits.partitions_max}.",
@@ -217,10 +217,10 @@ def create_partitions(
             try:
                 if asked.name in twice:
                     message = f"Topic {asked.name} is named twice in the request."
-                    raise Refused(ErrorCode.INVALID_REQUEST, message)
+                    raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
                 topic = _growable(view, limits, asked)
                 _check_total(view, limits, added + asked.count - topic.num_partitions)
-            except Refused as refused:
+            except RequestRefused as refused:
                 result.error_code, result.error_message = refused.code, refused.message
                 continue
             if not request.validate_only:
@@ -234,16 +234,16 @@ def create_partitions(
 def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -> CatalogTopic:
     topic = view.topic(asked.name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
     if asked.count <= topic.num_partitions:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_PARTITIONS,
             f"Topic {asked.name} has {topic.num_partitions} partitions; {asked.count} is not an increase.",
         )
     _check_count(limits, asked.count)
     added = asked.count - topic.num_partitions
     if asked.assignments is not None and len(asked.assignments) != added:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{added} partitions are added, but {len(asked.assignments)} assignments given.",
         )
@@ -277,8 +277,8 @@ def delete_topics(
                 result.name, result.topic_id = topic.name, topic.topic_id
                 if topic.name in twice:
                     message = f"Topic {topic.name} is named twice in the request."
-                    raise Refused(ErrorCode.INVALID_REQUEST, message)
-            except Refused as refused:
+                    raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
+            except RequestRefused as refused:
                 result.error_code, result.error_message = refused.code, refused.message
                 continue
             records.append(encode_record(Record(TopicKey(name=topic.name), None)))
@@ -298,15 +298,17 @@ def _named(view: CatalogView, asked: Iterable[DeleteTopicState]) -> Iterator[str
 
 def _deletable(view: CatalogView, state: DeleteTopicState) -> CatalogTopic:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id, not both.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id, not both.")
     if state.name is not None:
         topic = view.topic(state.name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist.")
+            raise RequestRefused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist."
+            )
         return topic
     if state.topic_id == ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id.")
     topic = view.topic_by_id(state.topic_id)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic of that id.")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic of that id.")
     return topic

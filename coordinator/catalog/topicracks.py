@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from coordinator.api import Refused
+from coordinator.api import RequestRefused
 from coordinator.limits import Limits
 from coordinator.topics import CatalogTopic
 from records import PartitionRacks
@@ -36,7 +36,7 @@ def text_of(racks: tuple[PartitionRacks, ...]) -> str:
 def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionRacks, ...]:
     """Parse the config's value into racks, sorted and without duplicates.
 
-    Raises `Refused` (INVALID_CONFIG)."""
+    Raises `RequestRefused` (INVALID_CONFIG)."""
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError) as error:
@@ -65,5 +65,5 @@ def _is_name(name: object, limits: Limits) -> bool:
         return False
 
 
-def _invalid(what: str) -> Refused:
-    return Refused(ErrorCode.INVALID_CONFIG, f"{NAME} {what}.")
+def _invalid(what: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.INVALID_CONFIG, f"{NAME} {what}.")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
 from coordinator.core import Core
 from coordinator.limits import Limits
@@ -24,7 +24,7 @@ from coordinator.targets.clientside import offer, offers_of
 from coordinator.targets.clienttargets import answer_of, is_installed, metadata_fault
 from coordinator.targets.epochs import target_step
 from coordinator.targets.target import assignment_spec, install_records, subscribed_ids, topic_ids_by_name
-from coordinator.volatile.clientrounds import Choice, Prepared, Round
+from coordinator.volatile.clientrounds import Choice, ClientRound, Prepared
 from records import ClientAssignor, MemberState, Trigger
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install
@@ -119,7 +119,7 @@ def _wire(partitions: Iterable[tuple[bytes, Iterable[int]]]) -> list[TopicPartit
 
 
 def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple[ClientAssignor, ...] | None:
-    """The assignors of a request, in order. Raises `Refused` if they are not valid."""
+    """The assignors of a request, in order. Raises `RequestRefused` if they are not valid."""
     if assignors is None:
         return None
     if len(assignors) > limits.client_assignors_max:
@@ -217,7 +217,7 @@ def install_assignment(
     if prepared is None:
         raise _not_chosen(group, member, "it has not prepared one with this coordinator; prepare first")
     if request.group_epoch != prepared.epoch:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_ASSIGNMENT,
             f"GroupEpoch is {request.group_epoch}; what was prepared is of epoch {prepared.epoch}. "
             "Prepare again.",
@@ -231,7 +231,7 @@ def install_assignment(
     except PartitionAssignorError as error:
         clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, builder)
         core.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
-        raise Refused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
+        raise RequestRefused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
     builder.trigger = Trigger.ASSIGNMENT_INSTALLED
     builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if prepared.bumped_at is not None:
@@ -259,7 +259,7 @@ def _member(
     group = core.consumer_group(request.group_id)
     member = core.consumer_member(group, request.member_id)
     if request.member_epoch != member.current.epoch:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"MemberEpoch is {request.member_epoch}; member {member.member_id} has epoch "
             f"{member.current.epoch}. Heartbeat first.",
@@ -267,8 +267,8 @@ def _member(
     return group, member
 
 
-def _round(core: Core, group: Group, member: Member, ctx: Context, builder: DecisionBuilder) -> Round:
-    """The round in which this member is the chosen one. Raises `Refused` if there is none."""
+def _round(core: Core, group: Group, member: Member, ctx: Context, builder: DecisionBuilder) -> ClientRound:
+    """The round in which this member is the chosen one. Raises `RequestRefused` if there is none."""
     if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, builder) is None:
         core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
     round_ = clientside.round_of(core, group)
@@ -277,8 +277,8 @@ def _round(core: Core, group: Group, member: Member, ctx: Context, builder: Deci
     return round_
 
 
-def _not_chosen(group: Group, member: Member, why: str) -> Refused:
-    return Refused(
+def _not_chosen(group: Group, member: Member, why: str) -> RequestRefused:
+    return RequestRefused(
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"Member {member.member_id} is not the one to compute a target for group {group.group_id}: {why}.",
     )

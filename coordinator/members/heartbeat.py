@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.core import Core
 from coordinator.limits import GroupSettings, Limits
 from coordinator.members.leaving import leave
@@ -55,7 +55,7 @@ def heartbeat(
     builder: DecisionBuilder,
     offered: tuple[ClientAssignor, ...] | None = None,
 ) -> Steps:
-    """Decide one heartbeat. Raises `Refused` before the first step, or returns the response.
+    """Decide one heartbeat. Raises `RequestRefused` before the first step, or returns the response.
 
     `offered` are the member's client-side assignors, or None if the request does not list any
     (`coordinator.members.extensions`)."""
@@ -162,12 +162,12 @@ def _admit(
 
 def _admit_new_group(core: Core, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
     if group is not None and group.classic is not None and group.classic.members:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Group {request.group_id} is a classic group with members; stop them first",
         )
     if group is None and len(core.projection.groups) >= core.limits.groups_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This shard holds its {core.limits.groups_max} groups already; delete groups that are not used.",
         )
@@ -177,7 +177,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest, owned: 
     """Check the epoch: it must be equal to the member's, or the previous one if the last reply was lost."""
     current, received = member.current, request.member_epoch
     if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"Member {member.member_id} is in a state that this release does not know, and owns partitions. "
             "Give up all partitions and join with member epoch 0.",
@@ -187,7 +187,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest, owned: 
     is_previous = received < current.epoch and received == current.previous_epoch
     if is_previous and owned is not None and _is_part_of(owned, current.assigned):
         return
-    raise Refused(
+    raise RequestRefused(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"Member {member.member_id} has epoch {current.epoch}, not {received}. "
         "Give up all partitions and join with member epoch 0.",

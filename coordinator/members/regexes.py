@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, RequestRefused, Steps
 from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.regex import expressions
 from coordinator.regex.expressions import Budget, InvalidExpression
-from coordinator.regex.regexrounds import Answer, Round, Taking
+from coordinator.regex.regexrounds import Answer, RegexRound, Taking
 from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.targets.epochs import REASONS_KEPT, Before, Step, epoch_step, target_step
@@ -43,7 +43,7 @@ CHILD_DEADLINE_MS = 30_000
 
 
 def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:
-    """Raise `Refused` (INVALID_REGULAR_EXPRESSION) unless RE2 accepts the expression.
+    """Raise `RequestRefused` (INVALID_REGULAR_EXPRESSION) unless RE2 accepts the expression.
 
     Expressions that the group already has are valid."""
     if not regex or (group is not None and regex in group.regex_subscribers):
@@ -51,7 +51,7 @@ def check_expression(group: Group | None, regex: str | None, limits: Limits) -> 
     try:
         expressions.check_expression(regex, limits)
     except InvalidExpression as error:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex {shown(regex)!r} is not valid: {error}. Use RE2 syntax "
             "(no lookaround, no backreferences).",
@@ -116,7 +116,7 @@ def resolution_ended(
 ) -> Steps:
     """Handle a child process's answer to a round, or its failure."""
     group, asked = core.projection.groups.get(job.group_id), job.context
-    assert isinstance(asked, Round)
+    assert isinstance(asked, RegexRound)
     if group is None:
         core.resolutions.forget(job.group_id)
         return None
@@ -133,19 +133,19 @@ def resolution_ended(
     return None
 
 
-def _plan(core: Core, group: Group, ctx: Context) -> Round:
+def _plan(core: Core, group: Group, ctx: Context) -> RegexRound:
     """Choose the expressions to match and the topics to match them against."""
     progress = core.resolutions.of(group.group_id)
     catalog = ctx.catalog
     fresh = tuple(sorted(group.regex_subscribers))
     if _is_due_in_full(core, group, ctx):
-        return Round(catalog.version, True, fresh, catalog.names(), (), ())
+        return RegexRound(catalog.version, True, fresh, catalog.names(), (), ())
     stale = tuple([regex for regex in fresh if regex in group.regexes and regex not in progress.errors])
     oldest = min((group.regexes[regex].version for regex in stale), default=0)
     changed = tuple(catalog.changed_since(max(progress.seen_version, oldest))) if stale else ()
     known = frozenset(stale)
     fresh = tuple([regex for regex in fresh if regex not in known])
-    return Round(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
+    return RegexRound(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
 
 
 def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
@@ -158,7 +158,7 @@ def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
     return ctx.monotonic_ms - progress.full_at_ms >= interval_ms
 
 
-def _answers_here(core: Core, asked: Round, ctx: Context) -> list[Answer] | None:
+def _answers_here(core: Core, asked: RegexRound, ctx: Context) -> list[Answer] | None:
     """The round's answers if they can be computed here in very little time; otherwise None."""
     limits = core.limits
     if asked.cost > limits.resolve_inline_cost_max:
@@ -171,7 +171,7 @@ def _answers_here(core: Core, asked: Round, ctx: Context) -> list[Answer] | None
     return None if is_too_long else answers
 
 
-def _job(group_id: str, asked: Round, limits: Limits) -> Job:
+def _job(group_id: str, asked: RegexRound, limits: Limits) -> Job:
     return Job(
         kind=JobKind.RESOLVE,
         group_id=group_id,
@@ -216,7 +216,7 @@ def _nonsense(failure: Exception) -> str:
 
 
 def _failed(
-    core: Core, group: Group, asked: Round, error: str, ctx: Context, builder: DecisionBuilder
+    core: Core, group: Group, asked: RegexRound, error: str, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Handle the failure of a round: it is retried after a pause."""
     progress = core.resolutions.of(group.group_id)

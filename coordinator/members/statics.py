@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.api import Context, DecisionBuilder, Refused
+from coordinator.api import Context, DecisionBuilder, RequestRefused
 from coordinator.core import Core
 from coordinator.state import writes
 from coordinator.state.model import Group, Member
@@ -36,13 +36,13 @@ def existing_member(core: Core, group: Group, request: ConsumerGroupHeartbeatReq
         return core.consumer_member(group, request.member_id)
     owner_id = group.static_members.get(request.instance_id)
     if owner_id is None:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"InstanceId {request.instance_id} is not known in group {group.group_id}: its member left, "
             "or its session is over. Give up all partitions and join with member epoch 0.",
         )
     if owner_id != request.member_id:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.FENCED_INSTANCE_ID,
             f"InstanceId {request.instance_id} belongs to member {owner_id} now, not to {request.member_id}: "
             "another process took its place. Give every process a group.instance.id of its own.",
@@ -54,7 +54,7 @@ def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_siz
     """The member whose place a join takes, or None for a new member.
 
     This is the member with the same id if it exists, or the owner of the instance id if that is away. Raises
-    `Refused` if the group is full or the instance id is in use."""
+    `RequestRefused` if the group is full or the instance id is in use."""
     known = group.member(request.member_id)
     if known is not None:
         _refuse_another_instance(group, known, request)
@@ -63,14 +63,14 @@ def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_siz
     owner_id = group.static_members.get(instance_id) if instance_id is not None else None
     if owner_id is None:
         if group.num_members >= max_size:
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"Group {group.group_id} has its {max_size} members; see group.consumer.max.size",
             )
         return None
     owner = group.members[owner_id]
     if not owner.is_away:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"InstanceId {instance_id} is in use by member {owner_id}. Wait until that one has left or its "
             "session has ended, or give this process a group.instance.id of its own.",
@@ -84,7 +84,7 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
     if request.instance_id is None or request.instance_id == instance_id:
         return
     has = f"has {instance_id}" if instance_id is not None else "has none"
-    raise Refused(
+    raise RequestRefused(
         ErrorCode.INVALID_REQUEST,
         f"InstanceId can't change: it is {request.instance_id}, and member {request.member_id} of group "
         f"{group.group_id} {has}. Send the same one, or leave first.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from coordinator.api import Refused
+from coordinator.api import RequestRefused
 from coordinator.limits import Limits
 from coordinator.state.reconcile import AWAY_EPOCH
 from records import topic_id_text
@@ -27,14 +27,15 @@ SHOWN_MAX = 40
 """Characters of a refused value repeated in a message; the value may be as long as a frame."""
 
 
-def invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
+def invalid(message: str) -> RequestRefused:
+    return RequestRefused(ErrorCode.INVALID_REQUEST, message)
 
 
 def validate_heartbeat(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str], limits: Limits
 ) -> None:
-    """Raise `Refused` (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no group could serve."""
+    """Raise `RequestRefused` (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no group could
+    serve."""
     _validate_ids(request, version, limits)
     epoch = request.member_epoch
     if epoch == JOIN_EPOCH:
@@ -71,7 +72,7 @@ def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: 
 
 
 def validate_name(field: str, value: str, bytes_max: int) -> None:
-    """Raise `Refused` for an id that is blank or too long."""
+    """Raise `RequestRefused` for an id that is blank or too long."""
     if not value.strip():
         raise invalid(
             f"{field} can't be empty. It was {_shown(value)}; allowed are 1 to {bytes_max} bytes, not only "
@@ -112,7 +113,7 @@ def _validate_subscription(
             )
     assignor = request.server_assignor
     if assignor is not None and assignor not in assignors:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {_shown(assignor)} is not supported. Supported assignors: "
             f"{', '.join(assignors)}.",

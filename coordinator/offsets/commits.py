@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.core import Core
 from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
 from coordinator.state.model import Group
@@ -50,15 +50,15 @@ def commit_offsets(
 ) -> Steps | OffsetCommitResponse:
     """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
 
-    `Refused` refuses the whole request."""
+    `RequestRefused` refuses the whole request."""
     group_id = request.group_id
     if len(group_id.encode()) > core.limits.group_id_bytes_max:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {core.limits.group_id_bytes_max} bytes."
         )
     try:
         _check_member(core, request, version, ctx)
-    except Refused as refused:
+    except RequestRefused as refused:
         if not _names_unknown(request, version, ctx):
             raise
         return _refused_beside_unknown(request, version, refused.code, ctx)
@@ -155,7 +155,7 @@ def _commit_on(
     If the member may no longer commit, the remaining partitions get the error."""
     try:
         _check_member(core, request, version, ctx)
-    except Refused as refused:
+    except RequestRefused as refused:
         for _, partitions, answered in part.some(request, sys.maxsize):
             answered.partitions += _all(partitions, refused.code)
         return part.response
@@ -217,7 +217,8 @@ def _refused_beside_unknown(
 
 
 def _check_size(request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context) -> None:
-    """Raise `Refused` if the commit would take too many bytes of log, before memory for them is allocated.
+    """Raise `RequestRefused` if the commit would take too many bytes of log, before memory for them is
+    allocated.
 
     A few bytes on the wire can require a large key each. Metadata is included if it may be large, so that no
     part after the first exceeds the size of an entry."""
@@ -231,7 +232,7 @@ def _check_size(request: OffsetCommitRequest, version: int, metadata_max: int, c
                     [VALUE_BYTES + len((part.committed_metadata or "").encode()) for part in asked.partitions]
                 )
     if log_bytes > DECISION_BYTES_MAX:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
             f"The commit would take {log_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
             "Commit fewer partitions at a time.",
@@ -275,7 +276,8 @@ def _commit_topic(
 
 
 def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """Raise `Refused` unless the member, or a client without membership, may commit to the group (E.1)."""
+    """Raise `RequestRefused` unless the member, or a client without membership, may commit to the group
+    (E.1)."""
     group = core.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
@@ -288,12 +290,12 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
         return
     member = group.member(request.member_id)
     if member is None:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{request.member_id or 'Nobody'} is not a member of {request.group_id}.",
         )
     if version < MEMBER_EPOCHS_SINCE:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNSUPPORTED_VERSION,
             f"Members of consumer groups commit with version {MEMBER_EPOCHS_SINCE} or newer, not {version}.",
         )
@@ -310,16 +312,16 @@ def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, ve
         return
     exists = offsets.has_group(request.group_id)
     if epoch >= 0 and exists:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{request.member_id or 'Nobody'} is not a member of {request.group_id}, which has none.",
         )
     if epoch >= 0:
         is_new_enough = version >= MEMBER_EPOCHS_SINCE
         code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
-        raise Refused(code, f"Group {request.group_id} does not exist.")
+        raise RequestRefused(code, f"Group {request.group_id} does not exist.")
     if not exists:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This shard holds offsets of its {core.limits.groups_max} groups already; delete unused ones.",
         )
@@ -331,7 +333,7 @@ def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version:
     An older epoch may commit partitions that the member has held, assigned or pending, since that epoch."""
     current = group.members[request.member_id].current
     epoch = request.generation_id_or_member_epoch
-    stale = Refused(
+    stale = RequestRefused(
         ErrorCode.STALE_MEMBER_EPOCH,
         f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not held every one of "
         "these partitions since then.",
@@ -366,18 +368,18 @@ def _check_classic_member(group: Group, member_id: str, generation: int) -> None
     if generation < 0 and not classic.members:
         return
     if all(member.member_id != member_id for member in classic.members):
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group.group_id}."
         )
     if generation != classic.generation:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.ILLEGAL_GENERATION,
             f"Group {group.group_id} is at generation {classic.generation}, not {generation}.",
         )
 
 
 def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch: int) -> None:
-    """Raise `Refused` unless the member may read the group's offsets (E.2).
+    """Raise `RequestRefused` unless the member may read the group's offsets (E.2).
 
     A client without membership (null id, epoch −1) always may."""
     if member_id is None and member_epoch < 0:
@@ -387,9 +389,11 @@ def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch:
         return
     member = group.member(member_id or "")
     if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group_id}.")
+        raise RequestRefused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group_id}."
+        )
     if member_epoch != member.current.epoch:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"Member {member_id} has epoch {member.current.epoch}, not {member_epoch}.",
         )

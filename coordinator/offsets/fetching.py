@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from coordinator.api import Context, DecisionBuilder, Refused, Steps
+from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.core import Core
 from coordinator.offsets.commits import TOPIC_IDS_SINCE, check_reader
 from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
@@ -80,7 +80,7 @@ def _read_groups(
         try:
             _check_ids(group, version, ctx)
             check_reader(core, group.group_id, group.member_id, group.member_epoch)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer.error_code = refused.code
             continue
         asked = None
@@ -99,9 +99,9 @@ def _read_groups(
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
-    """Raise `Refused` if a newer catalog may have one of the topics, which can then be read soon."""
+    """Raise `RequestRefused` if a newer catalog may have one of the topics, which can then be read soon."""
     if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             f"This node knows the topics as of version {ctx.catalog.version}, and there are newer ones.",
         )

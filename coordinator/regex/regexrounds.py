@@ -48,7 +48,7 @@ Resolved = dict[str, tuple[str, ...] | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RegexRound:
     """A request to resolve expressions.
 
     `fresh` expressions are matched against all `names`. `stale` ones, whose result is known for an older
@@ -113,7 +113,7 @@ def _answers(
 class Taking:
     """An answer whose results are being compared with the group and written to the log."""
 
-    asked: Round
+    asked: RegexRound
     cost_ms: float
     """Time that the computation of the answer took, in ms."""
     unread: Iterator[tuple[str, bool, object]]
@@ -124,7 +124,7 @@ class Taking:
     """Results that differ from the group's and are not in the log yet."""
 
     @classmethod
-    def of(cls, asked: Round, answers: object, cost_ms: float) -> Taking:
+    def of(cls, asked: RegexRound, answers: object, cost_ms: float) -> Taking:
         """Begin to process an answer. Raises TypeError or ValueError if it does not fit the request."""
         if not isinstance(answers, list):
             raise TypeError(f"not a list: {type(answers).__name__}")

@@ -23,7 +23,7 @@ from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.state.model import Group, Member
 from coordinator.targets.target import preferred_assignor
-from coordinator.volatile.clientrounds import Choice, Round
+from coordinator.volatile.clientrounds import Choice, ClientRound
 from records import ClientAssignor, ConsumerGroupMemberMetadataValue, MemberState
 
 Offers = Sequence[ClientAssignor]
@@ -143,7 +143,7 @@ def wait_ms(core: Core, group: Group, ctx: Context, builder: DecisionBuilder) ->
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
-def round_of(core: Core, group: Group) -> Round | None:
+def round_of(core: Core, group: Group) -> ClientRound | None:
     """The current round in which a member is chosen; None if there is none."""
     round_ = core.client_side.rounds.get(group.group_id)
     if round_ is None or not round_.chosen or round_.assignment_epoch != group.assignment_epoch:
@@ -162,7 +162,9 @@ def is_chosen(core: Core, group: Group, member_id: str) -> bool:
     return round_ is not None and round_.chosen == member_id
 
 
-def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, builder: DecisionBuilder) -> None:
+def fail(
+    core: Core, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
+) -> None:
     """Exclude the chosen member from this round, and choose another one if any is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
     core.client_side.errors[group.group_id] = said
@@ -172,7 +174,7 @@ def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, builde
     _elect(core, group, round_, ctx)
 
 
-def _round(core: Core, group: Group) -> Round | None:
+def _round(core: Core, group: Group) -> ClientRound | None:
     """The round for the group's next target, begun if there is none.
 
     None if the members have no assignor in common, or the group is too large to be sent to one of them."""
@@ -193,14 +195,14 @@ def _round(core: Core, group: Group) -> Round | None:
         rounds.pop(group.group_id, None)
         return None
     if round_ is None or round_.assignment_epoch != began_at:
-        round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch)
+        round_ = rounds[group.group_id] = ClientRound(choice, began_at, group.epoch)
     elif round_.choice != choice:  # all members are asked again, within the same target's remaining time
-        round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch, until_ms=round_.until_ms)
+        round_ = rounds[group.group_id] = ClientRound(choice, began_at, group.epoch, until_ms=round_.until_ms)
     round_.epoch = group.epoch
     return round_
 
 
-def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
+def _elect(core: Core, group: Group, round_: ClientRound, ctx: Context) -> None:
     """Choose the member that computes: of those left, the first by name among the best qualified.
 
     Preferred are members that can read the metadata of all others, and among these STABLE ones. If no

@@ -24,7 +24,7 @@ from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.targets import clientside
 from coordinator.targets.target import assignment_spec, install_records, preferred_assignor
-from coordinator.volatile.installing import Computation, Installation, Installing
+from coordinator.volatile.installing import Computation, Installation, TargetInstall
 from records import RawRecord, Trigger
 
 Step = Generator[list[RawRecord], None, None]
@@ -208,7 +208,7 @@ def assignment_ended(
         return None
     installation = Installation(computation.spec, answer, computation.epoch)
     cost_ms = computation.cost_ms + ctx.stopwatch_ms() - started_ms
-    core.installs[group_id] = Installing(computation, installation, cost_ms)
+    core.installs[group_id] = TargetInstall(computation, installation, cost_ms)
     if len(answer) <= core.limits.install_records_max and len(group.topics) <= TOPICS_INLINE:
         yield from install_step(core, group_id, ctx, builder)
     return None

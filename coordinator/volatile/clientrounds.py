@@ -36,7 +36,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Round:
+class ClientRound:
     """The search for one target. `chosen` is "" before any member was asked and after all have failed."""
 
     choice: Choice
@@ -58,7 +58,7 @@ class ClientSide:
     """The rounds in progress and the last error of each group. Volatile."""
 
     def __init__(self) -> None:
-        self.rounds: dict[str, Round] = {}
+        self.rounds: dict[str, ClientRound] = {}
         self.errors: dict[str, str] = {}
 
     def forget(self, group_id: str) -> None:

@@ -83,7 +83,7 @@ class Computation:
 
 
 @dataclass(slots=True)
-class Installing:
+class TargetInstall:
     """An answer that is being installed. `cost_ms` is the event-loop time spent on it so far."""
 
     computation: Computation

@@ -21,7 +21,7 @@ from coordinator.volatile.timers import Deadlines
 
 
 @dataclass(slots=True)
-class Progress:
+class ResolutionProgress:
     """State of one group's rounds."""
 
     seen_version: int = 0
@@ -44,10 +44,10 @@ class Resolutions:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._due = Deadlines()
-        self._groups: dict[str, Progress] = {}
+        self._groups: dict[str, ResolutionProgress] = {}
 
-    def of(self, group_id: str) -> Progress:
-        return self._groups.setdefault(group_id, Progress())
+    def of(self, group_id: str) -> ResolutionProgress:
+        return self._groups.setdefault(group_id, ResolutionProgress())
 
     def want(self, group_id: str, ctx: Context, delay_ms: float = 0.0) -> None:
         """Schedule a round after the delay, but not before the pause after the last one ends."""

@@ -32,9 +32,9 @@ from raftlog.catch_up.archive_pieces import (
     write_chunk,
 )
 from raftlog.consensus.messages import HistoryChunk, HistoryRequest
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.files import READ_BYTES_MAX
-from raftlog.env.host import Host, Job, Timer
+from raftlog.env.host import ChildProcess, Host, Timer
 from raftlog.env.settings import KIB, LogSettings
 from raftlog.storage.hash_chain import DIGEST_BYTES
 from raftlog.storage.journal import Journal
@@ -69,7 +69,7 @@ class _Fetch:
     received: int = 0
     chain_before: bytes = b""
     is_asking: bool = False
-    job: Job | None = None
+    job: ChildProcess | None = None
     sealed: Sealed | None = None
 
     @property
@@ -331,7 +331,7 @@ class Backfilling:
         else:
             try:
                 fetch.sealed = sealed_of(result)
-            except Refused as refusal:
+            except PeerMessageRefused as refusal:
                 self._bar(fetch, str(refusal))
             else:
                 self._adopt(fetch)
@@ -353,7 +353,7 @@ class Backfilling:
         self.is_on_disk = False
         if self._is_stopped:
             return
-        if error is not None and not isinstance(error, Refused):
+        if error is not None and not isinstance(error, PeerMessageRefused):
             self._fail(error)
             return
         if fetch is not self._fetch:

@@ -19,7 +19,7 @@ from typing import Any
 import msgpack
 
 from raftlog.consensus.messages import HistoryChunk
-from raftlog.env.errors import Corrupt, Refused
+from raftlog.env.errors import Corrupt, PeerMessageRefused
 from raftlog.env.files import TEMPORARY_SUFFIX, File, Files, OsFiles, join, write_aside
 from raftlog.env.settings import LogSettings
 from raftlog.storage.archive import ARCHIVE, ArchiveCursor, Manifest, read_manifest, write_manifest
@@ -135,7 +135,7 @@ def run(request: Any, files: Files) -> dict[str, Any]:
         return {"sealed": asdict(_check(request, files))}
     except Corrupt as damage:
         return {"refused": f"byte {damage.offset}: {damage.what}"}
-    except (Refused, ValueError) as error:
+    except (PeerMessageRefused, ValueError) as error:
         return {"refused": str(error)}
 
 
@@ -147,9 +147,9 @@ def _check(request: Any, files: Files) -> Sealed:
     check_header(header, path, LogIdentity(**request["identity"]), header.first_index)
     sealed, index = build_index(segment, path, request["chain_before"])
     if sealed.last_index != request["last_index"]:
-        raise Refused(f"it ends with entry {sealed.last_index}, not {request['last_index']}")
+        raise PeerMessageRefused(f"it ends with entry {sealed.last_index}, not {request['last_index']}")
     if sealed.chain_after != request["chain_after"]:
-        raise Refused(
+        raise PeerMessageRefused(
             f"the hash chain from entry {sealed.first_index} on does not lead to what is known here"
         )
     file = files.open(path, "w")
@@ -162,24 +162,27 @@ def _check(request: Any, files: Files) -> Sealed:
 
 
 def sealed_of(result: object) -> Sealed:
-    """The header of the index that the child built; raises Refused when it refused the segment."""
+    """The header of the index that the child built; raises PeerMessageRefused when it refused the segment."""
     if not isinstance(result, dict):
         raise TypeError(f"the child answered {result!r}")
     if "refused" in result:
-        raise Refused(result["refused"])
+        raise PeerMessageRefused(result["refused"])
     return Sealed(**(result["sealed"] | {"types": tuple(result["sealed"]["types"])}))
 
 
 def adopt(files: Files, home: str, token: str, sealed: Sealed) -> None:
     """Put the checked segment in front of the archive in `home`; for the disk thread.
 
-    Raises Refused, having changed nothing, if the archive begins elsewhere by now; also raises Corrupt.
+    Raises PeerMessageRefused, having changed nothing, if the archive begins elsewhere by now; also raises
+    Corrupt.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
     is_next = sealed.last_index == manifest.dropped_index
     if not is_next or sealed.chain_after != _chain_at_start(files, home, manifest):
-        raise Refused(f"the archive lacks what is before entry {manifest.dropped_index + 1} by now")
+        raise PeerMessageRefused(
+            f"the archive lacks what is before entry {manifest.dropped_index + 1} by now"
+        )
     # The log first: a log without an index is found again by the next start, the reverse is not.
     for path, name in (
         (segment_aside(home, token), log_name(sealed.first_index)),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raftlog.consensus.messages import Append, SnapshotAck, SnapshotChunk
-from raftlog.consensus.progress import Peer
+from raftlog.consensus.progress import FollowerProgress
 from raftlog.consensus.raft import Raft
 from raftlog.env.files import Files
 from raftlog.env.host import Host
@@ -92,7 +92,7 @@ class Feeding:
         """Whether any follower is being fed."""
         return bool(self._archives or self._sending)
 
-    def feed(self, peer: Peer) -> None:
+    def feed(self, peer: FollowerProgress) -> None:
         """Send a follower the next part of what it lacks."""
         sending = self._sending.get(peer.node_id)
         if sending is not None and peer.match_index >= sending.source.header.last_index:
@@ -125,7 +125,7 @@ class Feeding:
 
     # The archive
 
-    def _feed_archive(self, peer: Peer) -> bool:
+    def _feed_archive(self, peer: FollowerProgress) -> bool:
         """Send archived frames; False when the archive does not have the next one."""
         archive = self._archives.get(peer.node_id)
         if archive is None:
@@ -150,12 +150,12 @@ class Feeding:
 
     # The snapshot
 
-    def _begin_snapshot(self, peer: Peer) -> None:
+    def _begin_snapshot(self, peer: FollowerProgress) -> None:
         source = SnapshotSource(self._host.files, self._journal.home)
         self._sending[peer.node_id] = _Sending(source, heard_ms=self._host.monotonic_ms())
         self._send_chunks(peer)
 
-    def _send_chunks(self, peer: Peer) -> None:
+    def _send_chunks(self, peer: FollowerProgress) -> None:
         sending = self._sending[peer.node_id]
         now_ms = self._host.monotonic_ms()
         if now_ms - sending.heard_ms > SILENCE_MS:
@@ -181,7 +181,7 @@ class Feeding:
                 break
             sending.sent += len(data)
 
-    def acknowledged(self, peer: Peer, message: SnapshotAck) -> None:
+    def acknowledged(self, peer: FollowerProgress, message: SnapshotAck) -> None:
         """Continue a snapshot after an answer: a part was stored, or is wanted from another offset."""
         sending = self._sending.get(peer.node_id)
         if sending is None or sending.source.header.last_index != message.last_index:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from raftlog.consensus.messages import SnapshotAck, SnapshotChunk
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.journal import Journal
@@ -26,7 +26,7 @@ LOOK_AGAIN_MS = 5.0
 """Milliseconds between attempts while a group is in flight or an own snapshot is put in place."""
 
 
-class Installing:
+class SnapshotReceiver:
     """A follower's side of an installation."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Installing:
             return
         self._sink = None
         self.is_finishing = False
-        if isinstance(error, Refused):
+        if isinstance(error, PeerMessageRefused):
             LOG.warning("%s: %s; it will be sent again", self._journal.home, error)
             self._journal.release()
             self._snapshotter.release()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, get_type_hints
 import msgpack
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """The kind of a message: its first item."""
 
     APPEND = 1
@@ -128,7 +128,7 @@ class _Plain:
     """A message whose array is its kind and its fields as they stand; subclasses are slotted dataclasses."""
 
     __slots__ = ()
-    kind: ClassVar[Kind]
+    kind: ClassVar[MessageKind]
 
     def encode(self) -> bytes:
         return bytes(_pack((int(self.kind), *[getattr(self, name) for name in _FIELDS[self.kind]])))
@@ -142,7 +142,7 @@ class Reject(_Plain):
     reply to a lower term only `term` counts.
     """
 
-    kind: ClassVar = Kind.REJECT
+    kind: ClassVar = MessageKind.REJECT
     term: int
     prev_index: int
     next_index: int
@@ -156,7 +156,7 @@ class Reject(_Plain):
 class VoteRequest(_Plain):
     """A candidate's request; `is_transfer`: the leader asked for this election and gave up its lease."""
 
-    kind: ClassVar = Kind.VOTE_REQUEST
+    kind: ClassVar = MessageKind.VOTE_REQUEST
     term: int
     last_index: int
     last_term: int
@@ -167,7 +167,7 @@ class VoteRequest(_Plain):
 class Vote(_Plain):
     """A granted vote; there is no message for a refusal, which the pre-vote has announced already."""
 
-    kind: ClassVar = Kind.VOTE
+    kind: ClassVar = MessageKind.VOTE
     term: int
 
 
@@ -178,7 +178,7 @@ class PreVoteRequest(_Plain):
     `round` numbers the sender's attempts.
     """
 
-    kind: ClassVar = Kind.PRE_VOTE_REQUEST
+    kind: ClassVar = MessageKind.PRE_VOTE_REQUEST
     term: int
     last_index: int
     last_term: int
@@ -189,7 +189,7 @@ class PreVoteRequest(_Plain):
 class PreVote(_Plain):
     """The answer to a pre-vote; `term` is the voter's own, `wait_ms` how long until it would really vote."""
 
-    kind: ClassVar = Kind.PRE_VOTE
+    kind: ClassVar = MessageKind.PRE_VOTE
     term: int
     round: int
     granted: bool
@@ -200,7 +200,7 @@ class PreVote(_Plain):
 class TimeoutNow(_Plain):
     """The leader's request to the peer that should take over: campaign at once, the lease is given up."""
 
-    kind: ClassVar = Kind.TIMEOUT_NOW
+    kind: ClassVar = MessageKind.TIMEOUT_NOW
     term: int
 
 
@@ -212,7 +212,7 @@ class Term(_Plain):
     `protects_ms`: for this long after hearing from a leader the sender votes for no other node.
     """
 
-    kind: ClassVar = Kind.TERM
+    kind: ClassVar = MessageKind.TERM
     term: int
     asks: bool = False
     protects_ms: float = 0.0
@@ -222,7 +222,7 @@ class Term(_Plain):
 class SnapshotChunk(_Plain):
     """Bytes of the leader's snapshot file at `offset`; the file ends at `size`, its state at `last_index`."""
 
-    kind: ClassVar = Kind.SNAPSHOT
+    kind: ClassVar = MessageKind.SNAPSHOT
     term: int
     commit_index: int
     sent_ms: float
@@ -237,7 +237,7 @@ class SnapshotChunk(_Plain):
 class SnapshotAck(_Plain):
     """A follower's answer: it has the snapshot of `last_index` up to `offset`; `is_refused`: resume there."""
 
-    kind: ClassVar = Kind.SNAPSHOT_ACK
+    kind: ClassVar = MessageKind.SNAPSHOT_ACK
     term: int
     last_index: int
     offset: int
@@ -247,7 +247,7 @@ class SnapshotAck(_Plain):
 
 
 @dataclass(slots=True)
-class Diverged:
+class DivergedMessage:
     """The leader's order to stop.
 
     Sent to a node whose hashes differ from the majority's, or to all (`is_majority` false) when there is no
@@ -271,7 +271,7 @@ class HistoryRequest(_Plain):
     the answer says only whether there is one, and how large it is.
     """
 
-    kind: ClassVar = Kind.HISTORY_REQUEST
+    kind: ClassVar = MessageKind.HISTORY_REQUEST
     before_index: int
     offset: int
     bytes_max: int
@@ -287,7 +287,7 @@ class HistoryChunk(_Plain):
     `size` 0: not, or no longer, in the archive.
     """
 
-    kind: ClassVar = Kind.HISTORY_CHUNK
+    kind: ClassVar = MessageKind.HISTORY_CHUNK
     before_index: int
     size: int
     newest_ms: int
@@ -317,7 +317,7 @@ Message = (
     | Term
     | SnapshotChunk
     | SnapshotAck
-    | Diverged
+    | DivergedMessage
     | HistoryRequest
     | HistoryChunk
 )
@@ -378,12 +378,12 @@ def decode(payload: bytes) -> Message:
                 raise ValueError("fields of other types, or out of range")
             asked_ms = _time(fields[7]) if len(fields) > 7 else -1.0
             return Ack(term, match, applied, sent_ms, joining, _checkpoint(point), asked_ms, obstacle)
-        if kind == Kind.DIVERGED:
+        if kind == MessageKind.DIVERGED:
             found = _checkpoint(fields[2])
             if found is None or type(fields[3]) is not bool:
                 raise ValueError("fields of other types")
             _check(fields[1:2], (int,))
-            return Diverged(fields[1], found, fields[3])
+            return DivergedMessage(fields[1], found, fields[3])
         values = fields[1 : 1 + len(_FIELDS[kind])]
         _check(values, _TYPES[kind])
         message: Message = _PLAIN[kind](*values)

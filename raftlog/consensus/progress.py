@@ -19,7 +19,7 @@ NEVER_MS = float("-inf")
 
 
 @dataclass(slots=True)
-class Peer:
+class FollowerProgress:
     """One follower, in one term of this node's.
 
     - `next_index`: the first entry not yet sent.
@@ -139,11 +139,11 @@ class Peer:
         return True
 
 
-class Progress:
+class ReplicationProgress:
     """All followers of a shard's leader."""
 
     def __init__(self, peer_ids: Iterable[int], lease_ms: float) -> None:
-        self.peers = {node_id: Peer(node_id) for node_id in peer_ids}
+        self.peers = {node_id: FollowerProgress(node_id) for node_id in peer_ids}
         self._all = tuple(self.peers.values())
         self._needed = (len(self._all) + 1) // 2  # peers that make a majority together with this node
         self._lease_ms = lease_ms
@@ -183,7 +183,7 @@ class Progress:
         return count >= self._needed
 
     @property
-    def best(self) -> Peer | None:
+    def best(self) -> FollowerProgress | None:
         """The most advanced of the peers that can lead; None if no peer can."""
         able = [peer for peer in self._all if peer.can_lead]
         return max(able, key=lambda peer: (peer.match_index, -peer.node_id), default=None)

@@ -45,9 +45,9 @@ from pysyncobj import SyncObjConf, syncobj
 from pysyncobj.node import Node
 
 from raftlog.consensus.messages import Ack, Append, Reject, SnapshotAck, Vote, VoteRequest
-from raftlog.consensus.progress import Progress, majority
+from raftlog.consensus.progress import ReplicationProgress, majority
 from raftlog.consensus.pysyncobj_adapter import CLOCK, LogView, NoPoller, RaftOwner, VoteTransport
-from raftlog.env.errors import Corrupt, Refused
+from raftlog.env.errors import Corrupt, PeerMessageRefused
 from raftlog.env.host import Host
 from raftlog.env.settings import LogSettings
 from raftlog.storage.append_validation import check_frames
@@ -86,7 +86,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._voters: set[int] = set()
         self._votes = VoteTransport(owner)
         self._nodes = {peer: Node(str(peer)) for peer in peers}
-        self.progress = Progress(peers, settings.raft_min_timeout_ms / 2)
+        self.progress = ReplicationProgress(peers, settings.raft_min_timeout_ms / 2)
         CLOCK.host = host
         conf = SyncObjConf(
             autoTick=False,
@@ -261,7 +261,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             return False
         now_ms = self._host.monotonic_ms()
         if not message.sent_ms <= now_ms:
-            raise Refused(f"an answer to what was sent at {message.sent_ms} ms, and it is {now_ms} ms")
+            raise PeerMessageRefused(
+                f"an answer to what was sent at {message.sent_ms} ms, and it is {now_ms} ms"
+            )
         follower = self.progress.peers[peer]
         if message.is_joining and not follower.is_joining:
             follower.forgot(now_ms)
@@ -308,12 +310,12 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     def _checked(self, take: Callable[..., Any], frames: bytes, *more: object) -> Any:
         """Call `take`, which validates received frames and takes none of them if they are malformed.
 
-        Malformed frames are the peer's fault, not this node's.  Raises Refused.
+        Malformed frames are the peer's fault, not this node's.  Raises PeerMessageRefused.
         """
         try:
             return take(frames, *more)
         except Corrupt as damage:
-            raise Refused(str(damage)) from None
+            raise PeerMessageRefused(str(damage)) from None
 
     def first_new(self, frames: bytes, prev: int) -> tuple[int, int]:
         """(offset in `frames` of the first entry that the log lacks with that term, index before it)."""
@@ -325,7 +327,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             if index == last or term_at(found) != term:
                 return at, index
             if found != index + 1:
-                raise Refused(f"entry {found} behind entry {index}")
+                raise PeerMessageRefused(f"entry {found} behind entry {index}")
             index = found
         return len(frames), index
 
@@ -414,11 +416,11 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
 
 
 def _headers(frames: bytes) -> Iterator[tuple[int, int, int]]:
-    """(offset, index, term) of each frame; raises Refused when the last one is incomplete."""
+    """(offset, index, term) of each frame; raises PeerMessageRefused when the last one is incomplete."""
     at = 0
     while at < len(frames):
         if at + HEADER_BYTES > len(frames):
-            raise Refused(f"{len(frames) - at} bytes behind the last whole entry")
+            raise PeerMessageRefused(f"{len(frames) - at} bytes behind the last whole entry")
         _, _, length, _, index, term, _, _ = HEADER.unpack_from(frames, at)
         yield at, index, term
         at += HEADER_BYTES + length

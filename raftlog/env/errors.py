@@ -33,7 +33,7 @@ class AlreadyRunning(RaftlogError):
     """Another process holds the directory."""
 
 
-class Refused(RaftlogError):
+class PeerMessageRefused(RaftlogError):
     """A peer sent something invalid: none of it was taken."""
 
 

@@ -33,7 +33,7 @@ class Timer(Protocol):
         """Prevent the call from running; harmless when it has already run."""
 
 
-class Job(Protocol):
+class ChildProcess(Protocol):
     """A running child process."""
 
     def cancel(self) -> None:
@@ -128,7 +128,7 @@ class Host(Protocol):
 
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
-    ) -> Job:
+    ) -> ChildProcess:
         """Run `python -P -m argv_module` with `request` as msgpack on its stdin.
 
         The child writes its result to stdout as one msgpack value.  A non-zero exit, or `deadline_ms`

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from raftlog.consensus.progress import Peer, Progress
+from raftlog.consensus.progress import FollowerProgress, ReplicationProgress
 
 LOOK_MS: Final = 250.0
 """Milliseconds between a leader's checks whether another node should lead."""
@@ -61,7 +61,9 @@ class Balancing:
         doublings = min(max(0, self._short_leads - 1), WAITS_MAX.bit_length() - 1)
         return self._delay_ms * (1 << doublings)
 
-    def successor(self, now_ms: float, progress: Progress, last_index: int, *, can_serve: bool) -> int | None:
+    def successor(
+        self, now_ms: float, progress: ReplicationProgress, last_index: int, *, can_serve: bool
+    ) -> int | None:
         """The node that should lead instead of this one, None for none; called at every heartbeat."""
         if now_ms < self._look_ms:
             return None
@@ -80,6 +82,6 @@ class Balancing:
         self._level_since_ms = None
         return self._preferred
 
-    def _is_level(self, peer: Peer, last_index: int) -> bool:
+    def _is_level(self, peer: FollowerProgress, last_index: int) -> bool:
         is_near = not peer.is_probing and peer.round_trip_ms < self._far_ms
         return peer.can_lead and is_near and last_index - peer.match_index <= LEVEL_ENTRIES

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from raftlog.consensus.messages import Checkpoint
-from raftlog.consensus.messages import Diverged as DivergedMessage
+from raftlog.consensus.messages import Checkpoint, DivergedMessage
 from raftlog.consensus.raft import Raft
 from raftlog.env.host import Host
 from raftlog.replica.agreement import Agreement, Diverged, explain

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject
 from raftlog.consensus.progress import NEVER_MS
 from raftlog.consensus.raft import Raft
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.obstacles import Obstacle
 from raftlog.env.settings import MIB
 from raftlog.storage.journal import Journal
@@ -103,7 +103,7 @@ class Following:
         now_ms = self._clock()
         known_ms = now_ms if message.known_ms is None else message.known_ms
         if known_ms > now_ms:
-            raise Refused(f"an answer to what was sent at {known_ms} ms, and it is {now_ms} ms")
+            raise PeerMessageRefused(f"an answer to what was sent at {known_ms} ms, and it is {now_ms} ms")
         if 0 <= known_ms > self.horizon[0]:
             self.horizon = (known_ms, message.commit_index)
 

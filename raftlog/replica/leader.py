@@ -24,9 +24,9 @@ from typing import Any
 
 from raftlog.catch_up.follower_catch_up import Feeding
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
-from raftlog.consensus.progress import NEVER_MS, Peer
+from raftlog.consensus.progress import NEVER_MS, FollowerProgress
 from raftlog.consensus.raft import Raft
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
@@ -113,12 +113,12 @@ class Leading:
         if is_round:
             self._last_round_ms = now_ms
 
-    def feed(self, peer: Peer) -> None:
+    def feed(self, peer: FollowerProgress) -> None:
         """Send one peer the entries it lacks."""
         if peer.is_up and peer.next_index <= self._journal.last_index:
             self._feed(peer, self._host.monotonic_ms(), {})
 
-    def _feed(self, peer: Peer, now_ms: float, encoded: dict[int, tuple[bytes, int]]) -> bool:
+    def _feed(self, peer: FollowerProgress, now_ms: float, encoded: dict[int, tuple[bytes, int]]) -> bool:
         journal, last, sent = self._journal, self._journal.last_index, False
         window_bytes = self._settings.replicate_window_bytes
         while peer.next_index <= last and not peer.is_waiting and peer.in_flight_bytes < window_bytes:
@@ -145,7 +145,7 @@ class Leading:
         message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
         return message.encode(), last_in(frames)
 
-    def _beat(self, peer: Peer, now_ms: float, checkpoint: Checkpoint | None) -> None:
+    def _beat(self, peer: FollowerProgress, now_ms: float, checkpoint: Checkpoint | None) -> None:
         """Send a heartbeat, with the commit index."""
         journal = self._journal
         if peer.is_waiting and now_ms - peer.probed_ms > PROBE_MS:
@@ -165,7 +165,7 @@ class Leading:
         )
         self._send(peer.node_id, message.encode())
 
-    def _joined_index(self, peer: Peer) -> int:
+    def _joined_index(self, peer: FollowerProgress) -> int:
         """The index that a joining peer has to reach: all that was committed when it asked; -1 while unknown.
 
         This node knows it once its leadership is proven for a later time and an entry of its own term is
@@ -178,10 +178,10 @@ class Leading:
 
     # Answers
 
-    def took(self, peer: Peer, message: Ack) -> bool:
+    def took(self, peer: FollowerProgress, message: Ack) -> bool:
         """Note that a follower has synced entries; returns whether that may commit some."""
         if message.match_index > self._journal.last_index:
-            raise Refused(
+            raise PeerMessageRefused(
                 f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
             )
         peer.last_index = max(peer.last_index, message.match_index)
@@ -200,7 +200,7 @@ class Leading:
             self._push_transfer()
         return is_news
 
-    def refused(self, peer: Peer, message: Reject) -> None:
+    def refused(self, peer: FollowerProgress, message: Reject) -> None:
         """Retry from the place that a follower named, because it lacks the entry before those sent.
 
         An answer to a message sent before a later success is obsolete and ignored.
@@ -376,7 +376,7 @@ class Leading:
         now_ms, last = self._host.monotonic_ms(), self._journal.last_index
         return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
 
-    def _describe(self, peer: Peer, now_ms: float, last: int) -> dict[str, Any]:
+    def _describe(self, peer: FollowerProgress, now_ms: float, last: int) -> dict[str, Any]:
         mode = self._feeding.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
         ago_ms = None if peer.last_ack_ms == NEVER_MS else round(now_ms - peer.last_ack_ms, 1)
         return {
@@ -392,7 +392,7 @@ class Leading:
         }
 
 
-def _why_not(peer: Peer) -> str:
+def _why_not(peer: FollowerProgress) -> str:
     """The reason why a peer cannot take over, in words."""
     if not peer.is_up:
         return f"node {peer.node_id} is not in contact"

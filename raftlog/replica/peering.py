@@ -21,13 +21,13 @@ from typing import Protocol
 from raftlog.catch_up.archive_backfill import Backfilling
 from raftlog.catch_up.archive_sender import Lending
 from raftlog.catch_up.follower_catch_up import Feeding
-from raftlog.catch_up.snapshot_receiver import Installing
+from raftlog.catch_up.snapshot_receiver import SnapshotReceiver
 from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import (
     Ack,
     Append,
     BadMessage,
-    Diverged,
+    DivergedMessage,
     HistoryChunk,
     HistoryRequest,
     PreVote,
@@ -43,7 +43,7 @@ from raftlog.consensus.messages import (
 )
 from raftlog.consensus.progress import NEVER_MS
 from raftlog.consensus.raft import Raft
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
@@ -66,8 +66,8 @@ LOOK_AGAIN_MS = 1000.0
 """Milliseconds between checks of the own obstacle: no event reports the end of one."""
 
 
-class Links(Protocol):
-    """The part of `peers.Links` that a replica needs."""
+class PeerLinks(Protocol):
+    """The part of `peers.PeerLinks` that a replica needs."""
 
     def send(self, node_id: int, shard: int, payload: bytes) -> bool: ...
     def can_send(self, node_id: int) -> bool: ...
@@ -103,7 +103,7 @@ class Peering:
         host: Host,
         directory: NodeDirectory,
         owner: Owner,
-        links: Links,
+        links: PeerLinks,
         journal: Journal,
         raft: Raft,
         snapshotter: Snapshotter,
@@ -136,7 +136,7 @@ class Peering:
         self.is_joining = is_joining(host.files, self._home)
         self._terms_heard: set[int] = set()
         self.feeding = Feeding(host, journal, raft, settings, self._send, links.can_send)
-        self.installing = Installing(host, journal, snapshotter, self._installed, owner.fail)
+        self.installing = SnapshotReceiver(host, journal, snapshotter, self._installed, owner.fail)
         self.leading = Leading(
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
@@ -191,7 +191,7 @@ class Peering:
             PreVoteRequest: self._on_pre_vote_request,  # type: ignore[dict-item]
             PreVote: self._on_pre_vote,  # type: ignore[dict-item]
             TimeoutNow: self._on_timeout_now,  # type: ignore[dict-item]
-            Diverged: self._on_diverged,  # type: ignore[dict-item]
+            DivergedMessage: self._on_diverged,  # type: ignore[dict-item]
             Term: self._on_term,  # type: ignore[dict-item]
             SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
             SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
@@ -273,10 +273,11 @@ class Peering:
         self._carefully(self._handlers[type(message)], peer, message)
 
     def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
-        """Run the handler of a message: Refused is logged against the peer, other errors stop this node."""
+        """Run the handler of a message: PeerMessageRefused is logged against the peer, other errors stop
+        this node."""
         try:
             do(peer, *more)
-        except Refused as error:
+        except PeerMessageRefused as error:
             self._complain(peer, f"said what cannot be: {error}")
         except Exception as error:
             self._owner.fail(error)
@@ -386,7 +387,7 @@ class Peering:
         if self._raft.answered(peer, message):
             self.feeding.acknowledged(self._raft.progress.peers[peer], message)
 
-    def _on_diverged(self, peer: int, message: Diverged) -> None:
+    def _on_diverged(self, peer: int, message: DivergedMessage) -> None:
         if self._followed(peer, message.term):
             self.comparing.told(message)
 
@@ -591,4 +592,4 @@ class Peering:
                 self._send(peer, request)
 
 
-__all__ = ["Links", "Owner", "Peering"]
+__all__ = ["Owner", "PeerLinks", "Peering"]

@@ -32,7 +32,7 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.replica.applier import Applying
 from raftlog.replica.clock import AgreedClock, LogTime
-from raftlog.replica.peering import Links, Peering
+from raftlog.replica.peering import Peering, PeerLinks
 from raftlog.storage.archive import ARCHIVE, ArchiveCursor, read_manifest
 from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.storage.group_commit import GroupCommit
@@ -72,7 +72,7 @@ class Replica:
         shard: int,
         machine: StateMachine,
         settings: LogSettings,
-        links: Links | None = None,
+        links: PeerLinks | None = None,
         clock: AgreedClock | None = None,
     ) -> None:
         self._host = host

@@ -60,7 +60,7 @@ class NewerFormat(Corrupt):
     """An intact header of a format that this release does not read."""
 
 
-class Origin(IntEnum):
+class LogOrigin(IntEnum):
     """The writer of a log; only a Raft log has dense indexes and a hash chain."""
 
     RAFT = 0
@@ -75,7 +75,7 @@ class LogIdentity:
     cluster_id: str
     shard: int
     num_shards: int
-    origin: int = Origin.RAFT
+    origin: int = LogOrigin.RAFT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

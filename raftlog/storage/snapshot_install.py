@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 
-from raftlog.env.errors import Corrupt, Refused
+from raftlog.env.errors import Corrupt, PeerMessageRefused
 from raftlog.env.files import TEMPORARY_SUFFIX, File, Files, join
 from raftlog.env.settings import CHAIN_STRIDE
 from raftlog.env.state_machine import SnapshotHeader
@@ -76,22 +76,22 @@ class SnapshotSink:
         self.offset = 0
 
     def take(self, offset: int, data: bytes) -> None:
-        """Append the next chunk; raises Refused when it is not the next one, or too much."""
+        """Append the next chunk; raises PeerMessageRefused when it is not the next one, or too much."""
         if self._file is None or offset != self.offset:
-            raise Refused(f"a chunk of a snapshot at byte {offset}, byte {self.offset} is due")
+            raise PeerMessageRefused(f"a chunk of a snapshot at byte {offset}, byte {self.offset} is due")
         if offset + len(data) > SNAPSHOT_BYTES_MAX:
-            raise Refused(f"a snapshot of more than {SNAPSHOT_BYTES_MAX} bytes")
+            raise PeerMessageRefused(f"a snapshot of more than {SNAPSHOT_BYTES_MAX} bytes")
         self._file.pwrite(data, offset)
         self.offset += len(data)
 
     def finish(self, identity: LogIdentity) -> SnapshotHeader:
         """Check the complete file, make it durable and put it in place; `Journal.adopt_snapshot` comes next.
 
-        Raises Refused, having changed nothing, when the file is not whole or not of `identity`.
+        Raises PeerMessageRefused, having changed nothing, when the file is not whole or not of `identity`.
         """
         file = self._file
         if file is None:
-            raise Refused("this snapshot was given up")
+            raise PeerMessageRefused("this snapshot was given up")
         self._file = None
         try:
             file.fdatasync()
@@ -99,7 +99,7 @@ class SnapshotSink:
             file.close()
         try:
             header = _check(self._files, self._path, identity)
-        except Refused:
+        except PeerMessageRefused:
             self.abandon()
             raise
         marker = join(self._home, INSTALLING_FILE)
@@ -125,13 +125,17 @@ def _check(files: Files, path: str, identity: LogIdentity) -> SnapshotHeader:
         finally:
             snapshot.close()
     except Corrupt as damage:
-        raise Refused(f"the snapshot did not arrive whole: byte {damage.offset}: {damage.what}") from None
+        raise PeerMessageRefused(
+            f"the snapshot did not arrive whole: byte {damage.offset}: {damage.what}"
+        ) from None
     header = snapshot.header
     ours = (identity.cluster_id, identity.shard, identity.num_shards)
     if (header.cluster_id, header.shard, header.num_shards) != ours:
-        raise Refused(f"a snapshot of shard {header.shard} of cluster {header.cluster_id}, not of {ours}")
+        raise PeerMessageRefused(
+            f"a snapshot of shard {header.shard} of cluster {header.cluster_id}, not of {ours}"
+        )
     if header.last_index <= 0 or header.last_index % CHAIN_STRIDE:
-        raise Refused(f"a snapshot cannot end with entry {header.last_index}")
+        raise PeerMessageRefused(f"a snapshot cannot end with entry {header.last_index}")
     return header
 
 

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 
 from raftlog.env.errors import Corrupt
 from raftlog.env.files import Files, join
-from raftlog.env.host import Host, Job, Timer
+from raftlog.env.host import ChildProcess, Host, Timer
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import StateMachine
 from raftlog.storage.archive import ARCHIVE, apply_retention, archive_segments
@@ -84,7 +84,7 @@ class Snapshotter:
         self._fail = fail
         self._point: SealPoint | None = None
         self._is_busy = False
-        self._job: Job | None = None
+        self._job: ChildProcess | None = None
         self._token = ""
         self._retry: Timer | None = None
         self._stopped = False

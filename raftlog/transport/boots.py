@@ -23,7 +23,7 @@ from raftlog.env.host import Host
 from raftlog.storage.directory import NodeIdentity, has_entries
 from raftlog.storage.metafile import encode_meta, read_meta
 from raftlog.transport.hello import Hello
-from raftlog.transport.refusals import Refusal, Refused
+from raftlog.transport.refusals import HelloRefusal, HelloRefused
 
 BOOTS_FILE: Final = "boots"
 BOOTS_KEPT: Final = 64
@@ -60,7 +60,7 @@ class Boots:
     def accept(self, hello: Hello, accepted: Callable[[], None]) -> None:
         """Call `accepted` once this boot of the peer is durably noted, or at once if it was noted before.
 
-        Raises Refused: INCARNATION or OLD_DISK.  If the note cannot be written, the node stops.
+        Raises HelloRefused: INCARNATION or OLD_DISK.  If the note cannot be written, the node stops.
         """
         is_new = self._check(hello)
         if not is_new and not self._writes_under_way:
@@ -98,8 +98,8 @@ class Boots:
         if known.boot_ids and hello.boot_id == known.boot_ids[-1]:
             return False
         if hello.boot_id in known.boot_ids or _is_old(hello.previous_boot_id, known.boot_ids):
-            raise Refused(
-                Refusal.OLD_DISK,
+            raise HelloRefused(
+                HelloRefusal.OLD_DISK,
                 f"started from an old copy of its disk, without what it acknowledged since; format an empty "
                 f"directory for node {hello.node_id} with --replace",
             )
@@ -115,13 +115,13 @@ class Boots:
 
 def _check_replacement(hello: Hello, known: _Known) -> None:
     if hello.incarnation in known.replaced:
-        raise Refused(
-            Refusal.OLD_DISK,
+        raise HelloRefused(
+            HelloRefusal.OLD_DISK,
             f"runs on a disk that was replaced; format an empty one for node {hello.node_id} with --replace",
         )
     if not hello.is_replacement:
-        raise Refused(
-            Refusal.INCARNATION,
+        raise HelloRefused(
+            HelloRefusal.INCARNATION,
             f"was formatted anew, and its votes of before are lost; format node {hello.node_id} with "
             "--replace, or stop the second node with this id",
         )

@@ -3,71 +3,71 @@
 from __future__ import annotations
 
 from raftlog.transport.hello import Hello
-from raftlog.transport.refusals import Refusal, Refused
+from raftlog.transport.refusals import HelloRefusal, HelloRefused
 
 
 def check_claims(own: Hello, peer: Hello, *, is_dialer: bool) -> None:
-    """Check the claims that can be refused before the peer has proven anything; raises Refused."""
+    """Check the claims that can be refused before the peer has proven anything; raises HelloRefused."""
     if peer.cluster_id != own.cluster_id:
-        raise Refused(
-            Refusal.CLUSTER,
+        raise HelloRefused(
+            HelloRefusal.CLUSTER,
             f"belongs to cluster {peer.cluster_id!r}, this node to {own.cluster_id!r}; correct "
             "cluster.nodes, or the data.dir of one of the two",
         )
     if peer.node_id == own.node_id:
         if peer.boot_id == own.boot_id:
-            raise Refused(
-                Refusal.SAME_NODE,
+            raise HelloRefused(
+                HelloRefusal.SAME_NODE,
                 f"is this node itself; cluster.nodes gives the address of node {own.node_id} to another too",
             )
-        raise Refused(
-            Refusal.SAME_NODE,
+        raise HelloRefused(
+            HelloRefusal.SAME_NODE,
             f"says that it is node {peer.node_id}, as this one is; give each node an id of its own",
         )
     if is_dialer and peer.node_id != own.to_node_id:
-        raise Refused(
-            Refusal.WRONG_ADDRESS,
+        raise HelloRefused(
+            HelloRefusal.WRONG_ADDRESS,
             f"is node {peer.node_id} and not node {own.to_node_id}; correct its address in cluster.nodes",
         )
     if not is_dialer and peer.node_id not in own.voters:
-        raise Refused(
-            Refusal.UNKNOWN_NODE,
+        raise HelloRefused(
+            HelloRefusal.UNKNOWN_NODE,
             f"says that it is node {peer.node_id}; this cluster was formatted for nodes {_ids(own.voters)}",
         )
     if peer.to_node_id != own.node_id:
-        raise Refused(
-            Refusal.WRONG_ADDRESS,
+        raise HelloRefused(
+            HelloRefusal.WRONG_ADDRESS,
             f"wants to reach node {peer.to_node_id}, but this is node {own.node_id}; correct "
             f"cluster.nodes of node {peer.node_id}",
         )
     if not is_dialer and peer.node_id < own.node_id:
-        raise Refused(Refusal.MALFORMED, f"dials as node {peer.node_id}; the greater id dials")
+        raise HelloRefused(HelloRefusal.MALFORMED, f"dials as node {peer.node_id}; the greater id dials")
 
 
 def check_membership(own: Hello, peer: Hello) -> None:
-    """Check the claims of a peer that has proven the secret; raises Refused."""
+    """Check the claims of a peer that has proven the secret; raises HelloRefused."""
     if peer.num_shards != own.num_shards:
-        raise Refused(
-            Refusal.SHARDS,
+        raise HelloRefused(
+            HelloRefusal.SHARDS,
             f"was formatted with {peer.num_shards} shards, this node with {own.num_shards}; format one "
             "of them anew",
         )
     if peer.voters != own.voters:
-        raise Refused(
-            Refusal.VOTERS,
+        raise HelloRefused(
+            HelloRefusal.VOTERS,
             f"was formatted for nodes {_ids(peer.voters)}, this node for {_ids(own.voters)}; format one of "
             "them anew",
         )
     theirs, ours = peer.description, own.description
     if theirs.format_level_max < ours.format_level:
-        raise Refused(
-            Refusal.FORMAT_LEVEL,
+        raise HelloRefused(
+            HelloRefusal.FORMAT_LEVEL,
             f"runs release {theirs.release}, which reads format levels up to {theirs.format_level_max}, and "
             f"the cluster uses {ours.format_level}; start a newer release on it",
         )
     if ours.format_level_max < theirs.format_level:
-        raise Refused(
-            Refusal.FORMAT_LEVEL,
+        raise HelloRefused(
+            HelloRefusal.FORMAT_LEVEL,
             f"runs release {theirs.release} and uses format level {theirs.format_level}, this release reads "
             f"up to {ours.format_level_max}; start a newer release on this node",
         )

@@ -22,8 +22,8 @@ import hmac
 from enum import Enum
 
 from raftlog.transport.claims import check_claims, check_membership
-from raftlog.transport.hello import Frame, Hello, decode_hello, encode_hello, frame
-from raftlog.transport.refusals import Refusal, Refused, RefusedByPeer
+from raftlog.transport.hello import Hello, HelloFrame, decode_hello, encode_hello, frame
+from raftlog.transport.refusals import HelloRefusal, HelloRefused, RefusedByPeer
 
 
 class Stage(Enum):
@@ -48,22 +48,22 @@ class Handshake:
 
     def begin(self) -> bytes:
         """The bytes to send when the connection opens."""
-        return frame(Frame.HELLO, encode_hello(self.own)) if self.is_dialer else b""
+        return frame(HelloFrame.HELLO, encode_hello(self.own)) if self.is_dialer else b""
 
     def take(self, kind: int, body: bytes) -> bytes:
-        """Take a frame and return the bytes to send; raises Refused or RefusedByPeer.
+        """Take a frame and return the bytes to send; raises HelloRefused or RefusedByPeer.
 
         After a peer's valid proof the stage is DECIDING: check its boot id, then call `accept`.
         """
-        if kind == Frame.REFUSED:
+        if kind == HelloFrame.REFUSED:
             self.stage = Stage.DONE
             is_proven = bool(self._hellos) and hmac.compare_digest(body[1:], self._refusal_proof(body[:1]))
             raise RefusedByPeer(body[:1], is_proven=is_proven)
-        if kind == Frame.HELLO and self.stage is Stage.HELLO:
+        if kind == HelloFrame.HELLO and self.stage is Stage.HELLO:
             return self._take_hello(body)
-        if kind == Frame.PROOF and self.stage is Stage.PROOF:
+        if kind == HelloFrame.PROOF and self.stage is Stage.PROOF:
             return self._take_proof(body)
-        raise Refused(Refusal.MALFORMED, f"sent frame {kind} out of turn")
+        raise HelloRefused(HelloRefusal.MALFORMED, f"sent frame {kind} out of turn")
 
     def accept(self) -> bytes:
         """Accept the peer, whose boot id is noted durably; returns the bytes to send.  Keys apply now."""
@@ -71,11 +71,11 @@ class Handshake:
         self.stage = Stage.DONE
         return b"" if self.is_dialer else self._proof_frame()
 
-    def refuse(self, code: Refusal) -> bytes:
+    def refuse(self, code: HelloRefusal) -> bytes:
         """The bytes to send to a peer that is refused; proven once both hellos are known."""
         self.stage = Stage.DONE
         reason = bytes([code])
-        return frame(Frame.REFUSED, reason + (self._refusal_proof(reason) if self._hellos else b""))
+        return frame(HelloFrame.REFUSED, reason + (self._refusal_proof(reason) if self._hellos else b""))
 
     def _refusal_proof(self, reason: bytes) -> bytes:
         return self._digest(b"refusal " + reason)
@@ -96,13 +96,13 @@ class Handshake:
         self.own = dataclasses.replace(self.own, to_node_id=peer.node_id)
         answer = encode_hello(self.own)
         self._hellos = _framed(body) + _framed(answer)
-        return frame(Frame.HELLO, answer)
+        return frame(HelloFrame.HELLO, answer)
 
     def _take_proof(self, body: bytes) -> bytes:
         role = b"acceptor" if self.is_dialer else b"dialer"
         if not hmac.compare_digest(body, self._digest(role)):
-            raise Refused(
-                Refusal.SECRET,
+            raise HelloRefused(
+                HelloRefusal.SECRET,
                 "does not know this cluster's secret; cluster.secret.file must hold the same on every node",
             )
         assert self.peer is not None
@@ -111,7 +111,7 @@ class Handshake:
         return b""
 
     def _proof_frame(self) -> bytes:
-        return frame(Frame.PROOF, self._digest(b"dialer" if self.is_dialer else b"acceptor"))
+        return frame(HelloFrame.PROOF, self._digest(b"dialer" if self.is_dialer else b"acceptor"))
 
     def _digest(self, purpose: bytes) -> bytes:
         return hmac.digest(self._secret, _framed(purpose) + self._hellos, "sha256")

@@ -5,7 +5,7 @@
     PROOF   32 bytes, see `handshake`
     REFUSED one byte: the reason, so that both sides can log it; a proof, once both hellos are known
 
-What must stay true: any bytes decode to a hello or are Refused; nothing longer than a frame is kept.
+What must stay true: any bytes decode to a hello or are refused; nothing longer than a frame is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgpack
 
 from raftlog.transport.contract import SelfDescription
-from raftlog.transport.refusals import Refusal, Refused
+from raftlog.transport.refusals import HelloRefusal, HelloRefused
 
 PROTOCOL_VERSION: Final = 1
 HELLO_BYTES_MAX: Final = 4096
@@ -31,7 +31,7 @@ _FRAME = struct.Struct("<IB")
 _VERSION = struct.Struct("<H")
 
 
-class Frame(IntEnum):
+class HelloFrame(IntEnum):
     """The kinds of frames before the session."""
 
     HELLO = 1
@@ -109,14 +109,16 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Decode the body of a HELLO frame; raises Refused: MALFORMED or PROTOCOL."""
+    """Decode the body of a HELLO frame; raises HelloRefused: MALFORMED or PROTOCOL."""
     start = len(_MAGIC) + _VERSION.size
     if len(body) < start or not body.startswith(_MAGIC):
-        raise Refused(Refusal.MALFORMED, "is not a node of Quorate; its first bytes are something else")
+        raise HelloRefused(
+            HelloRefusal.MALFORMED, "is not a node of Quorate; its first bytes are something else"
+        )
     (version,) = _VERSION.unpack_from(body, len(_MAGIC))
     if version != PROTOCOL_VERSION:
-        raise Refused(
-            Refusal.PROTOCOL,
+        raise HelloRefused(
+            HelloRefusal.PROTOCOL,
             f"speaks version {version} of the protocol between nodes, this release {PROTOCOL_VERSION}; "
             "run releases that are nearer to each other",
         )
@@ -126,7 +128,7 @@ def decode_hello(body: bytes) -> Hello:
             raise ValueError("a field of its hello has the wrong shape")
         description = _description(fields[_DESCRIPTION_AT:_NONCE_AT])
     except ValueError as error:
-        raise Refused(Refusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
+        raise HelloRefused(HelloRefusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
     return Hello(
         cluster_id=fields[0],
         node_id=fields[1],
@@ -157,18 +159,21 @@ def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
     return fields[: len(types)]
 
 
-def frame(kind: Frame, body: bytes) -> bytes:
+def frame(kind: HelloFrame, body: bytes) -> bytes:
     """A frame of the handshake."""
     return _FRAME.pack(len(body) + 1, kind) + body
 
 
 def take_frame(buffer: bytearray) -> tuple[int, bytes] | None:
-    """Remove and return the first whole frame (kind, body); raises Refused if the bytes cannot become one."""
+    """Remove and return the first whole frame (kind, body); raises HelloRefused if the bytes cannot become
+    one."""
     if len(buffer) < _FRAME.size:
         return None
     length, kind = _FRAME.unpack_from(buffer)
     if not 1 <= length <= HELLO_BYTES_MAX:
-        raise Refused(Refusal.MALFORMED, "is not a node of Quorate; its first bytes are something else")
+        raise HelloRefused(
+            HelloRefusal.MALFORMED, "is not a node of Quorate; its first bytes are something else"
+        )
     if len(buffer) < _FRAME.size - 1 + length:
         return None
     body = bytes(buffer[_FRAME.size : _FRAME.size - 1 + length])

@@ -38,7 +38,7 @@ from raftlog.transport.hello import (
     unpack_description,
 )
 from raftlog.transport.packets import MESSAGE_HEAD, PAYLOAD_BYTES_MAX, BadPacket, Opener, Sealer
-from raftlog.transport.refusals import Refused, RefusedByPeer
+from raftlog.transport.refusals import HelloRefused, RefusedByPeer
 
 MIB: Final = 1 << 20
 
@@ -92,7 +92,7 @@ _ASKED = struct.Struct("<d")
 _TOLD = struct.Struct("<dq")
 
 
-class State(Enum):
+class LinkState(Enum):
     """The states of a link; see the table above."""
 
     SHAKING = "Shaking"
@@ -119,7 +119,8 @@ class LinkOwner(Protocol):
     """Callbacks from a link to the `Links` that it belongs to."""
 
     def link_proven(self, link: Link) -> None:
-        """The peer has proven itself: call `link.accepted()` once its boot is noted; may raise Refused."""
+        """The peer has proven itself: call `link.accepted()` once its boot is noted; may raise
+        HelloRefused."""
 
     def link_up(self, link: Link) -> None:
         """The handshake is complete on both sides."""
@@ -139,7 +140,7 @@ class LinkOwner(Protocol):
     def link_closed(self, link: Link, why: Exception | None) -> None:
         """The link is closed; called once.
 
-        `why` is Refused, RefusedByPeer, BadPacket or OSError; None when this node closed it on purpose.
+        `why` is HelloRefused, RefusedByPeer, BadPacket or OSError; None when this node closed it on purpose.
         """
 
 
@@ -150,7 +151,7 @@ class Link:
         self.host = host
         self._owner = owner
         self._handshake = handshake
-        self.state = State.SHAKING
+        self.state = LinkState.SHAKING
         self.is_dialer = handshake.is_dialer
         self.remote = "an unknown address"
         self.is_paused = False
@@ -187,7 +188,7 @@ class Link:
     @_ours
     def connection_made(self, transport: Stream) -> None:
         self._transport = transport
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             transport.abort()
             return
         peername = transport.get_extra_info("peername")
@@ -198,15 +199,15 @@ class Link:
 
     @_ours
     def data_received(self, data: bytes) -> None:
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
         self.bytes_in += len(data)
         try:
-            if self.state in (State.UP, State.CONFIRMING):
+            if self.state in (LinkState.UP, LinkState.CONFIRMING):
                 self._take_packets(data)
             else:
                 self._take_frames(data)
-        except (Refused, RefusedByPeer, BadPacket) as why:
+        except (HelloRefused, RefusedByPeer, BadPacket) as why:
             self.close(why)
 
     def eof_received(self) -> bool | None:
@@ -222,20 +223,20 @@ class Link:
     @_ours
     def resume_writing(self) -> None:
         self.is_paused = False
-        if self.state is State.UP:
+        if self.state is LinkState.UP:
             self._owner.link_writable(self)
 
     # Calls from the owner.
 
     def accepted(self) -> None:
         """Continue the handshake, as the peer's boot is noted durably; ignored if the connection is gone."""
-        if self.state is not State.DECIDING:
+        if self.state is not LinkState.DECIDING:
             return
         self._write(self._handshake.accept())
         if self.is_dialer:
             self._come_up()
         else:
-            self.state = State.CONFIRMING
+            self.state = LinkState.CONFIRMING
 
     def queue(self, kind: int, payload: bytes) -> None:
         """Add a message to the packet of this turn; a large payload is sent at once, after those queued.
@@ -259,7 +260,7 @@ class Link:
 
     def flush(self) -> None:
         """Seal and write the queued messages as one packet."""
-        if not self._queued or self.state is State.CLOSED:
+        if not self._queued or self.state is LinkState.CLOSED:
             return
         body = b"".join(self._queued)
         self._queued.clear()
@@ -274,7 +275,7 @@ class Link:
         if self._silent_ticks > SILENT_TICKS_MAX:
             silent_s = SILENT_TICKS_MAX * TICK_MS / 1000
             self.close(TimeoutError(f"does not answer for {silent_s:g} s (stopped, or cut off?)"))
-        elif self.state is State.UP:
+        elif self.state is LinkState.UP:
             self._ticks += 1
             if self._ticks % CLOCK_TICKS == 0:
                 self._ask_clock()
@@ -289,25 +290,25 @@ class Link:
 
     def close(self, why: Exception | None) -> None:
         """End the connection: at once because of `why`, or without one after the sent bytes have gone out."""
-        if self.state is State.CLOSED:
+        if self.state is LinkState.CLOSED:
             return
-        if isinstance(why, Refused):
+        if isinstance(why, HelloRefused):
             self._tell(why)
-        if why is None and self.state is State.UP:
+        if why is None and self.state is LinkState.UP:
             self.flush()
-        self.state = State.CLOSED
+        self.state = LinkState.CLOSED
         self._queued.clear()
         self._buffer.clear()
         if self._transport is not None:
-            if why is None or isinstance(why, Refused):
+            if why is None or isinstance(why, HelloRefused):
                 self._transport.close()
             else:
                 self._transport.abort()
         self._owner.link_closed(self, why)
 
-    def _tell(self, why: Refused) -> None:
+    def _tell(self, why: HelloRefused) -> None:
         """Send the refusal as the peer expects it: in a packet once an acceptor has sent its proof."""
-        if self.is_dialer and self.state is State.DECIDING:
+        if self.is_dialer and self.state is LinkState.DECIDING:
             self.queue(REFUSAL, bytes([why.code]))
             self.flush()
         else:
@@ -317,14 +318,14 @@ class Link:
 
     def _take_frames(self, data: bytes) -> None:
         self._buffer += data
-        while self.state is State.SHAKING and (taken := take_frame(self._buffer)) is not None:
+        while self.state is LinkState.SHAKING and (taken := take_frame(self._buffer)) is not None:
             self._write(self._shaken(*taken))
             if self._handshake.stage is Stage.DECIDING:
-                self.state = State.DECIDING
+                self.state = LinkState.DECIDING
                 sending, receiving = self._handshake.keys()
                 self._sealer, self._opener = Sealer(sending), Opener(receiving)
                 self._owner.link_proven(self)
-        if len(self._buffer) > HELLO_BYTES_MAX or (self._buffer and self.state is not State.SHAKING):
+        if len(self._buffer) > HELLO_BYTES_MAX or (self._buffer and self.state is not LinkState.SHAKING):
             raise BadPacket("it sends before it may")
 
     def _shaken(self, kind: int, body: bytes) -> bytes:
@@ -334,13 +335,13 @@ class Link:
         """
         try:
             return self._handshake.take(kind, body)
-        except (Refused, RefusedByPeer):
+        except (HelloRefused, RefusedByPeer):
             raise
         except Exception as error:
             raise BadPacket(f"its hello cannot be read: {in_one_line(error)}") from None
 
     def _come_up(self) -> None:
-        self.state = State.UP
+        self.state = LinkState.UP
         self._silent_ticks = 0
         self._ask_clock()
         self.flush()
@@ -354,15 +355,15 @@ class Link:
             self._part_bytes = PART_BYTES
             if kind == REFUSAL:
                 raise RefusedByPeer(payload, is_proven=True)
-            if self.state is State.CONFIRMING:
+            if self.state is LinkState.CONFIRMING:
                 self._come_up()
-            if self.state is not State.UP:
+            if self.state is not LinkState.UP:
                 return
             if kind >= METADATA_SHARD:
                 self._owner.link_message(self, kind, payload)
             else:
                 self._take_control(kind, payload)
-        if self.state is State.UP and self._part_bytes >= PART_BYTES:
+        if self.state is LinkState.UP and self._part_bytes >= PART_BYTES:
             self._silent_ticks = self._part_bytes = 0
 
     def _take_control(self, kind: int, payload: bytes) -> None:

@@ -24,10 +24,10 @@ from raftlog.transport.boots import Boots
 from raftlog.transport.contract import LinkUser, PeerInfo, PeersError, PeerSettings, SelfDescription
 from raftlog.transport.handshake import Handshake
 from raftlog.transport.hello import Hello
-from raftlog.transport.link import TICK_MS, Link, State
+from raftlog.transport.link import TICK_MS, Link, LinkState
 from raftlog.transport.packets import BadPacket
 from raftlog.transport.peer import Notes, Peer
-from raftlog.transport.refusals import Refused, RefusedByPeer
+from raftlog.transport.refusals import HelloRefused, RefusedByPeer
 from raftlog.transport.secret import read_secret
 
 LOG = logging.getLogger("quorate.peers")
@@ -236,7 +236,7 @@ class Links:
         self._host.connect(address.host, address.port, lambda: link, connected, tls=self._settings.tls)
 
     def _accept(self) -> Link:
-        strangers = [link for link in self._open if not link.is_dialer and link.state is State.SHAKING]
+        strangers = [link for link in self._open if not link.is_dialer and link.state is LinkState.SHAKING]
         if len(strangers) >= STRANGERS_MAX:
             strangers[0].close(TimeoutError(f"{STRANGERS_MAX} others are in their hello too"))
         link = Link(self._host, self, Handshake(self._secret, self._hello(-1, 0), is_dialer=False))
@@ -398,14 +398,14 @@ class Links:
         if why is None:
             return ""
         text = _said(why)
-        level = logging.WARNING if isinstance(why, Refused | RefusedByPeer | BadPacket) else logging.INFO
-        kind = why.code.name if isinstance(why, Refused) else type(why).__name__
+        level = logging.WARNING if isinstance(why, HelloRefused | RefusedByPeer | BadPacket) else logging.INFO
+        kind = why.code.name if isinstance(why, HelloRefused) else type(why).__name__
         self._notes.write(node_id, kind, level, f"{subject}: {text}")
         return text
 
 
 def _said(why: Exception) -> str:
-    if isinstance(why, Refused):
+    if isinstance(why, HelloRefused):
         return f"refused: it {why}"
     if isinstance(why, RefusedByPeer):
         return f"refused by it: {why}"

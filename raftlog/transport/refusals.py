@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 
-class Refusal(IntEnum):
+class HelloRefusal(IntEnum):
     """The reason why a node does not talk to another; the number goes over the wire."""
 
     MALFORMED = 1
@@ -24,20 +24,23 @@ class Refusal(IntEnum):
 
 
 TOLD: Final = {
-    Refusal.MALFORMED: "it did not understand this node's hello",
-    Refusal.PROTOCOL: "it speaks another version of the protocol between nodes; run releases that are nearer",
-    Refusal.CLUSTER: "it belongs to another cluster; correct cluster.nodes, or this node's data.dir",
-    Refusal.SAME_NODE: "it has the same node id as this node; each node of a cluster has an id of its own",
-    Refusal.UNKNOWN_NODE: "this node is not in its cluster.nodes",
-    Refusal.WRONG_ADDRESS: "cluster.nodes gives its address to another node; correct the address",
-    Refusal.SECRET: "the two have different secrets; cluster.secret.file must hold the same on every node",
-    Refusal.SHARDS: "the two were formatted with different numbers of shards",
-    Refusal.VOTERS: "the two were formatted for different sets of nodes",
-    Refusal.INCARNATION: "it knows this node by another disk; format an empty one here with --replace",
-    Refusal.OLD_DISK: "it has seen this node with a newer disk: an old copy was put back here; format an "
-    "empty directory with --replace instead",
-    Refusal.FORMAT_LEVEL: "one of the two cannot read the format level that the cluster uses; run the newer "
-    "release on both",
+    HelloRefusal.MALFORMED: "it did not understand this node's hello",
+    HelloRefusal.PROTOCOL: "it speaks another version of the protocol between nodes; run releases that "
+    "are nearer",
+    HelloRefusal.CLUSTER: "it belongs to another cluster; correct cluster.nodes, or this node's data.dir",
+    HelloRefusal.SAME_NODE: "it has the same node id as this node; each node of a cluster has an id "
+    "of its own",
+    HelloRefusal.UNKNOWN_NODE: "this node is not in its cluster.nodes",
+    HelloRefusal.WRONG_ADDRESS: "cluster.nodes gives its address to another node; correct the address",
+    HelloRefusal.SECRET: "the two have different secrets; cluster.secret.file must hold the same on "
+    "every node",
+    HelloRefusal.SHARDS: "the two were formatted with different numbers of shards",
+    HelloRefusal.VOTERS: "the two were formatted for different sets of nodes",
+    HelloRefusal.INCARNATION: "it knows this node by another disk; format an empty one here with --replace",
+    HelloRefusal.OLD_DISK: "it has seen this node with a newer disk: an old copy was put back here; format "
+    "an empty directory with --replace instead",
+    HelloRefusal.FORMAT_LEVEL: "one of the two cannot read the format level that the cluster uses; run the "
+    "newer release on both",
 }
 """The reasons in words of the refused node; the refusing one knows and logs more."""
 
@@ -46,19 +49,21 @@ def told(body: bytes) -> str:
     """The meaning of a peer's refusal for this node, in words; also for unknown codes of newer releases."""
     code = body[0] if body else 0
     return (
-        TOLD[Refusal(code)] if code in TOLD else f"it gives reason {code}, which this release does not know"
+        TOLD[HelloRefusal(code)]
+        if code in TOLD
+        else f"it gives reason {code}, which this release does not know"
     )
 
 
-class Refused(Exception):
+class HelloRefused(Exception):
     """This node refuses the peer; the text gives the reason and the remedy."""
 
-    def __init__(self, code: Refusal, text: str) -> None:
+    def __init__(self, code: HelloRefusal, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-OUTDATED: Final = (Refusal.INCARNATION, Refusal.OLD_DISK)
+OUTDATED: Final = (HelloRefusal.INCARNATION, HelloRefusal.OLD_DISK)
 """Refusals that mean that the refused node's disk is not the one the cluster counts on.
 
 It must not vote anywhere, not even with a peer that was away and does not know.

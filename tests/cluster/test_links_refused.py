@@ -15,8 +15,8 @@ from raftlog.env.errors import Corrupt
 from raftlog.env.host import TlsSettings
 from raftlog.env.simulated_files import Crash
 from raftlog.transport import PeersError
-from raftlog.transport.hello import HELLO_BYTES_MAX, Frame, frame
-from raftlog.transport.link import State
+from raftlog.transport.hello import HELLO_BYTES_MAX, HelloFrame, frame
+from raftlog.transport.link import LinkState
 from raftlog.transport.links import STRANGERS_MAX
 from raftlog.transport.packets import Sealer
 from tests.cluster.links_lab import SHARDS, LinkedNode, LinksLab, RawPeer, described
@@ -246,7 +246,7 @@ def test_a_stranger_that_says_nothing_or_half_a_hello_is_cut_off_after_two_secon
     lab = LinksLab()
     lab.boot_until_up()
     silent, half = RawPeer(lab, "a").connect(lab[1]), RawPeer(lab, "b").connect(lab[1])
-    half.send(frame(Frame.HELLO, bytes(2000))[:1500])
+    half.send(frame(HelloFrame.HELLO, bytes(2000))[:1500])
     lab.settle(1_900)
     assert not silent.is_lost
     lab.settle(300)
@@ -295,11 +295,11 @@ def test_a_peer_whose_boot_is_being_noted_is_no_stranger_any_more() -> None:
     lab.settle()
     lab[1].host.stall_disk(500)
     lab.boot(2)
-    assert lab.until(lambda: any(link.state is State.DECIDING for link in lab[1].links._open))
+    assert lab.until(lambda: any(link.state is LinkState.DECIDING for link in lab[1].links._open))
     for number in range(2 * STRANGERS_MAX):
         RawPeer(lab, f"s{number}").connect(lab[1])
     lab.settle(5)
-    assert any(link.state is State.DECIDING for link in lab[1].links._open)
+    assert any(link.state is LinkState.DECIDING for link in lab[1].links._open)
     assert lab.until(lambda: lab[1].ups == [2], within_ms=1_000)
     assert lab[2].links._configured[1].dials == 1
 
@@ -310,8 +310,8 @@ def test_a_peer_whose_boot_is_being_noted_is_no_stranger_any_more() -> None:
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         (HELLO_BYTES_MAX + 1).to_bytes(4, "little") + b"\1",
         bytes(5),
-        frame(Frame.HELLO, b"\0" * 100),
-        frame(Frame.PROOF, b"\0" * 32),
+        frame(HelloFrame.HELLO, b"\0" * 100),
+        frame(HelloFrame.PROOF, b"\0" * 32),
         b"\x05\x00\x00\x00\x01\xc1\xc1\xc1\xc1",
     ],
 )
@@ -438,7 +438,7 @@ def test_a_stranger_on_a_peers_address_cannot_make_a_node_withdraw() -> None:
     class Liar(RawPeer):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.send(frame(Frame.REFUSED, b"\x0b" + bytes(32)))
+            self.send(frame(HelloFrame.REFUSED, b"\x0b" + bytes(32)))
 
     lab.network.listen("liar", "n1", 9192, lambda: Liar(lab))
     lab[2].boot()

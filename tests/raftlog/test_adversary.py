@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from raftlog.catch_up import follower_catch_up
-from raftlog.consensus.messages import Append, Kind
+from raftlog.consensus.messages import Append, MessageKind
 from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.follower import DEFERRED_MAX
@@ -79,7 +79,7 @@ def test_a_replaced_disk_asks_for_the_terms_that_it_missed() -> None:
     dropped: list[bytes] = []
 
     def first_terms(source: int, target: int, payload: bytes) -> bool:
-        is_one = target == lost.number and payload[1] == Kind.TERM and len(dropped) < 2
+        is_one = target == lost.number and payload[1] == MessageKind.TERM and len(dropped) < 2
         if is_one:
             dropped.append(payload)
         return is_one
@@ -103,7 +103,7 @@ def test_a_disk_replaced_twice_counts_for_nothing_of_the_first() -> None:
     peer = leader.replica._raft.progress.peers[lost.number]  # type: ignore[union-attr]
     world.until(lambda: peer.is_joining and peer.match_index > 50)
     lost.wipe()
-    world.dropped = lambda source, target, payload: target == lost.number and payload[1] == Kind.APPEND
+    world.dropped = lambda source, target, payload: target == lost.number and payload[1] == MessageKind.APPEND
     lost.start()
     world.advance(50)
     assert peer.match_index == 0
@@ -214,7 +214,7 @@ def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
     taken: list[tuple[int, int]] = []
 
     def one_chunk(source: int, target: int, payload: bytes) -> bool:
-        if payload[1] != Kind.SNAPSHOT:
+        if payload[1] != MessageKind.SNAPSHOT:
             return False
         taken.append((source, target))
         return sum(one == (source, target) for one in taken) > 1 and source == leader.number

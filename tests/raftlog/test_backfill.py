@@ -19,7 +19,7 @@ from raftlog.catch_up.archive_pieces import (
     write_chunk,
 )
 from raftlog.consensus.messages import BadMessage, HistoryChunk, HistoryRequest, decode
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.settings import MIB, LogSettings
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
@@ -79,7 +79,7 @@ def _segment(peer: Follower, before_index: int) -> tuple[bytes, bytes]:
 
 
 def _adopt(disk: SimFiles, segment: bytes, chain: bytes, identity: LogIdentity = LOG) -> None:
-    """A whole fetch, or Refused."""
+    """A whole fetch, or PeerMessageRefused."""
     gap = find_gap(disk, HOME)
     assert gap is not None
     for offset in range(0, len(segment), CHUNK):
@@ -87,7 +87,7 @@ def _adopt(disk: SimFiles, segment: bytes, chain: bytes, identity: LogIdentity =
     try:
         sealed = sealed_of(run(request_of(HOME, "token", identity, gap, chain), disk))
         adopt(disk, HOME, "token", sealed)
-    except Refused:
+    except PeerMessageRefused:
         remove_asides(disk, HOME, "token")
         raise
 
@@ -126,20 +126,20 @@ def test_what_is_not_the_missing_history_is_refused() -> None:
     before = disk.listdir(f"{HOME}/{ARCHIVE}")
     newest = _segment(peer, _missing(disk))
     older = _segment(peer, _manifest(peer.disk).segments[-2].last_index)
-    with pytest.raises(Refused, match="it ends with entry"):
+    with pytest.raises(PeerMessageRefused, match="it ends with entry"):
         _adopt(disk, *older)
-    with pytest.raises(Refused, match="does not lead to what is known here"):
+    with pytest.raises(PeerMessageRefused, match="does not lead to what is known here"):
         _adopt(disk, newest[0], older[1])
-    with pytest.raises(Refused, match="goes on from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="goes on from the end of a link"):
         _adopt(disk, newest[0], b"short")
-    with pytest.raises(Refused, match="goes on from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="goes on from the end of a link"):
         _adopt(disk, encode_header(LOG, 7) + newest[0][-200:], newest[1])
-    with pytest.raises(Refused, match="belongs to"):
+    with pytest.raises(PeerMessageRefused, match="belongs to"):
         _adopt(disk, *newest, LogIdentity(cluster_id="x", shard=0, num_shards=1))
     for at in range(0, len(newest[0]), 17):
         count_fault("raftlog", "flipped bit")
         flipped = newest[0][:at] + bytes([newest[0][at] ^ 4]) + newest[0][at + 1 :]
-        with pytest.raises(Refused):
+        with pytest.raises(PeerMessageRefused):
             _adopt(disk, flipped, newest[1])
     assert disk.listdir(f"{HOME}/{ARCHIVE}") == before
     _adopt(disk, *newest)
@@ -214,7 +214,7 @@ def test_a_gap_that_was_filled_or_moved_meanwhile_is_not_filled_again() -> None:
     write_chunk(disk, segment_aside(HOME, "late"), 0, segment)
     late = sealed_of(run(request_of(HOME, "late", LOG, gap, chain), disk))
     _adopt(disk, segment, chain)
-    with pytest.raises(Refused, match="by now"):
+    with pytest.raises(PeerMessageRefused, match="by now"):
         adopt(disk, HOME, "late", late)
     remove_asides(disk, HOME, "late")
     _fill(disk, peer)

@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.catch_up import archive_backfill
 from raftlog.catch_up.archive_backfill import CHUNK_PACE_MS
-from raftlog.consensus.messages import HistoryChunk, HistoryRequest, Kind, decode
+from raftlog.consensus.messages import HistoryChunk, HistoryRequest, MessageKind, decode
 from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash
 from raftlog.offline.reader import ShardReader
@@ -95,7 +95,7 @@ def _asides(node: ClusterNode) -> list[str]:
     return [name for name in node.files.listdir(f"{HOME}/{ARCHIVE}") if name.endswith(".tmp")]
 
 
-def _of(kind: Kind, payload: bytes) -> bool:
+def _of(kind: MessageKind, payload: bytes) -> bool:
     return payload[1] == kind
 
 
@@ -104,7 +104,7 @@ def _chunks(world: World, change: Callable[[int, int, bytes], bytes | None]) -> 
     send = world.send
 
     def changed(source: int, target: int, payload: bytes) -> bool:
-        if not _of(Kind.HISTORY_CHUNK, payload):
+        if not _of(MessageKind.HISTORY_CHUNK, payload):
             return send(source, target, payload)
         other = change(source, target, payload)
         return True if other is None else send(source, target, other)
@@ -275,7 +275,7 @@ def test_peers_without_it_are_asked_now_and_then(caplog: pytest.LogCaptureFixtur
     send = world.send
 
     def noted(source: int, target: int, payload: bytes) -> bool:
-        if _of(Kind.HISTORY_REQUEST, payload):
+        if _of(MessageKind.HISTORY_REQUEST, payload):
             asked.append(world.now_ms)
         return send(source, target, payload)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.env.errors import Refused
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.simulated_files import Crash, SimFile, SimFiles
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.offline.reader import ShardReader
@@ -125,7 +125,7 @@ def test_every_flipped_byte_of_a_snapshot_is_refused_and_changes_nothing(disk: S
     for at in range(len(whole)):
         sink = SnapshotSink(disk, HOME, "token")
         sink.take(0, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(Refused):
+        with pytest.raises(PeerMessageRefused):
             sink.finish(LOG)
         assert disk.listdir(HOME) == before
     count_fault("raftlog", "flipped byte", len(whole))
@@ -139,7 +139,7 @@ def test_a_snapshot_cut_anywhere_or_with_more_behind_it_is_refused(disk: SimFile
             continue
         sink = SnapshotSink(disk, HOME, "token")
         sink.take(0, (whole + b"more")[:size])
-        with pytest.raises(Refused):
+        with pytest.raises(PeerMessageRefused):
             sink.finish(LOG)
         assert disk.listdir(HOME) == before
 
@@ -148,14 +148,14 @@ def test_a_snapshot_cut_anywhere_or_with_more_behind_it_is_refused(disk: SimFile
 def test_a_snapshot_of_another_shard_is_refused(disk: SimFiles, shard: int) -> None:
     sink = SnapshotSink(disk, HOME, "token")
     _send(_leader()[0], sink)
-    with pytest.raises(Refused, match="a snapshot of shard 0 of cluster cluster-a, not of"):
+    with pytest.raises(PeerMessageRefused, match="a snapshot of shard 0 of cluster cluster-a, not of"):
         sink.finish(MEMBER.log(shard))
 
 
 def test_a_snapshot_that_ends_within_a_link_is_refused(disk: SimFiles) -> None:
     sink = SnapshotSink(disk, HOME, "token")
     _send(_leader(last_index=641)[0], sink)
-    with pytest.raises(Refused, match="cannot end with entry 641"):
+    with pytest.raises(PeerMessageRefused, match="cannot end with entry 641"):
         sink.finish(LOG)
 
 
@@ -164,14 +164,14 @@ def test_chunks_come_in_order_and_not_for_ever(disk: SimFiles, monkeypatch: pyte
     sink = SnapshotSink(disk, HOME, "token")
     sink.take(0, bytes(600))
     for offset in (0, 599, 601):
-        with pytest.raises(Refused, match="byte 600 is due"):
+        with pytest.raises(PeerMessageRefused, match="byte 600 is due"):
             sink.take(offset, b"x")
-    with pytest.raises(Refused, match="more than 1000 bytes"):
+    with pytest.raises(PeerMessageRefused, match="more than 1000 bytes"):
         sink.take(600, bytes(401))
     sink.abandon()
     sink.abandon()
     assert not [name for name in disk.listdir(HOME) if name.endswith(".tmp")]
-    with pytest.raises(Refused):
+    with pytest.raises(PeerMessageRefused):
         sink.take(600, b"x")
 
 

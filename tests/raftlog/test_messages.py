@@ -16,7 +16,7 @@ from raftlog.consensus.messages import (
     Append,
     BadMessage,
     Checkpoint,
-    Diverged,
+    DivergedMessage,
     Message,
     PreVote,
     PreVoteRequest,
@@ -49,7 +49,7 @@ EACH: list[Message] = [
     Term(3, asks=True),
     SnapshotChunk(3, 9, 1234.5, 64, 2, 5000, 256, b"chunk"),
     SnapshotAck(3, 64, 256, 1234.5, True, True),
-    Diverged(3, POINT, True),
+    DivergedMessage(3, POINT, True),
 ]
 
 

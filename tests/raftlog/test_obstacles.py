@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from raftlog.consensus.messages import Ack, TimeoutNow, decode
-from raftlog.consensus.progress import Progress
+from raftlog.consensus.progress import ReplicationProgress
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.replica.balancing import WAITS_MAX, Balancing
 
@@ -154,7 +154,10 @@ def test_the_shard_comes_back_ever_later_to_a_node_that_keeps_losing_it() -> Non
 
 
 def test_the_wait_is_bounded_and_begins_anew_after_a_long_lead() -> None:
-    balancing, progress = Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300), Progress([2, 3], 150.0)
+    balancing, progress = (
+        Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300),
+        ReplicationProgress([2, 3], 150.0),
+    )
     for peer in progress.peers.values():
         peer.link(is_up=True, next_index=1, now_ms=0)
         peer.matches(1)
@@ -179,7 +182,10 @@ def test_the_wait_is_bounded_and_begins_anew_after_a_long_lead() -> None:
 
 def test_a_node_that_answers_late_gets_its_shard_when_it_answers_in_time() -> None:
     """Its first entry would take longer to be committed than a leader may go without an answer."""
-    balancing, progress = Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300), Progress([2, 3], 150.0)
+    balancing, progress = (
+        Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300),
+        ReplicationProgress([2, 3], 150.0),
+    )
     peer = progress.peers[2]
     peer.link(is_up=True, next_index=1, now_ms=0)
     peer.matches(1)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from raftlog.transport.contract import SelfDescription
 from raftlog.transport.handshake import Handshake, Stage
-from raftlog.transport.hello import HELLO_BYTES_MAX, Frame, Hello, decode_hello, encode_hello, take_frame
+from raftlog.transport.hello import HELLO_BYTES_MAX, Hello, HelloFrame, decode_hello, encode_hello, take_frame
 from raftlog.transport.packets import MESSAGE_HEAD, PACKET_BYTES_MAX, BadPacket, Opener, Sealer
-from raftlog.transport.refusals import TOLD, Refusal, Refused, RefusedByPeer, told
+from raftlog.transport.refusals import TOLD, HelloRefusal, HelloRefused, RefusedByPeer, told
 
 SECRET = b"sixteen bytes or more"
 DESCRIPTION = SelfDescription(
@@ -101,29 +101,34 @@ def test_a_hello_of_nine_nodes_with_long_names_fits() -> None:
     assert decode_hello(data) == given
 
 
-REFUSALS: list[tuple[dict[str, Any], dict[str, Any], Refusal, str]] = [
+REFUSALS: list[tuple[dict[str, Any], dict[str, Any], HelloRefusal, str]] = [
     (
         {"cluster_id": "other\n"},
         {},
-        Refusal.CLUSTER,
+        HelloRefusal.CLUSTER,
         r"belongs to cluster 'other\\n', this node to 'cluster'",
     ),
-    ({"node_id": 1, "boot_id": "x"}, {}, Refusal.SAME_NODE, "says that it is node 1, as this one is"),
-    ({"node_id": 1, "boot_id": "boot of 1"}, {}, Refusal.SAME_NODE, "is this node itself; cluster.nodes"),
-    ({"node_id": 4}, {}, Refusal.UNKNOWN_NODE, "says that it is node 4; this cluster was formatted for"),
-    ({"to_node_id": 2}, {}, Refusal.WRONG_ADDRESS, "wants to reach node 2, but this is node 1"),
-    ({"num_shards": 5}, {}, Refusal.SHARDS, "formatted with 5 shards, this node with 4"),
-    ({"voters": (1, 3)}, {}, Refusal.VOTERS, "formatted for nodes 1, 3, this node for 1, 2, 3"),
+    ({"node_id": 1, "boot_id": "x"}, {}, HelloRefusal.SAME_NODE, "says that it is node 1, as this one is"),
+    (
+        {"node_id": 1, "boot_id": "boot of 1"},
+        {},
+        HelloRefusal.SAME_NODE,
+        "is this node itself; cluster.nodes",
+    ),
+    ({"node_id": 4}, {}, HelloRefusal.UNKNOWN_NODE, "says that it is node 4; this cluster was formatted for"),
+    ({"to_node_id": 2}, {}, HelloRefusal.WRONG_ADDRESS, "wants to reach node 2, but this is node 1"),
+    ({"num_shards": 5}, {}, HelloRefusal.SHARDS, "formatted with 5 shards, this node with 4"),
+    ({"voters": (1, 3)}, {}, HelloRefusal.VOTERS, "formatted for nodes 1, 3, this node for 1, 2, 3"),
     (
         {"description": dataclasses.replace(DESCRIPTION, format_level_max=1)},
         {"description": dataclasses.replace(DESCRIPTION, format_level=2)},
-        Refusal.FORMAT_LEVEL,
+        HelloRefusal.FORMAT_LEVEL,
         "reads format levels up to 1, and the cluster uses 2; start a newer release on it",
     ),
     (
         {"description": dataclasses.replace(DESCRIPTION, format_level_max=3, format_level=3)},
         {},
-        Refusal.FORMAT_LEVEL,
+        HelloRefusal.FORMAT_LEVEL,
         "uses format level 3, this release reads up to 2; start a newer release on this node",
     ),
 ]
@@ -131,10 +136,10 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], Refusal, str]] = [
 
 @pytest.mark.parametrize(("of_dialer", "of_acceptor", "code", "text"), REFUSALS)
 def test_each_refusal_says_why_and_what_to_do(
-    of_dialer: dict[str, Any], of_acceptor: dict[str, Any], code: Refusal, text: str
+    of_dialer: dict[str, Any], of_acceptor: dict[str, Any], code: HelloRefusal, text: str
 ) -> None:
     dialer, acceptor = pair(of_dialer, of_acceptor)
-    with pytest.raises(Refused, match=text) as caught:
+    with pytest.raises(HelloRefused, match=text) as caught:
         shake(dialer, acceptor)
     assert caught.value.code is code
     assert acceptor.stage is not Stage.DECIDING
@@ -143,26 +148,26 @@ def test_each_refusal_says_why_and_what_to_do(
 
 def test_a_wrong_secret_is_refused_by_whoever_sees_the_first_proof() -> None:
     dialer, acceptor = pair(secrets=(SECRET, b"another secret altogether"))
-    with pytest.raises(Refused, match="does not know this cluster's secret") as caught:
+    with pytest.raises(HelloRefused, match="does not know this cluster's secret") as caught:
         shake(dialer, acceptor)
-    assert caught.value.code is Refusal.SECRET
+    assert caught.value.code is HelloRefusal.SECRET
     assert acceptor.stage is Stage.PROOF
 
 
 def test_a_dialer_refuses_who_answers_in_place_of_its_peer() -> None:
     dialer = Handshake(SECRET, hello(3, 1), is_dialer=True)
     acceptor = Handshake(SECRET, hello(2, -1), is_dialer=False)
-    with pytest.raises(Refused, match="wants to reach node 1, but this is node 2"):
+    with pytest.raises(HelloRefused, match="wants to reach node 1, but this is node 2"):
         give(acceptor, dialer.begin())
     answer = Handshake(SECRET, hello(2, 3), is_dialer=True).begin()
-    with pytest.raises(Refused, match="is node 2 and not node 1; correct its address"):
+    with pytest.raises(HelloRefused, match="is node 2 and not node 1; correct its address"):
         give(dialer, answer)
 
 
 def test_the_smaller_id_does_not_dial() -> None:
     dialer = Handshake(SECRET, hello(1, 3), is_dialer=True)
     acceptor = Handshake(SECRET, hello(3, -1), is_dialer=False)
-    with pytest.raises(Refused, match="the greater id dials"):
+    with pytest.raises(HelloRefused, match="the greater id dials"):
         give(acceptor, dialer.begin())
 
 
@@ -171,44 +176,44 @@ def test_a_recorded_handshake_proves_nothing_to_the_next_connection() -> None:
     sent = shake(dialer, acceptor)
     again = Handshake(SECRET, hello(1, -1, nonce=b"n" * 32), is_dialer=False)
     give(again, sent[0])
-    with pytest.raises(Refused, match="secret"):
+    with pytest.raises(HelloRefused, match="secret"):
         give(again, sent[2])
     redial = Handshake(SECRET, hello(3, 1, nonce=b"m" * 32), is_dialer=True)
     give(redial, sent[1])
-    with pytest.raises(Refused, match="secret"):
+    with pytest.raises(HelloRefused, match="secret"):
         give(redial, sent[3])
 
 
 def test_its_own_proof_sent_back_convinces_nobody() -> None:
     dialer, acceptor = pair()
     proof = give(dialer, give(acceptor, dialer.begin()))
-    with pytest.raises(Refused, match="secret"):
+    with pytest.raises(HelloRefused, match="secret"):
         give(dialer, proof)
 
 
 def test_its_own_hello_sent_back_is_refused() -> None:
     dialer, _ = pair()
-    with pytest.raises(Refused, match="is this node itself"):
+    with pytest.raises(HelloRefused, match="is this node itself"):
         give(dialer, dialer.begin())
 
 
-@pytest.mark.parametrize("kind", [Frame.PROOF, 0, 4, 255])
+@pytest.mark.parametrize("kind", [HelloFrame.PROOF, 0, 4, 255])
 def test_frames_out_of_turn_are_refused(kind: int) -> None:
     dialer, acceptor = pair()
-    with pytest.raises(Refused, match=f"frame {int(kind)} out of turn"):
+    with pytest.raises(HelloRefused, match=f"frame {int(kind)} out of turn"):
         acceptor.take(kind, bytes(32))
     give(acceptor, dialer.begin())
-    with pytest.raises(Refused, match="out of turn"):
-        acceptor.take(Frame.HELLO, encode_hello(hello(3, 1)))
+    with pytest.raises(HelloRefused, match="out of turn"):
+        acceptor.take(HelloFrame.HELLO, encode_hello(hello(3, 1)))
 
 
 def test_what_the_peer_refuses_is_told_in_words() -> None:
     dialer, _ = pair()
     with pytest.raises(RefusedByPeer, match="--replace") as caught:
-        dialer.take(Frame.REFUSED, bytes([Refusal.OLD_DISK]))
+        dialer.take(HelloFrame.REFUSED, bytes([HelloRefusal.OLD_DISK]))
     assert not caught.value.is_outdated  # anybody can say so
     assert told(b"") == told(b"\0") == "it gives reason 0, which this release does not know"
-    assert set(TOLD) == set(Refusal)
+    assert set(TOLD) == set(HelloRefusal)
 
 
 @pytest.mark.parametrize("secret", [SECRET, b"of somebody else"])
@@ -216,14 +221,14 @@ def test_only_a_peer_that_knows_the_secret_can_make_a_node_withdraw(secret: byte
     dialer, acceptor = pair(secrets=(SECRET, secret))
     give(dialer, give(acceptor, dialer.begin()))
     with pytest.raises(RefusedByPeer) as caught:
-        give(dialer, acceptor.refuse(Refusal.OLD_DISK))
+        give(dialer, acceptor.refuse(HelloRefusal.OLD_DISK))
     assert caught.value.is_outdated is (secret == SECRET)
 
 
 def test_another_protocol_version_is_named() -> None:
     data = bytearray(encode_hello(hello(3, 1)))
     data[12] = 7
-    with pytest.raises(Refused, match="speaks version 7 of the protocol between nodes, this release 1"):
+    with pytest.raises(HelloRefused, match="speaks version 7 of the protocol between nodes, this release 1"):
         decode_hello(bytes(data))
 
 
@@ -245,7 +250,7 @@ def test_no_bytes_make_a_hello_raise_anything_but_refused(data: st.DataObject) -
             good[at] = data.draw(st.integers(0, 255))
         else:
             good[at:] = data.draw(st.binary(max_size=64)) or b"\0"
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(HelloRefused):
         decode_hello(bytes(good))
 
 
@@ -262,7 +267,7 @@ def test_arbitrary_bytes_are_never_accepted_in_any_stage(noise: bytes) -> None:
         try:
             while (taken := take_frame(buffer)) is not None:
                 at.take(*taken)
-        except (Refused, RefusedByPeer):
+        except (HelloRefused, RefusedByPeer):
             pass
         assert at.stage is not Stage.DECIDING
 

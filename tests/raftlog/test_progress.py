@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from raftlog.consensus.progress import NEVER_MS, Peer, Progress
+from raftlog.consensus.progress import NEVER_MS, FollowerProgress, ReplicationProgress
 
 LEASE_MS = 150.0
 
 
-def _progress(num_peers: int = 2) -> Progress:
-    progress = Progress(range(2, 2 + num_peers), LEASE_MS)
+def _progress(num_peers: int = 2) -> ReplicationProgress:
+    progress = ReplicationProgress(range(2, 2 + num_peers), LEASE_MS)
     for peer in progress.peers.values():
         peer.link(is_up=True, next_index=1, now_ms=0)
         progress.protects(peer.node_id, LEASE_MS)
     return progress
 
 
-def _answer(peer: Peer, sent_ms: float, match_index: int = 0) -> None:
+def _answer(peer: FollowerProgress, sent_ms: float, match_index: int = 0) -> None:
     peer.answered(sent_ms, sent_ms + 1)
     peer.matches(match_index)
 
@@ -77,7 +77,7 @@ def test_what_matches_never_goes_back() -> None:
 
 
 def test_while_probing_a_heartbeats_answer_is_no_answer_to_the_probe() -> None:
-    peer = Peer(2, is_up=True, next_index=10)
+    peer = FollowerProgress(2, is_up=True, next_index=10)
     peer.sent(12, 100, 0)
     assert peer.is_waiting
     assert not peer.matches(3)
@@ -87,7 +87,7 @@ def test_while_probing_a_heartbeats_answer_is_no_answer_to_the_probe() -> None:
 
 
 def test_the_window_counts_what_is_not_acknowledged() -> None:
-    peer = Peer(2, is_up=True, next_index=1, is_probing=False)
+    peer = FollowerProgress(2, is_up=True, next_index=1, is_probing=False)
     for last in (3, 6, 9):
         peer.sent(last, 100, 0)
     assert peer.in_flight_bytes == 300
@@ -98,7 +98,7 @@ def test_the_window_counts_what_is_not_acknowledged() -> None:
 
 
 def test_behind_a_new_link_a_joining_disk_may_be_another_one() -> None:
-    peer = Peer(2, is_joining=True, joined_index=50, joining_since_ms=10)
+    peer = FollowerProgress(2, is_joining=True, joined_index=50, joining_since_ms=10)
     peer.matches(30)
     peer.link(is_up=True, next_index=60, now_ms=99)
     assert (peer.match_index, peer.joined_index, peer.joining_since_ms) == (0, -1, 99)

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from raftlog.consensus.messages import Append, Kind
-from raftlog.env.errors import Refused
+from raftlog.consensus.messages import Append, MessageKind
+from raftlog.env.errors import PeerMessageRefused
 from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
 
@@ -105,7 +105,7 @@ def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> Non
 
     def no_word_of_joined(source: int, target: int, payload: bytes) -> bool:
         """The replaced disk hears a term of the third node late: it joins late."""
-        return hold[0] and source == other.number and target == lost.number and payload[1] == Kind.TERM
+        return hold[0] and source == other.number and target == lost.number and payload[1] == MessageKind.TERM
 
     world.dropped = no_word_of_joined
     lost.start()
@@ -118,7 +118,7 @@ def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> Non
     hold[0] = False
     other.host.resume()
     world.dropped = lambda source, target, payload: (
-        source == other.number and target == leader.number and payload[1] == Kind.ACK
+        source == other.number and target == leader.number and payload[1] == MessageKind.ACK
     )
     world.until(lambda: not lost.replica.status()["is_joining"], 250)
     world.until(lambda: leader.machine.committed_index >= index, 200)
@@ -143,7 +143,7 @@ def test_a_snapshot_that_was_refused_is_sent_again(monkeypatch: pytest.MonkeyPat
         if not refusals:
             refusals.append(True)
             self.abandon()
-            raise Refused("damaged on its way")
+            raise PeerMessageRefused("damaged on its way")
         return finish(self, identity)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SnapshotSink, "finish", refuse_once)

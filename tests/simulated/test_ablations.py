@@ -21,7 +21,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.state.reconcile import Report
 from raftlog.consensus.election import Election
 from raftlog.consensus.messages import Vote, VoteRequest
-from raftlog.consensus.progress import Progress
+from raftlog.consensus.progress import ReplicationProgress
 from raftlog.consensus.raft import Raft
 from tests.report import count_fault
 from tests.simulated.actors import Member
@@ -37,13 +37,13 @@ PERIOD_MS = 300.0
 
 def commit_alone(patch: pytest.MonkeyPatch) -> None:
     """Override 4: the leader's own disk is enough."""
-    patch.setattr(Progress, "commit_index", lambda self, durable_index: durable_index)
+    patch.setattr(ReplicationProgress, "commit_index", lambda self, durable_index: durable_index)
 
 
 def count_what_is_in_memory(patch: pytest.MonkeyPatch) -> None:
     """Override 4: acknowledged before it is synced, on leader and followers."""
     patch.setattr(Raft, "acknowledged", lambda self, matched_index: matched_index)
-    commit_index = Progress.commit_index
+    commit_index = ReplicationProgress.commit_index
     patch.setattr(Raft, "committable", lambda self: commit_index(self.progress, self._log.last_index))
 
 
