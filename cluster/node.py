@@ -32,7 +32,7 @@ from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
-from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.shard_replica import ShardReplica
 from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.settings import Settings, SettingsError
 from coordinator.api import JobKind
@@ -410,7 +410,7 @@ class Node:
         for runtime in self.shards:
             runtime.check_ready()
 
-    def shard_moved(self, runtime: ShardLife) -> None:
+    def shard_moved(self, runtime: ShardReplica) -> None:
         if runtime is self.metadata:
             self.catalog_moved()
         elif runtime.is_ready and self._adaptive is not None:
@@ -420,7 +420,7 @@ class Node:
             for fn in waiting:
                 fn()
 
-    def shard_given_away(self, runtime: ShardLife) -> None:
+    def shard_given_away(self, runtime: ShardReplica) -> None:
         """Close the connections that used the shard: clients notice that sooner than an error."""
         self.kafka.close_users_of(runtime.shard)
 

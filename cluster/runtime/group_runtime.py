@@ -96,7 +96,7 @@ class GroupRuntime(ShardRuntime):
         The entry ends with the leadership (`GroupShard.serving`). On a node with peers it is valid only while
         the node has a lease, which is checked whenever a reply is written.
         """
-        if self.standing.state is not ShardState.READY:
+        if self.shard_status.state is not ShardState.READY:
             return None
         entry = self.machine.fast_entry(group_id, member_id)
         return None if entry is None else self._heartbeat_gaps.measured(group_id, member_id, entry)
@@ -163,13 +163,13 @@ class GroupRuntime(ShardRuntime):
 
         A shard that is not Ready yet checks every group when it becomes Ready.
         """
-        if self.standing.state is ShardState.READY:
+        if self.shard_status.state is ShardState.READY:
             self.machine.on_catalog_changed(self._own_context(), topic_names, is_complete=is_complete)
             self._arm()
 
     def on_configs_changed(self, group_ids: Sequence[str]) -> None:
         """Make the groups among these that belong to this shard follow their changed configs."""
-        if self.standing.state is ShardState.READY:
+        if self.shard_status.state is ShardState.READY:
             self.machine.on_configs_changed(self._own_context(), group_ids)
             self._arm()
 
@@ -249,7 +249,7 @@ class GroupRuntime(ShardRuntime):
 
     def go_on(self, now_ms: float, end_ms: float) -> float | None:
         """Decide what is due (`slices.Work`)."""
-        if self.standing.state is not ShardState.READY:
+        if self.shard_status.state is not ShardState.READY:
             self._continues = False
             return now_ms
         self.node.observe_clock(now_ms)
@@ -295,7 +295,7 @@ class GroupRuntime(ShardRuntime):
         self._decide_result(job, result, None if error is None else str(error))
 
     def _decide_result(self, job: Job, result: object, error: str | None) -> None:
-        if self.standing.state is not ShardState.READY:
+        if self.shard_status.state is not ShardState.READY:
             return
         if not self._has_room():
             self.host.call_later(NO_ROOM_PAUSE_MS, self._decide_result, job, result, error)

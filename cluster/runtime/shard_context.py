@@ -19,7 +19,7 @@ from raftlog.transport.links import Links
 from records import RawRecord
 
 if TYPE_CHECKING:
-    from cluster.runtime.shard_life import ShardLife
+    from cluster.runtime.shard_replica import ShardReplica
 
 
 class ShardMachine(Protocol):
@@ -105,8 +105,8 @@ class ShardContext(Protocol):
     def quiet_ms(self, now_ms: float) -> float:
         """Return for how many more milliseconds no timer may act, after a gap."""
 
-    def shard_moved(self, runtime: ShardLife) -> None:
+    def shard_moved(self, runtime: ShardReplica) -> None:
         """Handle a change of a shard's state, its leader, or the currency of its follower."""
 
-    def shard_given_away(self, runtime: ShardLife) -> None:
+    def shard_given_away(self, runtime: ShardReplica) -> None:
         """Handle a planned hand-over of a shard's lead."""

@@ -29,7 +29,7 @@ from cluster.runtime.answers import READ_APIS, Why
 from cluster.runtime.pending_replies import NO_PROOF, PendingReply, ReadBarrier, Reply
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.shard_context import ShardContext, ShardMachine
-from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.shard_replica import ShardReplica
 from cluster.runtime.shard_state import ShardState
 from coordinator.api import Context, Decision, Failure
 from raftlog.env.errors import in_one_line
@@ -54,7 +54,7 @@ class Unfinished:
     continuation: Callable[[Context], Decision]
 
 
-class ShardRuntime(ShardLife):
+class ShardRuntime(ShardReplica):
     """The runtime of one shard."""
 
     def __init__(
@@ -167,8 +167,8 @@ class ShardRuntime(ShardLife):
             asked.deadline_ms += gap_ms
 
     def _why_not(self, *, only_reads: bool = False) -> Why | None:
-        if self.standing.state is not ShardState.READY:
-            return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
+        if self.shard_status.state is not ShardState.READY:
+            return Why.NOT_LEADER if self.shard_status.state is ShardState.DOWN else Why.LOADING
         if only_reads:
             if self.replica.is_handing_over:
                 return Why.NOT_LEADER

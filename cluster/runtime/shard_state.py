@@ -43,7 +43,7 @@ TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
 
 
 @dataclass(slots=True)
-class Standing:
+class ShardStatus:
     """The state of one shard on this node, and since when (wall clock, epoch ms).
 
     `entered_ms` holds the latest entry into each state so far. `began_ms` is the monotonic time at which this

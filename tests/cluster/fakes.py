@@ -14,7 +14,7 @@ from cluster.runtime.catalog_runtime import CatalogRuntime
 from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
-from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.shard_replica import ShardReplica
 from cluster.runtime.slices import Slices
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
@@ -193,7 +193,7 @@ class Bench:
         clock_step_ms: float = 0.0,
         num_shards: int = 1,
     ) -> None:
-        monkeypatch.setattr("cluster.runtime.shard_life.Replica", FakeReplica)
+        monkeypatch.setattr("cluster.runtime.shard_replica.Replica", FakeReplica)
         self.world = World(1)
         files = SimFiles(1)
         self.host = VirtualHost(
@@ -255,17 +255,17 @@ class Bench:
     def quiet_ms(self, now_ms: float) -> float:
         return 0.0
 
-    def shard_moved(self, runtime: ShardLife) -> None:
+    def shard_moved(self, runtime: ShardReplica) -> None:
         move = f"{runtime.name} {runtime.state.value}"
         if not self.moves or self.moves[-1] != move:
             self.moves.append(move)
 
-    def shard_given_away(self, runtime: ShardLife) -> None:
+    def shard_given_away(self, runtime: ShardReplica) -> None:
         self.given_away.append(runtime.shard)
 
     # What tests say.
 
-    def log(self, runtime: ShardLife) -> FakeReplica:
+    def log(self, runtime: ShardReplica) -> FakeReplica:
         replica = runtime.replica
         assert isinstance(replica, FakeReplica)
         return replica

@@ -26,7 +26,7 @@ from cluster.runtime.answers import Why
 from cluster.runtime.pending_replies import PendingReplies
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_counters import ShardCounters
-from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
+from cluster.runtime.shard_state import ShardEvent, ShardState, ShardStatus
 from cluster.runtime.slices import OWN
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.env.errors import in_one_line
@@ -43,7 +43,7 @@ GIVEN_AWAY: Final = "handed over"
 """Prefix of the reasons for a planned end of leadership."""
 
 
-class ShardLife(ABC):
+class ShardReplica(ABC):
     """The runtime of one shard without its requests. Its replica sees it as a `StateMachine`."""
 
     def __init__(
@@ -59,7 +59,7 @@ class ShardLife(ABC):
         self.name = shard_name(shard)
         self.machine = make_machine()
         self.counters = ShardCounters()
-        self.standing = Standing(since_ms=self.host.wall_ms())
+        self.shard_status = ShardStatus(since_ms=self.host.wall_ms())
         settings = node.runtime_settings
         self._settings = settings
         self._make_machine = make_machine
@@ -81,16 +81,16 @@ class ShardLife(ABC):
 
     @property
     def state(self) -> ShardState:
-        return self.standing.state
+        return self.shard_status.state
 
     @property
     def is_ready(self) -> bool:
-        return self.standing.state is ShardState.READY
+        return self.shard_status.state is ShardState.READY
 
     @property
     def load_ms(self) -> float:
         """Milliseconds that the shard took to become Ready the last time."""
-        return self.standing.load_ms
+        return self.shard_status.load_ms
 
     @property
     def serving(self) -> str | None:
@@ -100,7 +100,7 @@ class ShardLife(ABC):
         if self.replica.halted_reason is not None:
             return "failed"
         is_ours = self.replica.is_leader or self._is_alone
-        return "loading" if is_ours and self.standing.state is ShardState.CATCH_UP else None
+        return "loading" if is_ours and self.shard_status.state is ShardState.CATCH_UP else None
 
     @property
     def is_following(self) -> bool:
@@ -135,8 +135,8 @@ class ShardLife(ABC):
             "shard": self.shard,
             "name": self.name,
             "state": self.state.value,
-            "since_ms": self.standing.since_ms,
-            "state_since_ms": dict(self.standing.entered_ms),
+            "since_ms": self.shard_status.since_ms,
+            "state_since_ms": dict(self.shard_status.entered_ms),
             "leader_id": self.replica.leader_id,
             "term": self.replica.term,
             "is_current": self.replica.is_current,
@@ -158,7 +158,7 @@ class ShardLife(ABC):
 
     def start(self) -> None:
         """Load the log in slices; requests are answered LOAD_IN_PROGRESS until the leader is known."""
-        self.standing.began_ms = self.host.monotonic_ms()
+        self.shard_status.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LOADING)
         self.replica.start()
 
@@ -192,7 +192,7 @@ class ShardLife(ABC):
         self._pending_replies.release(self._committed_index, self._proven_ms)
         if self._waiters:
             self._waiters.reached(self._committed_index)
-        if self.standing.state is not ShardState.READY:
+        if self.shard_status.state is not ShardState.READY:
             self.check_ready()
             self.node.shard_moved(self)
 
@@ -227,7 +227,7 @@ class ShardLife(ABC):
         is_other = leader_id is not None and leader_id != self._node_id
         if is_other:
             LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
-        if is_other and self.standing.state is ShardState.CATCH_UP:
+        if is_other and self.shard_status.state is ShardState.CATCH_UP:
             self._move(ShardEvent.FOLLOWING)
         else:
             self.node.shard_moved(self)
@@ -236,7 +236,7 @@ class ShardLife(ABC):
         """Handle this node's election; `ready` follows."""
         self.counters.elections_won += 1
         if not self._is_alone:  # a node that is alone counts from its start
-            self.standing.began_ms = self.host.monotonic_ms()
+            self.shard_status.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LEADING)
 
     def ready(self, term: int) -> None:
@@ -265,7 +265,7 @@ class ShardLife(ABC):
 
     def check_ready(self) -> None:
         """Become Ready if all conditions are met; to be called whenever one of them may have changed."""
-        if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
+        if self.shard_status.state is not ShardState.CATCH_UP or not self._is_log_ready:
             return
         if self._becoming is None and self.may_serve():
             self._becoming = steps = self._become()
@@ -279,7 +279,7 @@ class ShardLife(ABC):
             self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
             return
         self._becoming = None
-        self.standing.load_ms = self.host.monotonic_ms() - self.standing.began_ms
+        self.shard_status.load_ms = self.host.monotonic_ms() - self.shard_status.began_ms
         self._move(ShardEvent.CAUGHT_UP)
         self._began_to_serve()
 
@@ -334,7 +334,7 @@ class ShardLife(ABC):
         self._pending_replies.shift_deadlines(gap_ms)
 
     def _move(self, event: ShardEvent) -> None:
-        if self.standing.on(event, self.host.wall_ms()):
+        if self.shard_status.on(event, self.host.wall_ms()):
             if self.is_ready:
                 LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
             self.node.shard_moved(self)
