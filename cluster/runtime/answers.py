@@ -17,8 +17,8 @@ from wire.refusals import refuse
 from wire.schema import Message
 
 
-class Why(Enum):
-    """The reasons for which the runtime answers a request itself."""
+class Unavailable(Enum):
+    """Why a request cannot be served: the runtime answers it itself."""
 
     NOT_LEADER = "this node does not lead the shard; look for the coordinator again"
     LOADING = "the shard is still reading its log; try again shortly"
@@ -47,21 +47,21 @@ ADMIN_APIS: Final = frozenset(
 
 _E = ErrorCode
 
-CODES: Final[dict[Why, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
+CODES: Final[dict[Unavailable, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
     # why: (group requests, OffsetFetch, requests that change topics or configs)
-    Why.NOT_LEADER: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.NOT_CONTROLLER),
-    Why.LOADING: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
-    Why.STALE: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
-    Why.OVERLOADED: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
-    Why.DISK_FULL: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.KAFKA_STORAGE_ERROR),
-    Why.TIMED_OUT: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
-    Why.DEPOSED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
-    Why.STOPPED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
-    Why.FAILED: (_E.UNKNOWN_SERVER_ERROR,) * 3,
+    Unavailable.NOT_LEADER: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.NOT_CONTROLLER),
+    Unavailable.LOADING: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
+    Unavailable.STALE: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
+    Unavailable.OVERLOADED: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Unavailable.DISK_FULL: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.KAFKA_STORAGE_ERROR),
+    Unavailable.TIMED_OUT: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Unavailable.DEPOSED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Unavailable.STOPPED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Unavailable.FAILED: (_E.UNKNOWN_SERVER_ERROR,) * 3,
 }
 
 
-def code_for(why: Why, api_key: int) -> ErrorCode:
+def code_for(why: Unavailable, api_key: int) -> ErrorCode:
     """Return the error code for this reason in a response of this API."""
     group, offset_fetch, admin = CODES[why]
     if api_key in ADMIN_APIS:
@@ -69,7 +69,7 @@ def code_for(why: Why, api_key: int) -> ErrorCode:
     return offset_fetch if api_key == ApiKey.OFFSET_FETCH else group
 
 
-def refusal(why: Why, api_key: int, api_version: int, request: object, message: str = "") -> object:
+def refusal(why: Unavailable, api_key: int, api_version: int, request: object, message: str = "") -> object:
     """Return a response body of this API that reports the reason."""
     return refuse(
         api_key, api_version, cast("Message", request), code_for(why, api_key), message or why.value

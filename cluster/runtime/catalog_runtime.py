@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.answers import Why
+from cluster.runtime.answers import Unavailable
 from cluster.runtime.pending_replies import PendingReply, ReadBarrier, Reply
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_runtime import ShardRuntime
@@ -239,7 +239,7 @@ class CatalogRuntime(ShardRuntime):
         if not isinstance(request, CreateTopicsRequest) or not self.is_ready or self._are_free(request):
             super().submit(api_key, api_version, request, client, reply)
         elif self._num_waiting_for_names >= NAMES_WAITING_MAX:
-            PendingReply(api_key, api_version, request, reply).refuse(Why.OVERLOADED)
+            PendingReply(api_key, api_version, request, reply).refuse(Unavailable.OVERLOADED)
         else:
             self._num_waiting_for_names += 1
             again = partial(self._submit_again, api_key, api_version, request, client, reply)
@@ -304,6 +304,6 @@ class CatalogRuntime(ShardRuntime):
         self._append(Decision(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
 
         def told(why: object) -> None:
-            done(why.value if isinstance(why, Why) else None)
+            done(why.value if isinstance(why, Unavailable) else None)
 
         self._hold(now_ms, ReadBarrier(told), None, has_written=True)

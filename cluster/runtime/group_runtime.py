@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.answers import Why
+from cluster.runtime.answers import Unavailable
 from cluster.runtime.heartbeat_gaps import HeartbeatGaps, MeasuredEntry
 from cluster.runtime.job_slots import Slot
 from cluster.runtime.shard_context import ShardContext
@@ -149,11 +149,11 @@ class GroupRuntime(ShardRuntime):
         now_ms = self.host.monotonic_ms()
         return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh(now_ms))
 
-    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
+    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
         """Refuse topics by name unless a name means the same topic on every node."""
         if api_version >= NAMES_BEFORE.get(api_key, 0) or self.node.is_catalog_fresh(now_ms):
             return None
-        return Why.STALE
+        return Unavailable.STALE
 
     def catalog_version(self) -> int:
         return self.machine.newest_catalog_version

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.runtime.answers import Why, refusal
+from cluster.runtime.answers import Unavailable, refusal
 
 LOG = logging.getLogger("quorate.runtime")
 
@@ -54,10 +54,10 @@ class PendingReply:
         except Exception:
             LOG.exception("a reply to API %d could not be handed over", self.api_key)
 
-    def refuse(self, why: Why, message: str = "") -> None:
+    def refuse(self, why: Unavailable, message: str = "") -> None:
         self.answer(self.refusal(why, message))
 
-    def refusal(self, why: Why, message: str = "") -> object:
+    def refusal(self, why: Unavailable, message: str = "") -> object:
         return refusal(why, self.api_key, self.api_version, self.request, message)
 
 
@@ -72,7 +72,7 @@ class ReadBarrier(PendingReply):
     def __init__(self, told: Callable[[Any], None]) -> None:
         super().__init__(-1, 0, None, told)
 
-    def refuse(self, why: Why, message: str = "") -> None:
+    def refuse(self, why: Unavailable, message: str = "") -> None:
         self.answer(why)
 
 
@@ -112,11 +112,11 @@ class PendingReplies:
         """Refuse those that have waited too long; return how many there were."""
         count = 0
         while self._queue and self._queue[0].deadline_ms <= now_ms:
-            self._queue.popleft().refuse(Why.TIMED_OUT)
+            self._queue.popleft().refuse(Unavailable.TIMED_OUT)
             count += 1
         return count
 
-    def fail(self, why: Why) -> None:
+    def fail(self, why: Unavailable) -> None:
         """Refuse all: this node will not learn their outcome any more."""
         queue, self._queue = self._queue, deque()
         for pending in queue:

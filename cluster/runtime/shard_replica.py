@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from cluster.runtime.answers import Why
+from cluster.runtime.answers import Unavailable
 from cluster.runtime.pending_replies import PendingReplies
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_counters import ShardCounters
@@ -168,7 +168,7 @@ class ShardReplica(ABC):
         self._move(ShardEvent.DEPOSED)
 
         def stopped() -> None:
-            self._pending_replies.fail(Why.STOPPED)
+            self._pending_replies.fail(Unavailable.STOPPED)
             done()
 
         self.replica.stop(stopped)
@@ -257,7 +257,7 @@ class ShardReplica(ABC):
         self._stand_down()
         self._proven_ms = -math.inf
         self._move(ShardEvent.DEPOSED)
-        self._pending_replies.fail(Why.DEPOSED)
+        self._pending_replies.fail(Unavailable.DEPOSED)
         if is_given_away:
             self.node.shard_given_away(self)
 

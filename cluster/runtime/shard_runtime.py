@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.answers import READ_APIS, Why
+from cluster.runtime.answers import READ_APIS, Unavailable
 from cluster.runtime.pending_replies import NO_PROOF, PendingReply, ReadBarrier, Reply
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.shard_context import ShardContext, ShardMachine
@@ -86,7 +86,7 @@ class ShardRuntime(ShardReplica):
         if why is not None:
             self.counters.refused += 1
             response = pending.refusal(why)
-            if why in (Why.OVERLOADED, Why.DISK_FULL):
+            if why in (Unavailable.OVERLOADED, Unavailable.DISK_FULL):
                 self._note_refusal(pending, client, response)
             pending.answer(response)
             return
@@ -118,7 +118,7 @@ class ShardRuntime(ShardReplica):
             if self._going_on is None:
                 self._going_on = self.host.call_later(0.0, self._go_on)
         elif decision.error is not None or decision.reply is None:
-            response = pending.refusal(Why.FAILED, self._report(decision.error, api_key))
+            response = pending.refusal(Unavailable.FAILED, self._report(decision.error, api_key))
             self._hold(now_ms, pending, response, has_written)
         else:
             if not has_written and api_key in NOTED_APIS:
@@ -133,7 +133,7 @@ class ShardRuntime(ShardReplica):
         self.node.observe_clock(now_ms)
         pause_ms = 0.0
         if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
-            self._unfinished.popleft().pending.refuse(Why.TIMED_OUT)
+            self._unfinished.popleft().pending.refuse(Unavailable.TIMED_OUT)
         elif (
             self._unfinished and self._unfinished[0].pending.api_key not in READ_APIS and not self._has_room()
         ):
@@ -159,27 +159,29 @@ class ShardRuntime(ShardReplica):
         super()._stand_down()
         unfinished, self._unfinished = self._unfinished, deque()
         for asked in unfinished:
-            asked.pending.refuse(Why.DEPOSED)
+            asked.pending.refuse(Unavailable.DEPOSED)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
         for asked in self._unfinished:
             asked.deadline_ms += gap_ms
 
-    def _why_not(self, *, only_reads: bool = False) -> Why | None:
+    def _why_not(self, *, only_reads: bool = False) -> Unavailable | None:
         if self.shard_status.state is not ShardState.READY:
-            return Why.NOT_LEADER if self.shard_status.state is ShardState.DOWN else Why.LOADING
+            return (
+                Unavailable.NOT_LEADER if self.shard_status.state is ShardState.DOWN else Unavailable.LOADING
+            )
         if only_reads:
             if self.replica.is_handing_over:
-                return Why.NOT_LEADER
-            return None if self._can_hold else Why.OVERLOADED
+                return Unavailable.NOT_LEADER
+            return None if self._can_hold else Unavailable.OVERLOADED
         if self._has_room():
             return None
         if self.replica.is_handing_over:
-            return Why.NOT_LEADER
-        return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
+            return Unavailable.NOT_LEADER
+        return Unavailable.DISK_FULL if self.replica.is_disk_full else Unavailable.OVERLOADED
 
-    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
+    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
         """Return why a name in the request cannot be resolved reliably, or None if it can."""
         return None
 
@@ -231,7 +233,7 @@ class ShardRuntime(ShardReplica):
         self.counters.count(decision.cause, decision.records, len(body))
         self._decided(index, decision.records)
 
-    def when_consistent(self, told: Callable[[Why | None], None]) -> None:
+    def when_consistent(self, told: Callable[[Unavailable | None], None]) -> None:
         """Call `told` with None when a read that arrives now would be answered, or else with the reason.
 
         It may be called at once. By then everything applied so far is committed, and this node was proven to
@@ -292,7 +294,7 @@ class ShardRuntime(ShardReplica):
         trace_id = self.host.fresh_id()
         self.counters.failures += 1
         LOG.error("%s: request to API %d failed, trace %s", self.name, api_key, trace_id, exc_info=error)
-        return f"{Why.FAILED.value} (trace {trace_id})"
+        return f"{Unavailable.FAILED.value} (trace {trace_id})"
 
     def _expire_held(self) -> None:
         self._held_timer = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.runtime.answers import Why
+from cluster.runtime.answers import Unavailable
 from cluster.runtime.shard_state import ShardState
 from records import METADATA_SHARD, MemberState
 from tests.cluster.fakes import Bench, records_of
@@ -134,7 +134,7 @@ def test_a_refusal_by_the_coordinator_is_a_read_as_well(led: Bench) -> None:
 
 
 def test_a_barrier_is_a_read_that_asks_nothing(led: Bench) -> None:
-    told: list[Why | None] = []
+    told: list[Unavailable | None] = []
     led.groups.when_consistent(told.append)
     assert told == []
     led.groups.proven(led.world.now_ms)
@@ -143,9 +143,9 @@ def test_a_barrier_is_a_read_that_asks_nothing(led: Bench) -> None:
     led.later(1)
     led.groups.when_consistent(told.append)
     led.log(led.groups).lose()
-    assert told == [None, None, Why.DEPOSED]
+    assert told == [None, None, Unavailable.DEPOSED]
     led.groups.when_consistent(told.append)
-    assert told[3:] == [Why.NOT_LEADER]
+    assert told[3:] == [Unavailable.NOT_LEADER]
 
 
 def test_one_node_alone_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +367,7 @@ def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:
         led.ask(DescribeGroupsRequest(groups=["billing"]), ApiKey.DESCRIBE_GROUPS, 5),
         led.ask(ConsumerGroupDescribeRequest(group_ids=["billing"]), ApiKey.CONSUMER_GROUP_DESCRIBE, 0),
     ]
-    consistent: list[Why | None] = []
+    consistent: list[Unavailable | None] = []
     led.groups.when_consistent(consistent.append)
     led.groups.proven(led.world.now_ms)
     fetched, listed, classic, described = (answers[0] for answers in reads)
@@ -572,7 +572,7 @@ def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) 
     metadata.receive(*bodies)
     assert led.metadata.format_level == 2
     led.metadata.raise_format_level(3, told.append)
-    assert told[1:] == [Why.NOT_LEADER.value]
+    assert told[1:] == [Unavailable.NOT_LEADER.value]
 
 
 def test_a_projection_that_is_not_needed_any_more_goes_in_slices(led: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.runtime.answers import CODES, Why, code_for
+from cluster.runtime.answers import CODES, Unavailable, code_for
 from cluster.runtime.pending_replies import NO_PROOF, PendingReplies, PendingReply
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -49,7 +49,7 @@ def test_every_reply_goes_once_in_order_and_not_before_its_commit_and_proof(
             assert answer[2] <= proven_ms
     told = [answer[1] for answer in answers if isinstance(answer, tuple)]
     assert told == sorted(told)
-    held.fail(Why.STOPPED)
+    held.fail(Unavailable.STOPPED)
     assert len(answers) == len(asked)
     assert len(held) == 0
 
@@ -99,21 +99,23 @@ def test_a_reply_may_ask_again_from_within() -> None:
 
 
 def test_codes_are_those_that_each_kind_of_client_understands() -> None:
-    assert set(CODES) == set(Why)
-    assert code_for(Why.TIMED_OUT, ApiKey.OFFSET_COMMIT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert code_for(Why.TIMED_OUT, ApiKey.CREATE_TOPICS) == ErrorCode.REQUEST_TIMED_OUT
-    assert code_for(Why.DEPOSED, ApiKey.OFFSET_COMMIT) == ErrorCode.NOT_COORDINATOR
-    assert code_for(Why.DEPOSED, ApiKey.DELETE_TOPICS) == ErrorCode.REQUEST_TIMED_OUT
-    assert code_for(Why.LOADING, ApiKey.OFFSET_FETCH) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert all(code.retriable for why, codes in CODES.items() if why is not Why.FAILED for code in codes)
+    assert set(CODES) == set(Unavailable)
+    assert code_for(Unavailable.TIMED_OUT, ApiKey.OFFSET_COMMIT) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert code_for(Unavailable.TIMED_OUT, ApiKey.CREATE_TOPICS) == ErrorCode.REQUEST_TIMED_OUT
+    assert code_for(Unavailable.DEPOSED, ApiKey.OFFSET_COMMIT) == ErrorCode.NOT_COORDINATOR
+    assert code_for(Unavailable.DEPOSED, ApiKey.DELETE_TOPICS) == ErrorCode.REQUEST_TIMED_OUT
+    assert code_for(Unavailable.LOADING, ApiKey.OFFSET_FETCH) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert all(
+        code.retriable for why, codes in CODES.items() if why is not Unavailable.FAILED for code in codes
+    )
 
 
 def test_refusals_have_the_shape_of_the_api() -> None:
     answers: list[object] = []
     create = CreateTopicsRequest(topics=[CreatableTopic(name="orders")])
-    PendingReply(ApiKey.CREATE_TOPICS, 7, create, answers.append).refuse(Why.TIMED_OUT)
+    PendingReply(ApiKey.CREATE_TOPICS, 7, create, answers.append).refuse(Unavailable.TIMED_OUT)
     fetch = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-    PendingReply(ApiKey.OFFSET_FETCH, 9, fetch, answers.append).refuse(Why.NOT_LEADER)
+    PendingReply(ApiKey.OFFSET_FETCH, 9, fetch, answers.append).refuse(Unavailable.NOT_LEADER)
     created, fetched = answers
     assert created.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT  # type: ignore[attr-defined]
     assert fetched.groups[0].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
