@@ -80,7 +80,7 @@ class RaftOwner(TermStore, Protocol):
     def truncate_after(self, index: int) -> None:
         """Remove entries that a leader of a later term does not have."""
 
-    def led(self) -> None:
+    def on_elected(self) -> None:
         """This node leads; its term's first entry is appended."""
 
     def no_longer_leads(self) -> None:

@@ -273,7 +273,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             self._SyncObj__lastResponseTime[self._nodes[peer]] = now_ms / 1000
         return True
 
-    def forgive(self, peers: Sequence[int]) -> None:
+    def reset_ack_timeout(self, peers: Sequence[int]) -> None:
         """Count the silence of these peers from now on, because the own loop was blocked."""
         now_s = self._host.monotonic_ms() / 1000
         for peer in peers:
@@ -379,7 +379,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         if self._has_won:
             self._has_won = False
             super()._SyncObj__onBecomeLeader()
-            self._owner.led()
+            self._owner.on_elected()
 
     def _SyncObj__onBecomeLeader(self) -> None:
         self._has_won = True

@@ -109,7 +109,7 @@ class Leading:
                     is_round and is_heartbeat
                 )  # a full window: nothing was sent there that could prove anything
                 if is_heartbeat:
-                    self._beat(peer, now_ms, checkpoint)
+                    self._send_heartbeat(peer, now_ms, checkpoint)
         if is_round:
             self._last_round_ms = now_ms
 
@@ -145,7 +145,7 @@ class Leading:
         message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
         return message.encode(), last_in(frames)
 
-    def _beat(self, peer: FollowerProgress, now_ms: float, checkpoint: Checkpoint | None) -> None:
+    def _send_heartbeat(self, peer: FollowerProgress, now_ms: float, checkpoint: Checkpoint | None) -> None:
         """Send a heartbeat, with the commit index."""
         journal = self._journal
         if peer.is_waiting and now_ms - peer.probed_ms > PROBE_MS:
@@ -178,7 +178,7 @@ class Leading:
 
     # Answers
 
-    def took(self, peer: FollowerProgress, message: Ack) -> bool:
+    def on_ack(self, peer: FollowerProgress, message: Ack) -> bool:
         """Note that a follower has synced entries; returns whether that may commit some."""
         if message.match_index > self._journal.last_index:
             raise PeerMessageRefused(
@@ -217,7 +217,7 @@ class Leading:
             return
         self.feed(peer)
         if peer.next_index > self._journal.last_index and not peer.is_waiting:
-            self._beat(peer, self._host.monotonic_ms(), None)
+            self._send_heartbeat(peer, self._host.monotonic_ms(), None)
 
     # Proofs
 

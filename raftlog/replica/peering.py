@@ -238,7 +238,7 @@ class Peering:
         self._say_term(peer, asks=True)
         self.election.linked(self._host.monotonic_ms())
         if self._raft.is_leader:
-            self._raft.forgive([peer])
+            self._raft.reset_ack_timeout([peer])
             self.leading.replicate(is_heartbeat=True)
         self._arm()
 
@@ -351,7 +351,7 @@ class Peering:
         if not raft.answered(peer, message):
             return
         follower = raft.progress.peers[peer]
-        if self.leading.took(follower, message) and raft.committable() > raft.commit_index:
+        if self.leading.on_ack(follower, message) and raft.committable() > raft.commit_index:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
@@ -476,7 +476,7 @@ class Peering:
             return obstacle
         return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
 
-    def led(self) -> None:
+    def on_elected(self) -> None:
         """Begin the term that this node was elected for."""
         self.leading.begin_term()
         self._balancing.leads(self._node_id, self._host.monotonic_ms())
@@ -547,7 +547,9 @@ class Peering:
     def _lead_on(self, now_ms: float, *, is_late: bool) -> None:
         """Send heartbeats, or step down or hand over if this node should not lead."""
         if is_late:
-            self._raft.forgive([peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up])
+            self._raft.reset_ack_timeout(
+                [peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up]
+            )
         stalled_ms = self._owner.sync_outstanding_ms
         if stalled_ms > 2 * self._settings.sync_stall_ms:
             LOG.error("%s: the disk has not answered for %d ms: leads no more", self._name, stalled_ms)

@@ -382,13 +382,13 @@ class Replica:
             return
         self.advance()
 
-    def led(self) -> None:
+    def on_elected(self) -> None:
         """This node was elected; it serves once its term's first entry is applied."""
         self.enter("CatchUp")
         self.leader_since_ms = self._host.wall_ms()
         assert self._raft is not None
         if self._peering is not None:
-            self._peering.led()
+            self._peering.on_elected()
             self._machine.leading(self._raft.term)
             self.leader_changed()
 
