@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from cluster.kafka import dispatch
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.steady import CORRELATION_END, FastReplies, FastReply
-from cluster.kafka.waiting import hurry
+from cluster.kafka.waiting import cut_waits_short
 from cluster.node_info import ClientInfo
 from cluster.runtime.slices import MORE, SOON
 from raftlog.env.errors import in_one_line
@@ -111,9 +111,9 @@ class Connection:
         "active_ms",
         "client",
         "closed",
+        "deferred",
         "kept_bytes",
         "listener",
-        "patient",
         "peer",
         "shards_used",
     )
@@ -126,7 +126,7 @@ class Connection:
         self.active_ms = 0.0
         self.kept_bytes = 0  # as last reported to the listener
         self.closed = False
-        self.patient: dict[Exchange, Callable[[], None]] = {}  # waiting voluntarily, and how to end it
+        self.deferred: dict[Exchange, Callable[[], None]] = {}  # waiting voluntarily, and how to end it
         self.shards_used = 0  # a bit for each shard of a group that it named
         self._last_group: str | None = None
         self._num_shards = settings.cluster_shards
@@ -181,7 +181,7 @@ class Connection:
         self._ready.clear()
         self._backlog.clear()
         self._fast.clear()
-        self.patient.clear()
+        self.deferred.clear()
         self._alone.clear()
         self.listener.lost(self)
 
@@ -294,8 +294,8 @@ class Connection:
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.listener.counters.fast_heartbeats += 1
-        if self.patient:
-            hurry(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        if self.deferred:
+            cut_waits_short(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
         if not self._waiting:
             self._ready.append(data)
@@ -489,7 +489,7 @@ class Connection:
         self._draining = why
         self._put_off([])
         self._has_more = False
-        for end in list(self.patient.values()):
+        for end in list(self.deferred.values()):
             end()
         if not self._waiting:
             self.close(why)

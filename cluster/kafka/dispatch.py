@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
-from cluster.kafka.waiting import hurry
+from cluster.kafka.waiting import cut_waits_short
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
 from coordinator.offsets.commits import is_in_parts
 from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
@@ -125,8 +125,8 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
     exchange.client = connection.client_named(header.client_id)
     listener = connection.listener
     listener.counters.requests[api_key] += 1
-    if connection.patient:
-        hurry(connection, api_key)
+    if connection.deferred:
+        cut_waits_short(connection, api_key)
     try:
         handler = HANDLERS.get(api_key)
         if handler is not None:

@@ -130,7 +130,7 @@ class Exchange:
     def be_patient(self, end: Callable[[], None]) -> None:
         """Wait voluntarily, until `end` is called because a later request must not be delayed (`waiting`)."""
         if self.connection is not None:
-            self.connection.patient[self] = end
+            self.connection.deferred[self] = end
 
     def send(self, data: bytes) -> None:
         """Answer with a whole frame."""
@@ -140,8 +140,8 @@ class Exchange:
         if self.data is not None:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        if connection.patient:
-            connection.patient.pop(self, None)
+        if connection.deferred:
+            connection.deferred.pop(self, None)
         self.data = data
         connection.answered(self)
 

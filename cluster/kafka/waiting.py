@@ -3,7 +3,7 @@
 A client that looks for a coordinator in the middle of an election is better served by an answer half a second
 later than by an error, after which it would wait even longer. But replies leave a connection in the order of
 its requests, so whatever waits here delays later requests. Hence two rules: no wait is longer than its bound,
-and a request that cannot wait ends the waits before it (`hurry`).
+and a request that cannot wait ends the waits before it (`cut_waits_short`).
 
 What must stay true: an election costs one timer and one bounded list, however many clients ask.
 """
@@ -127,7 +127,7 @@ class LeaderWaits:
         return wait
 
 
-def hurry(connection: Connection, api_key: int) -> None:
+def cut_waits_short(connection: Connection, api_key: int) -> None:
     """End the waits that must not delay a request of this API.
 
     A fetch ends no wait, not even that of an earlier fetch: two on one connection would otherwise end each
@@ -138,12 +138,12 @@ def hurry(connection: Connection, api_key: int) -> None:
     if api_key in PATIENT_APIS:
         end_fetches(connection)
         return
-    for end in list(connection.patient.values()):
+    for end in list(connection.deferred.values()):
         end()
 
 
 def end_fetches(connection: Connection) -> None:
     """End the waits of this connection's empty fetches."""
-    for exchange, end in list(connection.patient.items()):
+    for exchange, end in list(connection.deferred.items()):
         if exchange.api_key == ApiKey.FETCH:
             end()
