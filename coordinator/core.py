@@ -15,7 +15,7 @@ from typing import Any
 from coordinator.api import Context, DecisionBuilder, Job, JobKind, RequestRefused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.limits import Limits
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
 from coordinator.volatile.catalog_changes import CatalogChanges
@@ -92,7 +92,7 @@ class Core:
             self.expiry.clear(),
             self.client_side.clear(),
         )
-        return chain(*timers, *(emptied(table) for table in tables))
+        return chain(*timers, *(free_incrementally(table) for table in tables))
 
     def begin(self, now: Callable[[], Context]) -> Iterator[None]:
         """Begin a term of leadership: every deadline restarts in full, and every group is queued for a check.

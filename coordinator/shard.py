@@ -283,9 +283,9 @@ class GroupShard:
         self.serving += 1
         return self.core.forget_volatile()
 
-    def dissolve(self) -> Iterator[None]:
+    def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in small steps, because another shard object will replay the log."""
-        return chain(self.on_deposed(), self.projection.dissolve())
+        return chain(self.on_deposed(), self.projection.free_incrementally())
 
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True

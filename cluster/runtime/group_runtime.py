@@ -137,7 +137,7 @@ class GroupRuntime(ShardRuntime):
 
     def _stand_down(self) -> None:
         super()._stand_down()
-        self._let_go(self.machine.on_deposed())
+        self._free_incrementally(self.machine.on_deposed())
         self._no_room_since_ms = self._renewing = None
         self._cancel_work_timer()
         self._cancel_children()

@@ -206,9 +206,9 @@ class ShardReplica(ABC):
         self._stand_down()
         self._whole_from_index = self._committed_index
         old, self.machine = self.machine, self._make_machine()
-        self._let_go(old.dissolve())
+        self._free_incrementally(old.free_incrementally())
 
-    def _let_go(self, steps: Iterator[None]) -> None:
+    def _free_incrementally(self, steps: Iterator[None]) -> None:
         self.node.slices.run(steps, lambda: True, OWN)
 
     def state_hash(self) -> int:

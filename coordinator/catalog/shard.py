@@ -85,9 +85,9 @@ class CatalogShard:
             return
         self._hashes.touch(raw, key)
 
-    def dissolve(self) -> Iterator[None]:
+    def free_incrementally(self) -> Iterator[None]:
         """Free the state in small steps, because another shard object will replay the log."""
-        return self._hashes.dissolve()
+        return self._hashes.free_incrementally()
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
         """Apply many records of the entry at `index`."""

@@ -19,7 +19,12 @@ from coordinator.core import Core
 from coordinator.limits import GroupSettings, Limits
 from coordinator.members.leaving import leave
 from coordinator.members.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
-from coordinator.members.statics import existing_member, go_away, joining_member, take_place
+from coordinator.members.statics import (
+    existing_member,
+    joining_member,
+    leave_temporarily,
+    replace_static_member,
+)
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
 from coordinator.state.model import JOINING, Group, Member, assignor_metadata_of
@@ -64,7 +69,7 @@ def heartbeat(
     builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
         for_good = request.member_epoch == LEAVE_EPOCH
-        yield from (leave if for_good else go_away)(core, request, ctx, builder)
+        yield from (leave if for_good else leave_temporarily)(core, request, ctx, builder)
         return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     owned = _owned(request)
     group = core.projection.groups.get(request.group_id)
@@ -84,7 +89,7 @@ def heartbeat(
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
     if group is not None and member is not None and member.is_away:
-        yield from take_place(core, group, member, member_id, builder)
+        yield from replace_static_member(core, group, member, member_id, builder)
         member = group.members[member_id]
     before: Before | None = None
     metadata = clientside.with_assignors(

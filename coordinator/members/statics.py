@@ -91,7 +91,7 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
     )
 
 
-def go_away(
+def leave_temporarily(
     core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Mark a static member as away: it stops and intends to come back (epoch −2).
@@ -117,7 +117,9 @@ def _away(current: Current) -> Current:
     return replace(current, epoch=AWAY_EPOCH, assigned=assigned, pending={})
 
 
-def take_place(core: Core, group: Group, old: Member, member_id: str, builder: DecisionBuilder) -> Step:
+def replace_static_member(
+    core: Core, group: Group, old: Member, member_id: str, builder: DecisionBuilder
+) -> Step:
     """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
     if old.member_id == member_id:

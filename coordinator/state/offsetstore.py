@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from zlib import crc32
 
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from coordinator.state.statehash import KEY_SALT, MASK, mix
 from coordinator.topics import INDEX_BYTES, INDEX_END
 from records import (
@@ -181,10 +181,10 @@ class OffsetStore:
                 is_whole = value[0] == _ALL_FIELDS
                 yield key, value[-_TOPIC_ID_BYTES:] if is_whole else _decoded(key, value).topic_id
 
-    def dissolve(self) -> Iterator[None]:
+    def free_incrementally(self) -> Iterator[None]:
         """Free all entries in steps. The store must not be used any more."""
         while self._groups:
-            yield from emptied(self._groups.popitem()[1])
+            yield from free_incrementally(self._groups.popitem()[1])
 
 
 _NOTHING: dict[bytes, bytes] = {}

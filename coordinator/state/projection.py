@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import JOINING, Group, Member, current_of
 from coordinator.state.offsetstore import OffsetStore
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
@@ -87,12 +87,12 @@ class Projection:
         It does not depend on their order; equal states have equal hashes."""
         return (self._hashes.total + self.offsets.state_hash) & MASK
 
-    def dissolve(self) -> Iterator[None]:
+    def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in steps. The projection must not be used any more."""
-        yield from self.offsets.dissolve()
-        yield from self._hashes.dissolve()
+        yield from self.offsets.free_incrementally()
+        yield from self._hashes.free_incrementally()
         while self.groups:
-            yield from emptied(self.groups.popitem()[1].members)
+            yield from free_incrementally(self.groups.popitem()[1].members)
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from zlib import crc32
 
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from records import Key, RawRecord, Value, encode_value
 
 MASK = (1 << 64) - 1
@@ -58,10 +58,10 @@ class EntryHashes:
         self._refresh(list(self._stale.items()))
         return self._hash
 
-    def dissolve(self) -> Iterator[None]:
+    def free_incrementally(self) -> Iterator[None]:
         """Free all entries in steps. The object must not be used any more."""
-        yield from emptied(self._parts)
-        yield from emptied(self._stale)
+        yield from free_incrementally(self._parts)
+        yield from free_incrementally(self._stale)
 
     def _refresh(self, entries: list[tuple[tuple[int, bytes], Key]]) -> None:
         parts, stale = self._parts, self._stale

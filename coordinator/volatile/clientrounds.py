@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from coordinator.assignors.spi import AssignmentSpec
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ClientSide:
         """Remove all rounds. Iterating the result frees the memory in steps."""
         rounds, errors = self.rounds, self.errors
         self.rounds, self.errors = {}, {}
-        return chain(emptied(rounds), emptied(errors))
+        return chain(free_incrementally(rounds), free_incrementally(errors))
 
     def shift(self, gap_ms: float) -> None:
         for round_ in self.rounds.values():

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from coordinator.api import Context
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 
 CLOCK_LOOK_MS = 60_000
 """Longest time between two comparisons of the clock with the earliest look, in case the clock is
@@ -134,7 +134,7 @@ class ExpiryTable:
         """Remove all looks. Iterating the result frees the memory in steps."""
         looks, heap = self._looks, self._heap
         self._looks, self._heap, self.reading, self.next_ms = {}, [], None, None
-        return chain(emptied(heap), emptied(looks))
+        return chain(free_incrementally(heap), free_incrementally(looks))
 
     def aim(self, ctx: Context, pause_ms: float = 0.0) -> None:
         """Set `next_ms`: `pause_ms` from now if a group is being read, else when the first look is due."""

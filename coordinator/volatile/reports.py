@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import JOINING, Member
 from coordinator.state.reconcile import Current, Owned, Report, same
 from coordinator.volatile.timers import MemberKey
@@ -52,7 +52,7 @@ class Reports:
         """Remove all reports. Iterating the result frees the memory in steps."""
         last, self.last = self.last, {}
         self.told = set()
-        return emptied(last)
+        return free_incrementally(last)
 
 
 def _its_own(owned: Owned, current: Current) -> Owned:

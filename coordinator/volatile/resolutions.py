@@ -16,7 +16,7 @@ from itertools import chain
 from coordinator.api import Context
 from coordinator.limits import Limits
 from coordinator.regex.regexrounds import Taking
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from coordinator.volatile.timers import Deadlines
 
 
@@ -101,4 +101,4 @@ class Resolutions:
 
     def clear(self) -> Iterator[None]:
         groups, self._groups = self._groups, {}
-        return chain(self._due.clear(), emptied(groups))
+        return chain(self._due.clear(), free_incrementally(groups))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, count
 
-from coordinator.state.dissolving import emptied
+from coordinator.state.freeing import free_incrementally
 from records import Expiry
 
 MemberKey = tuple[str, str]
@@ -118,7 +118,7 @@ class Deadlines:
         """Remove all timers. Iterating the result frees the memory in steps."""
         table, heap = self._table, self._heap
         self._table, self._heap = {}, []
-        return chain(emptied(heap), emptied(table))
+        return chain(free_incrementally(heap), free_incrementally(table))
 
     def next_ms(self) -> float | None:
         """Lower bound for the next deadline; None without timers.

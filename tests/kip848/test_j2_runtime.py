@@ -84,5 +84,5 @@ def test_kafka_20115_an_unload_asks_nobody_for_anything(world: World) -> None:
     world.catalog = None  # type: ignore[assignment]
     world.settings = None  # type: ignore[assignment]
     list(world.shard.on_deposed())
-    list(world.shard.dissolve())
+    list(world.shard.free_incrementally())
     assert world.shard.projection.groups == {}

@@ -13,7 +13,7 @@ ENTRIES_PER_STEP = 1_000
 """Entries freed in one step: well below a millisecond."""
 
 
-def emptied(table: dict[Any, Any] | list[Any]) -> Iterator[None]:
+def free_incrementally(table: dict[Any, Any] | list[Any]) -> Iterator[None]:
     """Empty the table, one step at a time."""
     while table:
         if isinstance(table, list):
