@@ -1,4 +1,4 @@
-"""Shared state for all decisions of a group shard: the projection, and volatile state outside the log.
+"""Shared state for all decisions of a group shard: the projection, and the leader's state outside the log.
 
 The projection is derived from the log. The rest is known to the leader only: deadlines, pacing, the catalog
 version that each group was last compared with, and which groups are queued for a check. All of it is lost
@@ -14,18 +14,18 @@ from typing import Any
 
 from coordinator.api import Context, DecisionBuilder, Job, JobKind, RequestRefused
 from coordinator.assignors.spi import PartitionAssignor
+from coordinator.leader_state.catalog_changes import CatalogChanges
+from coordinator.leader_state.clientrounds import ClientSide
+from coordinator.leader_state.expiry import ExpiryTable
+from coordinator.leader_state.installing import TargetInstall
+from coordinator.leader_state.pacing import TargetPacing
+from coordinator.leader_state.reports import Reports
+from coordinator.leader_state.resolutions import Resolutions
+from coordinator.leader_state.timers import Deadline, Deadlines, MemberKey
 from coordinator.limits import Limits
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
-from coordinator.volatile.catalog_changes import CatalogChanges
-from coordinator.volatile.clientrounds import ClientSide
-from coordinator.volatile.expiry import ExpiryTable
-from coordinator.volatile.installing import TargetInstall
-from coordinator.volatile.pacing import TargetPacing
-from coordinator.volatile.reports import Reports
-from coordinator.volatile.resolutions import Resolutions
-from coordinator.volatile.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode
 
@@ -71,8 +71,8 @@ class Core:
         self.installs: dict[str, TargetInstall] = {}
         """Targets that are computed but only partly written."""
 
-    def forget_volatile(self) -> Iterator[None]:
-        """Discard the volatile state: none of it is valid from now on.
+    def forget_leader_state(self) -> Iterator[None]:
+        """Discard the leader's state: none of it is valid from now on.
 
         Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
@@ -99,7 +99,7 @@ class Core:
 
         Runs in steps, because the time taken grows with the number of members. `now` gives each step its own
         clock. Nothing may be applied before the last step."""
-        yield from self.forget_volatile()
+        yield from self.forget_leader_state()
         for group in self.projection.groups.values():
             yield
             ctx = now()

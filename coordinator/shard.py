@@ -20,6 +20,7 @@ from coordinator import admin, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
+from coordinator.leader_state.timers import Deadline
 from coordinator.limits import Limits, SameForAll, SettingsView
 from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
 from coordinator.members.heartbeat import heartbeat
@@ -33,7 +34,6 @@ from coordinator.state.model import Group
 from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
-from coordinator.volatile.timers import Deadline
 from records import MemberState
 from wire.apis import ApiKey
 from wire.refusals import refuse
@@ -281,7 +281,7 @@ class GroupShard:
         From now on, no timer may fire and no cached reply may be used. Iterating the result frees the
         volatile state in steps."""
         self.serving += 1
-        return self.core.forget_volatile()
+        return self.core.forget_leader_state()
 
     def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in small steps, because another shard object will replay the log."""

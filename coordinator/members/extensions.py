@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
 from coordinator.core import Core
+from coordinator.leader_state.clientrounds import Choice, ClientRound, Prepared
 from coordinator.limits import Limits
 from coordinator.members.heartbeat import heartbeat
 from coordinator.members.validation import invalid, validate_name
@@ -24,7 +25,6 @@ from coordinator.targets.clientside import offer, offers_of
 from coordinator.targets.clienttargets import answer_of, is_installed, metadata_fault
 from coordinator.targets.epochs import target_step
 from coordinator.targets.target import assignment_spec, install_records, subscribed_ids, topic_ids_by_name
-from coordinator.volatile.clientrounds import Choice, ClientRound, Prepared
 from records import ClientAssignor, MemberState, Trigger
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
+from coordinator.leader_state.timers import Deadline
 from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member
 from coordinator.state import writes
 from coordinator.state.model import Member
 from coordinator.targets.epochs import Before, Step, epoch_step, target_step
-from coordinator.volatile.timers import Deadline
 from records import MemberState, RawRecord, ReasonKind, Trigger
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.core import Core
+from coordinator.leader_state.expiry import Look, Reading
 from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import CommittedOffset, tombstone
-from coordinator.volatile.expiry import Look, Reading
 from records import Expiry, GroupMetadataValue, OffsetCommitValue, RawRecord, Trigger
 
 NO_TIME: Final = -1

@@ -1,7 +1,7 @@
 """Client-side assignors (KIP-848): which assignor a group uses, and which member is asked to run it.
 
 The choice of assignor is a function of the members' offers (`common_assignor`), so every leader makes the
-same choice. The member that computes is volatile state. A *round* (`coordinator.volatile.clientrounds`)
+same choice. The member that computes is volatile state. A *round* (`coordinator.leader_state.clientrounds`)
 begins when a target is due, asks one member at a time, each until its own rebalance timeout, and ends with
 any new target. A member that exceeds its time, leaves, or installs an invalid target is not asked again in
 that round. When no member is left, or after a total time for all of them, the server assignor computes. So no
@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from coordinator.api import Context, DecisionBuilder, Failure, JobKind
 from coordinator.core import Core
+from coordinator.leader_state.clientrounds import Choice, ClientRound
 from coordinator.limits import Limits
 from coordinator.state.model import Group, Member
 from coordinator.targets.target import preferred_assignor
-from coordinator.volatile.clientrounds import Choice, ClientRound
 from records import ClientAssignor, ConsumerGroupMemberMetadataValue, MemberState
 
 Offers = Sequence[ClientAssignor]

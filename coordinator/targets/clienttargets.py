@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from coordinator.assignors.spi import AssignmentSpec, MemberAssignment, PartitionAssignorError
+from coordinator.leader_state.clientrounds import Choice
 from coordinator.limits import Limits
 from coordinator.state.model import Group, assignor_metadata_of
 from coordinator.state.reconcile import AssignorMetadata
-from coordinator.volatile.clientrounds import Choice
 from wire.messages import consumer_group_install_assignment as install
 
 

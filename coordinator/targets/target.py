@@ -1,8 +1,8 @@
 """Computation of a target assignment: from the group to the assignor's input, and from its answer to records.
 
 The input is the group as it is when the step runs. Record 4 defines which topics exist, so all members are
-given the same topics. The answer is validated before anything is written; `coordinator.volatile.installing`
-writes the differences.
+given the same topics. The answer is validated before anything is written;
+`coordinator.leader_state.installing` writes the differences.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from coordinator.assignors.spi import (
     PartitionAssignorError,
     validate,
 )
+from coordinator.leader_state.installing import Installation
 from coordinator.limits import Limits
 from coordinator.state.model import Group
-from coordinator.volatile.installing import Installation
 from records import ConsumerGroupMemberMetadataValue, RawRecord
 
 

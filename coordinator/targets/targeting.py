@@ -19,12 +19,12 @@ from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind
 from coordinator.assignors.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
 from coordinator.core import Core
+from coordinator.leader_state.installing import Computation, Installation, TargetInstall
 from coordinator.limits import GroupSettings
 from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.targets import clientside
 from coordinator.targets.target import assignment_spec, install_records, preferred_assignor
-from coordinator.volatile.installing import Computation, Installation, TargetInstall
 from records import RawRecord, Trigger
 
 Step = Generator[list[RawRecord], None, None]

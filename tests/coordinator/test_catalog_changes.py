@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.leader_state import catalog_changes
 from coordinator.shard import FastEntry
-from coordinator.volatile import catalog_changes
 from records import ReasonKind, Trigger
 from tests.coordinator.world import Client, World
 from wire.apis import ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.volatile.timers import MOVED_MAX, Deadlines
+from coordinator.leader_state.timers import MOVED_MAX, Deadlines
 
 A, B = ("g", "a"), ("g", "b")
 

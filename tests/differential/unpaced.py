@@ -9,7 +9,7 @@ import sys
 
 from cluster.main import main
 from coordinator.api import Context
-from coordinator.volatile.pacing import TargetPacing
+from coordinator.leader_state.pacing import TargetPacing
 
 
 def _at_once(pacing: TargetPacing, group_id: str, ctx: Context) -> bool:

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cluster.runtime.slices import finished
+from coordinator.leader_state.expiry import CLOCK_LOOK_MS, ExpiryTable
 from coordinator.limits import GroupSettings, Limits
-from coordinator.volatile.expiry import CLOCK_LOOK_MS, ExpiryTable
 from records import (
     ClassicMember,
     GroupMetadataKey,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from coordinator.api import Context
+from coordinator.leader_state.timers import Deadlines
 from coordinator.limits import Limits
 from coordinator.regex.regexrounds import Taking
 from coordinator.state.freeing import free_incrementally
-from coordinator.volatile.timers import Deadlines
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from coordinator.api import Context
+from coordinator.leader_state.timers import Deadline, Deadlines, MemberKey
 from coordinator.limits import Limits
-from coordinator.volatile.timers import Deadline, Deadlines, MemberKey
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.leader_state.timers import MemberKey
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import JOINING, Member
 from coordinator.state.reconcile import Current, Owned, Report, same
-from coordinator.volatile.timers import MemberKey
 
 
 class Reports:
