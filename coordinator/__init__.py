@@ -10,7 +10,7 @@ removal, admin   what operators delete, and what they can list and describe
 members/         the life cycle of a member: heartbeats, subscriptions, static membership, leaving
 offsets/         commits, fetches and expiry of offsets
 targets/         group epochs and target assignments: why and when a new one is needed, and who computes it
-core             the state that every decision uses: the projection and the leader's state
+group_context    the state that every decision uses: the projection and the leader's state
 leader_state/    state that only a leader keeps in memory; a failover discards it
 regex/           regular expressions: validation and resolution against topic names
 state/           state derived from the log: projection, `apply`, state machines, record builders

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from coordinator.api import Context, DecisionBuilder, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.members.regexes import shown
 from coordinator.state.machines import GroupState
 from coordinator.state.model import Group
@@ -46,7 +46,7 @@ def state_of(group: Group | None) -> GroupState:
     return GroupState.EMPTY
 
 
-def group_ids(core: Core) -> Iterator[str]:
+def group_ids(core: GroupContext) -> Iterator[str]:
     """Iterate over all group ids, including groups that only have offsets.
 
     Groups may be added and removed during iteration."""
@@ -55,7 +55,7 @@ def group_ids(core: Core) -> Iterator[str]:
     return chain(groups, (group_id for group_id in with_offsets if group_id not in groups))
 
 
-def error_of(core: Core, group_id: str) -> str | None:
+def error_of(core: GroupContext, group_id: str) -> str | None:
     """Errors that keep the group from an up-to-date target: of its assignor, and of expressions.
 
     None if there are none."""
@@ -65,7 +65,7 @@ def error_of(core: Core, group_id: str) -> str | None:
     return "; ".join([assignor_error, *said] if assignor_error is not None else said) or None
 
 
-def exists(core: Core, group_id: str) -> bool:
+def exists(core: GroupContext, group_id: str) -> bool:
     return group_id in core.projection.groups or core.projection.offsets.has_group(group_id)
 
 
@@ -73,7 +73,7 @@ GROUPS_AT_ONCE = 2_000
 """Groups listed in one turn of the event loop: about 10 ms."""
 
 
-def list_groups(core: Core, request: ListGroupsRequest, builder: DecisionBuilder) -> Steps:
+def list_groups(core: GroupContext, request: ListGroupsRequest, builder: DecisionBuilder) -> Steps:
     """List this shard's groups.
 
     Filters are case-insensitive: values within one are alternatives, and both must match.
@@ -83,7 +83,7 @@ def list_groups(core: Core, request: ListGroupsRequest, builder: DecisionBuilder
 
 
 def _list_on(
-    core: Core,
+    core: GroupContext,
     request: ListGroupsRequest,
     response: ListGroupsResponse,
     left: Iterator[str],
@@ -130,7 +130,10 @@ class _Described(NamedTuple):
 
 
 def describe_consumer_groups(
-    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context, builder: DecisionBuilder
+    core: GroupContext,
+    request: described.ConsumerGroupDescribeRequest,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> Steps:
     """Describe all requested groups as they are now. Formatting many members takes several turns."""
     response = described.ConsumerGroupDescribeResponse()
@@ -168,7 +171,7 @@ def _describe_members(
     return response
 
 
-def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> described.DescribedGroup:
+def _describe_consumer_group(core: GroupContext, group_id: str, ctx: Context) -> described.DescribedGroup:
     if not group_id:
         return described.DescribedGroup(
             error_code=ErrorCode.INVALID_GROUP_ID, error_message="GroupId can't be empty."
@@ -237,7 +240,7 @@ MESSAGES_SINCE = 6
 
 
 def describe_groups(
-    core: Core, request: classic.DescribeGroupsRequest, version: int
+    core: GroupContext, request: classic.DescribeGroupsRequest, version: int
 ) -> classic.DescribeGroupsResponse:
     """Describe groups of the classic protocol.
 

@@ -206,8 +206,8 @@ class SettingsView(Protocol):
     """The settings in force.
 
     `version` changes with every change that affects all groups, so that cached replies notice it. A change
-    for single groups is reported for these alone (`Core.configs_changed`). `defaults` are the broker's own
-    settings, which bound those of every group."""
+    for single groups is reported for these alone (`GroupContext.configs_changed`). `defaults` are the
+    broker's own settings, which bound those of every group."""
 
     @property
     def defaults(self) -> GroupSettings: ...

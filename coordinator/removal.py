@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from coordinator import admin
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import terms_of
 from coordinator.state import writes
@@ -56,12 +56,12 @@ class _Deletion:
         self.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
 
 
-def delete_groups(core: Core, request: DeleteGroupsRequest, builder: DecisionBuilder) -> Steps:
+def delete_groups(core: GroupContext, request: DeleteGroupsRequest, builder: DecisionBuilder) -> Steps:
     """Delete the groups that have no members, with their offsets. Errors are per group."""
     return _delete(core, _Deletion(list(request.groups_names)), builder)
 
 
-def _delete(core: Core, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
+def _delete(core: GroupContext, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
     builder.trigger = Trigger.GROUP_DELETED
     builder.by_operator = True
     records: list[RawRecord] = []
@@ -93,14 +93,14 @@ def _delete(core: Core, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
     return DeleteGroupsResponse(results=deletion.results)
 
 
-def _why_not_deleted(core: Core, group_id: str) -> ErrorCode:
+def _why_not_deleted(core: GroupContext, group_id: str) -> ErrorCode:
     if not admin.exists(core, group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
     is_empty = admin.state_of(core.projection.groups.get(group_id)) is GroupState.EMPTY
     return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
 
 
-def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
+def _removals(core: GroupContext, group_id: str, number: int) -> list[RawRecord]:
     """The first `number` of the tombstones that delete a group: first those of its offsets, then its own."""
     removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
     group = core.projection.groups.get(group_id)
@@ -119,7 +119,9 @@ class _Everything(Container[str]):
         return True
 
 
-def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder) -> Steps:
+def delete_offsets(
+    core: GroupContext, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder
+) -> Steps:
     """Delete offsets of topics that the group does not subscribe to. A missing offset is no error (E.3)."""
     group_id = request.group_id
     topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
@@ -155,7 +157,7 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, build
     return response
 
 
-def _deletable_from(core: Core, group_id: str) -> Container[str]:
+def _deletable_from(core: GroupContext, group_id: str) -> Container[str]:
     """The topics that the group subscribes to; their offsets must be kept.
 
     Raises `RequestRefused` if no offset may be deleted."""
@@ -185,7 +187,7 @@ def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
 
 
 def remove_members(
-    core: Core, request: LeaveGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, request: LeaveGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Remove members by member id or by instance id. Errors are per member.
 
@@ -207,7 +209,7 @@ def remove_members(
 
 
 def _remove_part(
-    core: Core,
+    core: GroupContext,
     group_id: str,
     asked: list[MemberIdentity],
     answered: list[MemberResponse],

@@ -19,7 +19,7 @@ from typing import Any
 from coordinator import admin, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.timers import Deadline
 from coordinator.limits import Limits, SameForAll, SettingsView
 from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
@@ -41,7 +41,7 @@ from wire.refusals import refuse
 COUNTED_PER_STEP = 1_000
 """Groups and members counted in one step: about a millisecond."""
 
-Handler = Callable[[Core, Any, int, Context, DecisionBuilder], Any]
+Handler = Callable[[GroupContext, Any, int, Context, DecisionBuilder], Any]
 
 _HANDLERS: dict[int, Handler] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
@@ -73,7 +73,7 @@ _HANDLERS: dict[int, Handler] = {
 }
 
 
-JobEnd = Callable[[Core, Job, object, str | None, Context, DecisionBuilder], Steps]
+JobEnd = Callable[[GroupContext, Job, object, str | None, Context, DecisionBuilder], Steps]
 
 _JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.ASSIGN: assignment_ended, JobKind.RESOLVE: resolution_ended}
 """Handlers for the results of child processes. Each takes the result, or None and an error message."""
@@ -88,7 +88,7 @@ class GroupShard:
         limits: Limits | None = None,
         assignors: Iterable[PartitionAssignor] = BUILT_IN,
     ) -> None:
-        self.core = Core(shard_id, limits or Limits(), assignors)
+        self.core = GroupContext(shard_id, limits or Limits(), assignors)
         self.projection = self.core.projection
         self.apply = self.projection.apply
         self.apply_all = self.projection.apply_all
@@ -369,7 +369,7 @@ def _nothing() -> None:
     """Do nothing: the work is already due again."""
 
 
-def _schedule_affected(core: Core, ctx: Context) -> Steps:
+def _schedule_affected(core: GroupContext, ctx: Context) -> Steps:
     yield from ()  # writes no records
     core.schedule_affected(ctx)
     return None

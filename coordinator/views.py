@@ -20,7 +20,7 @@ from typing import Any
 
 from coordinator import admin
 from coordinator.api import JobKind
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.state.machines import GroupState
@@ -141,7 +141,7 @@ def group_view(
     return view
 
 
-def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
+def _computing(core: GroupContext, group: Group, now_ms: float) -> Json | None:
     """The member that was asked to compute the group's target, and how much time it has left."""
     round_ = clientside.round_of(core, group)
     if round_ is None:
@@ -154,7 +154,7 @@ def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
     }
 
 
-def _since_ms(core: Core, group: Group) -> int | None:
+def _since_ms(core: GroupContext, group: Group) -> int | None:
     """Time at which the group entered its state.
 
     This is when its epoch was bumped, its target was computed, or its last member settled. None if it is not
@@ -169,7 +169,7 @@ def _since_ms(core: Core, group: Group) -> int | None:
     return max(known) if len(known) == len(moved) else None
 
 
-def _regexes(core: Core, group: Group) -> list[Json]:
+def _regexes(core: GroupContext, group: Group) -> list[Json]:
     """The expressions that members subscribe to, and how each was resolved."""
     is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
     errors = core.resolutions.errors(group.group_id)
@@ -209,7 +209,7 @@ class _Seen:
     session_left_ms: float | None
 
 
-def _see(core: Core, group: Group, member: Member, now_ms: float) -> _Seen:
+def _see(core: GroupContext, group: Group, member: Member, now_ms: float) -> _Seen:
     key = (group.group_id, member.member_id)
     timer = core.sessions.get(key)
     assert member.metadata is not None
@@ -302,7 +302,7 @@ def _waits_for(
     return waits
 
 
-def _notice(core: Core, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
+def _notice(core: GroupContext, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
     """How long ago the owner was told to revoke partitions, and how much time it has left.
 
     None if it was not told. Its rebalance timer started with the reply that told it. A new leader restarts

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.clientrounds import Choice, ClientRound, Prepared
 from coordinator.limits import Limits
 from coordinator.members.heartbeat import heartbeat
@@ -42,7 +42,7 @@ too."""
 
 
 def extended_heartbeat(
-    core: Core,
+    core: GroupContext,
     request: extended.ExtendedConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
@@ -163,7 +163,10 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
 
 
 def prepare_assignment(
-    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, builder: DecisionBuilder
+    core: GroupContext,
+    request: prepare.ConsumerGroupPrepareAssignmentRequest,
+    ctx: Context,
+    builder: DecisionBuilder,
 ) -> prepare.ConsumerGroupPrepareAssignmentResponse:
     """Return the group to the chosen member. A repeated request returns the group as it is then."""
     group, member = _member(core, request)
@@ -200,7 +203,7 @@ def _shown(member: Member, spec: AssignmentSpec, choice: Choice) -> prepare.Memb
 
 
 def install_assignment(
-    core: Core,
+    core: GroupContext,
     request: install.ConsumerGroupInstallAssignmentRequest,
     version: int,
     ctx: Context,
@@ -251,7 +254,7 @@ def install_assignment(
 
 
 def _member(
-    core: Core,
+    core: GroupContext,
     request: prepare.ConsumerGroupPrepareAssignmentRequest | install.ConsumerGroupInstallAssignmentRequest,
 ) -> tuple[Group, Member]:
     validate_name("GroupId", request.group_id, core.limits.group_id_bytes_max)
@@ -267,7 +270,9 @@ def _member(
     return group, member
 
 
-def _round(core: Core, group: Group, member: Member, ctx: Context, builder: DecisionBuilder) -> ClientRound:
+def _round(
+    core: GroupContext, group: Group, member: Member, ctx: Context, builder: DecisionBuilder
+) -> ClientRound:
     """The round in which this member is the chosen one. Raises `RequestRefused` if there is none."""
     if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, builder) is None:
         core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next

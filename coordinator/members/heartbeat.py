@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.limits import GroupSettings, Limits
 from coordinator.members.leaving import leave
 from coordinator.members.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
@@ -53,7 +53,7 @@ Owned = dict[bytes, set[int]]
 
 
 def heartbeat(
-    core: Core,
+    core: GroupContext,
     request: ConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
@@ -141,7 +141,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _admit(
-    core: Core,
+    core: GroupContext,
     group: Group | None,
     request: ConsumerGroupHeartbeatRequest,
     owned: Owned | None,
@@ -165,7 +165,7 @@ def _admit(
     return joining_member(group, request, settings.max_size)
 
 
-def _admit_new_group(core: Core, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
+def _admit_new_group(core: GroupContext, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
     if group is not None and group.classic is not None and group.classic.members:
         raise RequestRefused(
             ErrorCode.GROUP_ID_NOT_FOUND,
@@ -301,7 +301,7 @@ def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRec
 
 
 def _restart_session(
-    core: Core, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
+    core: GroupContext, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
 ) -> None:
     key = (group_id, member_id)
     timer = core.sessions.get(key)

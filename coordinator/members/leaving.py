@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.api import Context, DecisionBuilder, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.timers import Deadline
 from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member
@@ -21,7 +21,9 @@ from records import MemberState, RawRecord, ReasonKind, Trigger
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder) -> Step:
+def leave(
+    core: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Remove a member that leaves for good (epoch −1), dynamic or static. Its epoch is not checked (C.4)."""
     group = core.consumer_group(request.group_id)
     core.require_catalog(group, ctx)
@@ -31,7 +33,7 @@ def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, buil
     yield from remove(core, group.group_id, [member_id], ctx, builder)
 
 
-def expire(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def expire(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Remove the members of one group whose session or rebalance timeout has expired.
 
     Timeouts that were restarted since do not count. More than `limits.expiries_max` members are removed in
@@ -67,7 +69,7 @@ _REASONS = {
 
 
 def _is_over(
-    core: Core, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
+    core: GroupContext, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
 ) -> bool:
     """Whether the timer has expired and its condition still holds."""
     if core.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
@@ -79,7 +81,7 @@ def _is_over(
 
 
 def remove(
-    core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Remove these members. `builder` already has a reason for each."""
     group = core.projection.groups[group_id]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, RequestRefused, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.limits import Limits
 from coordinator.regex import expressions
 from coordinator.regex.expressions import Budget, InvalidExpression
@@ -65,13 +65,13 @@ def is_resolved(group: Group | None, regex: str | None) -> bool:
     return not regex or (group is not None and regex in group.regexes)
 
 
-def want_resolution(core: Core, group_id: str, regex: str | None, ctx: Context) -> None:
+def want_resolution(core: GroupContext, group_id: str, regex: str | None, ctx: Context) -> None:
     """Schedule a round for a member's expression, unless it is resolved already."""
     if not is_resolved(core.projection.groups.get(group_id), regex):
         core.resolutions.want(group_id, ctx)
 
 
-def drop_unsubscribed(core: Core, group_id: str) -> Step:
+def drop_unsubscribed(core: GroupContext, group_id: str) -> Step:
     """Write tombstones of record 16 for expressions without subscribers."""
     group = core.projection.groups.get(group_id)
     if group is None or not group.regexes:
@@ -84,7 +84,7 @@ def drop_unsubscribed(core: Core, group_id: str) -> Step:
 # Rounds of resolution.
 
 
-def resolve(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def resolve(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Run the group's due round here if it is small; otherwise start it in a child process."""
     group = core.projection.groups.get(group_id)
     if group is None or not group.regex_subscribers:
@@ -112,7 +112,7 @@ def resolve(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -
 
 
 def resolution_ended(
-    core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Handle a child process's answer to a round, or its failure."""
     group, asked = core.projection.groups.get(job.group_id), job.context
@@ -133,7 +133,7 @@ def resolution_ended(
     return None
 
 
-def _plan(core: Core, group: Group, ctx: Context) -> RegexRound:
+def _plan(core: GroupContext, group: Group, ctx: Context) -> RegexRound:
     """Choose the expressions to match and the topics to match them against."""
     progress = core.resolutions.of(group.group_id)
     catalog = ctx.catalog
@@ -148,7 +148,7 @@ def _plan(core: Core, group: Group, ctx: Context) -> RegexRound:
     return RegexRound(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
 
 
-def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
+def _is_due_in_full(core: GroupContext, group: Group, ctx: Context) -> bool:
     """Whether the interval since the last match of all expressions against all topics is over."""
     progress = core.resolutions.of(group.group_id)
     if progress.full_at_ms is None:
@@ -158,7 +158,7 @@ def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
     return ctx.monotonic_ms - progress.full_at_ms >= interval_ms
 
 
-def _answers_here(core: Core, asked: RegexRound, ctx: Context) -> list[Answer] | None:
+def _answers_here(core: GroupContext, asked: RegexRound, ctx: Context) -> list[Answer] | None:
     """The round's answers if they can be computed here in very little time; otherwise None."""
     limits = core.limits
     if asked.cost > limits.resolve_inline_cost_max:
@@ -184,7 +184,7 @@ def _job(group_id: str, asked: RegexRound, limits: Limits) -> Job:
 # Writing the results of a round.
 
 
-def _take(core: Core, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
+def _take(core: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
     """Process a part of an answer: first compare all of it with the group, then write the differences.
 
     The rest is left for another turn."""
@@ -216,7 +216,7 @@ def _nonsense(failure: Exception) -> str:
 
 
 def _failed(
-    core: Core, group: Group, asked: RegexRound, error: str, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group: Group, asked: RegexRound, error: str, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Handle the failure of a round: it is retried after a pause."""
     progress = core.resolutions.of(group.group_id)
@@ -230,7 +230,9 @@ def _failed(
     yield from _free_what_is_held(core, group, asked.fresh, ctx, builder)
 
 
-def _install(core: Core, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
+def _install(
+    core: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Write records 16 for changed results, and bump the epoch and target if needed.
 
     Very large results are written in parts."""
@@ -278,7 +280,7 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, builder: De
 
 
 def _free_what_is_held(
-    core: Core, group: Group, regexes: Iterable[str], ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group: Group, regexes: Iterable[str], ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Release partitions assigned because of expressions whose topics are not known.
 
@@ -292,7 +294,7 @@ def _free_what_is_held(
         yield from target_step(core, group.group_id, ctx, builder)
 
 
-def _want_next(core: Core, group: Group, ctx: Context) -> None:
+def _want_next(core: GroupContext, group: Group, ctx: Context) -> None:
     """Schedule the next round: at once if there is work by now, otherwise at the end of the interval."""
     progress = core.resolutions.of(group.group_id)
     is_missing = bool(group.regex_subscribers.keys() - group.regexes.keys() - progress.errors.keys())
@@ -331,7 +333,9 @@ def _say_what_changed(
             builder.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
 
 
-def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], builder: DecisionBuilder) -> None:
+def _say_who_holds_too_much(
+    core: GroupContext, group: Group, regexes: set[str], builder: DecisionBuilder
+) -> None:
     """Add a reason if a member of one of these expressions holds more than its subscription allows.
 
     This happens if an expression matches nothing or cannot be resolved. Targets that are being computed count

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.state import writes
 from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import AWAY_EPOCH, Current
@@ -28,7 +28,7 @@ from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def existing_member(core: Core, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
+def existing_member(core: GroupContext, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
     """The member that sent a heartbeat or a leave.
 
     If an instance id is given, the member must be its present owner."""
@@ -92,7 +92,7 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
 
 
 def leave_temporarily(
-    core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Mark a static member as away: it stops and intends to come back (epoch −2).
 
@@ -118,7 +118,7 @@ def _away(current: Current) -> Current:
 
 
 def replace_static_member(
-    core: Core, group: Group, old: Member, member_id: str, builder: DecisionBuilder
+    core: GroupContext, group: Group, old: Member, member_id: str, builder: DecisionBuilder
 ) -> Step:
     """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
 from coordinator.state.model import Group
 from coordinator.topics import CatalogTopic
@@ -46,7 +46,7 @@ PARTITIONS_AT_ONCE = 2_000
 
 
 def commit_offsets(
-    core: Core, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps | OffsetCommitResponse:
     """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
 
@@ -108,7 +108,7 @@ class _Part:
 
 
 def _commit_some(
-    core: Core,
+    core: GroupContext,
     request: OffsetCommitRequest,
     version: int,
     settings: GroupSettings,
@@ -143,7 +143,7 @@ def _commit_some(
 
 
 def _commit_on(
-    core: Core,
+    core: GroupContext,
     request: OffsetCommitRequest,
     version: int,
     part: _Part,
@@ -275,7 +275,7 @@ def _commit_topic(
     return answers
 
 
-def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+def _check_member(core: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
     """Raise `RequestRefused` unless the member, or a client without membership, may commit to the group
     (E.1)."""
     group = core.projection.groups.get(request.group_id)
@@ -303,7 +303,7 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
         _check_partition_epochs(group, request, version, ctx)
 
 
-def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
+def _check_simple_group(core: GroupContext, request: OffsetCommitRequest, epoch: int, version: int) -> None:
     """Check a commit to a group without members, which may not exist yet.
 
     Only clients without membership may commit to it."""
@@ -378,7 +378,7 @@ def _check_classic_member(group: Group, member_id: str, generation: int) -> None
         )
 
 
-def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch: int) -> None:
+def check_reader(core: GroupContext, group_id: str, member_id: str | None, member_epoch: int) -> None:
     """Raise `RequestRefused` unless the member may read the group's offsets (E.2).
 
     A client without membership (null id, epoch −1) always may."""

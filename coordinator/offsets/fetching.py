@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.offsets.commits import TOPIC_IDS_SINCE, check_reader
 from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
 from wire.errors import ErrorCode
@@ -37,7 +37,7 @@ T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
 
 def fetch_offsets(
-    core: Core, request: OffsetFetchRequest, version: int, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, request: OffsetFetchRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Read offsets and return the response. Errors are per group.
 
@@ -71,7 +71,7 @@ def _topic(name: str, ctx: Context) -> OffsetFetchResponseTopics:
 
 
 def _read_groups(
-    core: Core, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
+    core: GroupContext, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
 ) -> Iterator[None]:
     """Fill the response, one partition per step."""
     for group in request.groups:
@@ -123,7 +123,7 @@ def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchRes
 
 
 def _read(
-    core: Core,
+    core: GroupContext,
     group_id: str,
     asked: list[tuple[str, list[int]]] | None,
     topics: list[T],

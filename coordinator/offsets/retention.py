@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from coordinator.api import Context, DecisionBuilder, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.expiry import Look, Reading
 from coordinator.state import writes
 from coordinator.state.model import Group
@@ -95,7 +95,7 @@ def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int
     return (value.commit_timestamp_ms if terms.base_ms is None else terms.base_ms) + retention_ms
 
 
-def expire_offsets(core: Core, ctx: Context, builder: DecisionBuilder) -> Steps:
+def expire_offsets(core: GroupContext, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Process one slice of the due looks.
 
     It ends with the first records, or when about `expiry_slice_max` offsets were read."""
@@ -125,7 +125,7 @@ def expire_offsets(core: Core, ctx: Context, builder: DecisionBuilder) -> Steps:
     return None
 
 
-def _take_up(core: Core, ctx: Context) -> bool:
+def _take_up(core: GroupContext, ctx: Context) -> bool:
     """Begin to read the group that has been due for longest; False if none is due.
 
     If reading would find nothing, its look is rescheduled instead."""
@@ -146,7 +146,7 @@ def _take_up(core: Core, ctx: Context) -> bool:
 
 
 def _read(
-    core: Core, reading: Reading, keys: list[bytes], ctx: Context, builder: DecisionBuilder
+    core: GroupContext, reading: Reading, keys: list[bytes], ctx: Context, builder: DecisionBuilder
 ) -> list[RawRecord]:
     """Return tombstones for the expired offsets among these; note in `reading` when the others expire."""
     group_id, offsets = reading.group_id, core.projection.offsets
@@ -190,7 +190,7 @@ def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry
     )
 
 
-def _end(core: Core, reading: Reading, ctx: Context) -> list[RawRecord]:
+def _end(core: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord]:
     """Finish the reading of a group: return its tombstones if it has ended, else schedule its next look."""
     group_id = reading.group_id
     if core.projection.offsets.has_group(group_id):

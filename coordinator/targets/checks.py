@@ -8,7 +8,7 @@ at once, whereas Kafka waits for a heartbeat; a heartbeat that comes first finds
 from __future__ import annotations
 
 from coordinator.api import Context, DecisionBuilder, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.state.offsetstore import removal_bytes, tombstone, topic_of
 from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
 from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
@@ -20,7 +20,7 @@ _TRIGGER_OF_REASON = {
 }
 
 
-def check_group(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def check_group(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Compare one group with the catalog.
 
     Offsets of deleted topics are removed, and changed topics bump the epoch."""
@@ -43,7 +43,7 @@ def check_group(core: Core, group_id: str, ctx: Context, builder: DecisionBuilde
     return None
 
 
-def _removals_max(core: Core, group_id: str) -> int:
+def _removals_max(core: GroupContext, group_id: str) -> int:
     return max(1, core.limits.removal_bytes_max // removal_bytes(group_id))
 
 
@@ -52,7 +52,7 @@ OFFSETS_AT_ONCE = 10_000
 
 
 def _offsets_without_topic(
-    core: Core, group_id: str, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> list[RawRecord]:
     """Tombstones for offsets of topics that were deleted, by topic id.
 
@@ -82,7 +82,9 @@ def _offsets_without_topic(
     return gone
 
 
-def compute_deferred_target(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def compute_deferred_target(
+    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
+) -> Steps:
     """Compute a deferred target that is now due."""
     if group_id in core.projection.groups:
         builder.trigger = Trigger.TARGET_COMPUTED

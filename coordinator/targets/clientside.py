@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from coordinator.api import Context, DecisionBuilder, Failure, JobKind
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.clientrounds import Choice, ClientRound
 from coordinator.limits import Limits
 from coordinator.state.model import Group, Member
@@ -127,7 +127,7 @@ def with_assignors(
 # The choice of the member that computes.
 
 
-def wait_ms(core: Core, group: Group, ctx: Context, builder: DecisionBuilder) -> float | None:
+def wait_ms(core: GroupContext, group: Group, ctx: Context, builder: DecisionBuilder) -> float | None:
     """Time that the chosen member has left to compute the group's target, after choosing one if needed.
 
     None if the server assignor computes it."""
@@ -143,7 +143,7 @@ def wait_ms(core: Core, group: Group, ctx: Context, builder: DecisionBuilder) ->
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
-def round_of(core: Core, group: Group) -> ClientRound | None:
+def round_of(core: GroupContext, group: Group) -> ClientRound | None:
     """The current round in which a member is chosen; None if there is none."""
     round_ = core.client_side.rounds.get(group.group_id)
     if round_ is None or not round_.chosen or round_.assignment_epoch != group.assignment_epoch:
@@ -151,19 +151,19 @@ def round_of(core: Core, group: Group) -> ClientRound | None:
     return round_
 
 
-def assignor_error(core: Core, group_id: str) -> str | None:
+def assignor_error(core: GroupContext, group_id: str) -> str | None:
     """The last error of the group's assignors, both client-side and server-side."""
     said = (core.pacing.errors.get(group_id), core.client_side.errors.get(group_id))
     return "; ".join(filter(None, said)) or None
 
 
-def is_chosen(core: Core, group: Group, member_id: str) -> bool:
+def is_chosen(core: GroupContext, group: Group, member_id: str) -> bool:
     round_ = round_of(core, group)
     return round_ is not None and round_.chosen == member_id
 
 
 def fail(
-    core: Core, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
 ) -> None:
     """Exclude the chosen member from this round, and choose another one if any is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
@@ -174,7 +174,7 @@ def fail(
     _elect(core, group, round_, ctx)
 
 
-def _round(core: Core, group: Group) -> ClientRound | None:
+def _round(core: GroupContext, group: Group) -> ClientRound | None:
     """The round for the group's next target, begun if there is none.
 
     None if the members have no assignor in common, or the group is too large to be sent to one of them."""
@@ -202,7 +202,7 @@ def _round(core: Core, group: Group) -> ClientRound | None:
     return round_
 
 
-def _elect(core: Core, group: Group, round_: ClientRound, ctx: Context) -> None:
+def _elect(core: GroupContext, group: Group, round_: ClientRound, ctx: Context) -> None:
     """Choose the member that computes: of those left, the first by name among the best qualified.
 
     Preferred are members that can read the metadata of all others, and among these STABLE ones. If no

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from coordinator.api import Context, DecisionBuilder
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.targets.target import preferred_assignor
@@ -83,7 +83,7 @@ def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
 
 
 def epoch_step(
-    core: Core, group_id: str, before: Before | None, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group_id: str, before: Before | None, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Write records 4 and 3 where they are due. `before` is None if membership did not change.
 
@@ -112,7 +112,7 @@ def epoch_step(
 
 
 def _compare_topics(
-    core: Core, group: Group, before: Before | None, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group: Group, before: Before | None, ctx: Context, builder: DecisionBuilder
 ) -> tuple[TopicMetadata, ...]:
     """The group's topics in the current catalog.
 

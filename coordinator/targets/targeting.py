@@ -18,7 +18,7 @@ from collections.abc import Generator
 from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind
 from coordinator.assignors.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.leader_state.installing import Computation, Installation, TargetInstall
 from coordinator.limits import GroupSettings
 from coordinator.state import writes
@@ -55,7 +55,7 @@ def cost_us(spec: AssignmentSpec) -> int:
     return len(spec.members) * MEMBER_COST_US + len(spec.topics) * TOPIC_COST_US + by_partitions
 
 
-def target_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
+def target_step(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Compute the target if the group's epoch has none yet and pacing allows it.
 
     Writes records 7 and 6, or starts a child process, or asks a member. A group without any target that gets
@@ -104,7 +104,7 @@ def target_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuilde
     core.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
 
 
-def forget_target(core: Core, group_id: str) -> None:
+def forget_target(core: GroupContext, group_id: str) -> None:
     """Abandon everything in progress for the group's target, because none is needed any more."""
     core.pacing.forget(group_id)
     core.client_side.forget(group_id)
@@ -112,7 +112,7 @@ def forget_target(core: Core, group_id: str) -> None:
     core.installs.pop(group_id, None)
 
 
-def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
+def specs_under_way(core: GroupContext, group_id: str) -> list[AssignmentSpec]:
     """Inputs of all computations and installations of a target in progress for the group."""
     specs: list[AssignmentSpec] = []
     job, installing = core.jobs.get((JobKind.ASSIGN, group_id)), core.installs.get(group_id)
@@ -127,7 +127,7 @@ def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
     return specs
 
 
-def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
+def _is_under_way(core: GroupContext, group_id: str, assignor: str) -> bool:
     """Whether a target is being computed or installed, by the assignor that the group prefers."""
     if group_id in core.installs:
         return True
@@ -141,7 +141,7 @@ def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
     return False
 
 
-def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
+def _interval_left_ms(core: GroupContext, group: Group, settings: GroupSettings, ctx: Context) -> float:
     """Remaining time of the group's assignment interval; 0 before its first target."""
     last = group.target_metadata
     timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
@@ -159,7 +159,7 @@ def _empty_first_target(group: Group, ctx: Context) -> Step:
 
 
 def _have_computed(
-    core: Core,
+    core: GroupContext,
     group: Group,
     spec: AssignmentSpec,
     name: str,
@@ -188,7 +188,7 @@ def _have_computed(
 
 
 def assignment_ended(
-    core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Handle the answer of a child process that computes a target, or its failure."""
     computation = job.context
@@ -214,7 +214,7 @@ def assignment_ended(
     return None
 
 
-def install_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
+def install_step(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Write the next part of an answer.
 
     The last part completes the target, and the next target may be due."""
@@ -243,14 +243,16 @@ def install_step(core: Core, group_id: str, ctx: Context, builder: DecisionBuild
 
 
 def install_more(
-    core: Core, group_id: str, ctx: Context, builder: DecisionBuilder
+    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Write the next part of an answer, as due work."""
     yield from install_step(core, group_id, ctx, builder)
     return None
 
 
-def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, builder: DecisionBuilder) -> None:
+def _failed(
+    core: GroupContext, group_id: str, name: str, error: str, ctx: Context, builder: DecisionBuilder
+) -> None:
     """Handle the failure of an assignor.
 
     It may be third-party code, and the group must continue without it."""

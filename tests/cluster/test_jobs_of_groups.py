@@ -10,7 +10,7 @@ import pytest
 from cluster.runtime.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
 from coordinator.api import Context, DecisionBuilder, Failure, Job, JobKind, Steps
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from raftlog.env.host import Done
 from raftlog.storage.evidence import read_evidence
 from records import Trigger
@@ -145,7 +145,13 @@ class Worked:
         bench.log(bench.groups).commit()
 
     def _job_ended(
-        self, core: Core, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
+        self,
+        core: GroupContext,
+        job: Job,
+        result: object,
+        error: str | None,
+        ctx: Context,
+        builder: DecisionBuilder,
     ) -> Steps:
         self.ended.append((result, error))
         builder.trigger = Trigger.TARGET_COMPUTED

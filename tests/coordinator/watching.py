@@ -8,7 +8,7 @@ any two decisions; `nothing_is_left` once all groups are gone.
 from __future__ import annotations
 
 from coordinator.api import JobKind
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from coordinator.state.model import Group
 from history.checking.invariants import InvariantChecker
 from records import ConsumerGroupMetadataKey, MemberState
@@ -58,16 +58,16 @@ def nothing_is_forgotten(world: World) -> None:
         assert any(one is job for one in world.jobs), f"{job.key} is waited for, and nobody works on it"
 
 
-def _expired(core: Core) -> set[tuple[str, str]]:
+def _expired(core: GroupContext) -> set[tuple[str, str]]:
     return {(group_id, member_id) for group_id, due in core.expired.items() for member_id, _ in due}
 
 
-def _is_looked_at(core: Core, group_id: str) -> bool:
+def _is_looked_at(core: GroupContext, group_id: str) -> bool:
     reading = core.expiry.reading
     return group_id in core.expiry or (reading is not None and reading.group_id == group_id)
 
 
-def _assert_target_comes(core: Core, group: Group) -> None:
+def _assert_target_comes(core: GroupContext, group: Group) -> None:
     if not group.num_members or group.epoch <= group.assignment_epoch:
         return
     group_id = group.group_id
@@ -79,7 +79,7 @@ def _assert_target_comes(core: Core, group: Group) -> None:
     ), f"{group_id} is at epoch {group.epoch}, its target at {group.assignment_epoch}, and none is to come"
 
 
-def _assert_expressions_come(core: Core, group: Group) -> None:
+def _assert_expressions_come(core: GroupContext, group: Group) -> None:
     group_id = group.group_id
     missing = group.regex_subscribers.keys() - group.regexes.keys()
     if missing - core.resolutions.errors(group_id).keys():

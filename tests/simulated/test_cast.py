@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from coordinator.core import Core
+from coordinator.group_context import GroupContext
 from records import Trigger
 from tests.report import count_fault
 from tests.simulated.run import Outcome, Run
@@ -72,6 +72,6 @@ def test_a_long_seed(seed: int) -> None:
 
 def test_a_config_that_running_groups_do_not_hear_of_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The detector finds what it is for."""
-    monkeypatch.setattr(Core, "configs_changed", lambda *_: None)
+    monkeypatch.setattr(GroupContext, "configs_changed", lambda *_: None)
     outcome = Run(1, duration_ms=3_000.0, kinds=("slow link",), has_cast=True).play()
     assert any("heard" in violation for violation in outcome.violations), outcome.say()

@@ -34,7 +34,7 @@ MEMBERS_PER_STEP = 100
 millisecond."""
 
 
-class Core:
+class GroupContext:
     """State shared by the handlers of one group shard. Only `Projection.apply` changes `projection`."""
 
     def __init__(self, shard_id: int, limits: Limits, assignors: Iterable[PartitionAssignor]) -> None:
