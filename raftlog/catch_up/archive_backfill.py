@@ -9,7 +9,8 @@ segment.  What must stay true:
 
 - Live traffic never waits: a node fetches at most `CHUNK_BYTES` per `CHUNK_PACE_MS`, all shards together,
   only while it is level with its cluster; files are accessed on the disk thread, segments checked in a child.
-- Nothing is adopted that is not proven (`backfill`), nor what this node's own retention would remove again.
+- Nothing is adopted that is not proven (`archive_pieces`), nor what this node's own retention would remove
+  again.
 - Trouble with a peer or with a temporary file never stops the node; damage of its own archive does.
 """
 
@@ -89,8 +90,8 @@ class _Peers:
         return peer not in self.lacking and self.barred_until_ms.get(peer, 0.0) <= now_ms
 
 
-class Backfilling:
-    """The receiving side of backfilling, for one shard; `lending` is the sending side."""
+class ArchiveBackfill:
+    """The receiving side of backfilling, for one shard; `archive_sender` is the sending side."""
 
     def __init__(
         self,

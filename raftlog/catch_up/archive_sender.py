@@ -1,4 +1,4 @@
-"""The sending side of `backfilling`: peers that began with a snapshot get this node's archive, in chunks.
+"""The sending side of `archive_backfill`: peers without history get this node's archive, in chunks.
 
 One chunk at a time per peer, read on the disk thread with memory for that chunk.  What must stay true: an
 unreadable archive costs the peer its history, but never stops this node.
@@ -18,7 +18,7 @@ from raftlog.env.host import Host
 LOG = logging.getLogger("quorate.raftlog")
 
 
-class Lending:
+class ArchiveSender:
     """Reads the archive of the log in `home` for its peers."""
 
     def __init__(

@@ -66,7 +66,7 @@ class _Sending:
     heard_ms: float = 0.0
 
 
-class Feeding:
+class FollowerCatchUp:
     """A leader's work for followers that need entries older than its live log."""
 
     def __init__(

@@ -31,7 +31,7 @@ here, numbered as in the audit; D numbers are the defects that an override answe
 The library's own `__raftElectionDeadline` is a property here: it campaigns when `tick` says so, after the
 pre-vote (`election`), and never by itself.
 
-The module `library` keeps it from clocks, files, sockets and threads of its own.  A node that is alone has no
+`pysyncobj_adapter` keeps it from clocks, files, sockets and threads of its own.  A node that is alone has no
 peers to ask: it campaigns in its first tick.
 """
 

@@ -67,7 +67,7 @@ class Looked:
         )
 
 
-class Passing:
+class GroupFilter:
     """Passes over the entries in the bytes of one segment that are not searched for."""
 
     def __init__(self, data: bytes, looked: Looked) -> None:

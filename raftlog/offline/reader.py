@@ -21,7 +21,7 @@ from typing import Any, cast
 from raftlog.env.errors import RESTORE_HINT, Damaged, Problem, Torn
 from raftlog.env.files import Files, OsFiles, join
 from raftlog.env.state_machine import SnapshotHeader
-from raftlog.offline.group_filter import Looked, Passed, Passing, indexed_frames
+from raftlog.offline.group_filter import GroupFilter, Looked, Passed, indexed_frames
 from raftlog.offline.verify import verify_shard
 from raftlog.storage import evidence
 from raftlog.storage.archive import ARCHIVE, read_segment
@@ -197,7 +197,7 @@ class ShardReader:
         view = memoryview(data)
         at = decode_header(view[:HEADER_BYTES_MAX], path).frames_offset
         expected = first
-        passing = None if looked is None else Passing(data, looked)
+        passing = None if looked is None else GroupFilter(data, looked)
         while at < len(data):
             if passing is not None:
                 passed, at = passing.by(at, expected)

@@ -19,7 +19,7 @@ from raftlog.env.host import Host
 from raftlog.env.settings import CHAIN_STRIDE, LogSettings
 from raftlog.env.state_machine import SnapshotHeader, StateMachine
 from raftlog.replica.agreement import Agreement
-from raftlog.replica.log_replay import CatchUp
+from raftlog.replica.log_replay import LogReplay
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.storage.snapshotter import Snapshotter
@@ -27,7 +27,7 @@ from raftlog.storage.snapshotter import Snapshotter
 STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
 
 
-class Applying:
+class Applier:
     """Applies the log to the machine of one replica; `projected_index` is the last entry in it."""
 
     def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
@@ -36,7 +36,7 @@ class Applying:
         self._machine = machine
         self._settings = settings
         self._snapshotter: Snapshotter | None = None
-        self._catch_up: CatchUp | None = None
+        self._catch_up: LogReplay | None = None
         self._loaded_index = 0
         self.projected_index = 0
         self.is_rebuilding = False
@@ -75,9 +75,9 @@ class Applying:
         self._loaded_index = self._journal.last_index
         self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
 
-    def _new_catch_up(self, last_index: int, *, chains: bool) -> CatchUp:
+    def _new_catch_up(self, last_index: int, *, chains: bool) -> LogReplay:
         batch_bytes = self._settings.apply_batch_bytes
-        return CatchUp(
+        return LogReplay(
             self._host, self._journal, self._machine, batch_bytes, last_index, self._applied_one, chains
         )
 

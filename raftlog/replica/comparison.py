@@ -13,11 +13,11 @@ from raftlog.consensus.messages import Checkpoint, DivergedMessage
 from raftlog.consensus.raft import Raft
 from raftlog.env.host import Host
 from raftlog.replica.agreement import Agreement, Diverged, explain
-from raftlog.replica.applier import Applying
+from raftlog.replica.applier import Applier
 from raftlog.storage.journal import Journal
 
 
-class Comparing:
+class HashComparison:
     """One replica's part in the comparison of hashes."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Comparing:
         peer_ids: Sequence[int],
         journal: Journal,
         raft: Raft,
-        applying: Applying,
+        applying: Applier,
         send: Callable[[int, bytes], bool],
         flush: Callable[[], None],
         halt: Callable[[str], None],

@@ -26,7 +26,7 @@ DEFERRED_BYTES_MAX = 16 * MIB
 """At most this many bytes of messages wait: two windows, as another leader may follow within one sync."""
 
 
-class Following:
+class FollowerReplication:
     """A replica's work while another node leads."""
 
     def __init__(

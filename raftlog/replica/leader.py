@@ -2,8 +2,8 @@
 
 Each follower is sent the entries it lacks in batches of about `replicate_batch_bytes`, with at most
 `replicate_window_bytes` in flight; while it is unknown where the logs agree, one batch at a time.  A follower
-that needs entries older than the live log is served by `feeding`.  Every `raft_heartbeat_ms` each follower
-gets a message.
+that needs entries older than the live log is served by `follower_catch_up`.  Every `raft_heartbeat_ms` each
+follower gets a message.
 
 A transfer goes
 
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.catch_up.follower_catch_up import Feeding
+from raftlog.catch_up.follower_catch_up import FollowerCatchUp
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
 from raftlog.consensus.progress import NEVER_MS, FollowerProgress
 from raftlog.consensus.raft import Raft
@@ -64,7 +64,7 @@ class _Everywhere:
     timer: Timer | None = None
 
 
-class Leading:
+class LeaderReplication:
     """A replica's work while it leads, and its knowledge of the peers at other times."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Leading:
         settings: LogSettings,
         send: Callable[[int, bytes], bool],
         can_send: Callable[[int], bool],
-        feeding: Feeding,
+        feeding: FollowerCatchUp,
         proven: Callable[[float], None],
     ) -> None:
         self._host = host

@@ -16,7 +16,7 @@ from raftlog.storage.frames import HEADER, HEADER_BYTES
 from raftlog.storage.journal import Journal
 
 
-class CatchUp:
+class LogReplay:
     """Feeds synced entries up to `last_index` to the machine in slices, and to the hash chain if `chains`.
 
     `applied` is called right after each entry that ends a link.

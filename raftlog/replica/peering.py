@@ -1,7 +1,7 @@
 """One replica among several: its part in elections, and its half of replication.
 
 Messages of peers and the one timer arrive here and go to the engine (`raft`), the pre-vote (`election`), the
-leader's half (`leading`) or the follower's (`following`).  What must stay true:
+leader's half (`leader`) or the follower's (`follower`).  What must stay true:
 
 - A loop that was blocked (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: messages from
   the leader may be waiting in them, or another node may lead by now.
@@ -18,9 +18,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from raftlog.catch_up.archive_backfill import Backfilling
-from raftlog.catch_up.archive_sender import Lending
-from raftlog.catch_up.follower_catch_up import Feeding
+from raftlog.catch_up.archive_backfill import ArchiveBackfill
+from raftlog.catch_up.archive_sender import ArchiveSender
+from raftlog.catch_up.follower_catch_up import FollowerCatchUp
 from raftlog.catch_up.snapshot_receiver import SnapshotReceiver
 from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import (
@@ -49,11 +49,11 @@ from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import SnapshotHeader, StateMachine
-from raftlog.replica.applier import Applying
+from raftlog.replica.applier import Applier
 from raftlog.replica.balancing import Balancing, preferred_node
-from raftlog.replica.comparison import Comparing
-from raftlog.replica.follower import Following
-from raftlog.replica.leader import Leading
+from raftlog.replica.comparison import HashComparison
+from raftlog.replica.follower import FollowerReplication
+from raftlog.replica.leader import LeaderReplication
 from raftlog.storage.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshotter import Snapshotter
@@ -107,7 +107,7 @@ class Peering:
         journal: Journal,
         raft: Raft,
         snapshotter: Snapshotter,
-        applying: Applying,
+        applying: Applier,
         machine: StateMachine,
         settings: LogSettings,
         past_ms: Callable[[], int],
@@ -135,16 +135,16 @@ class Peering:
         )
         self.is_joining = is_joining(host.files, self._home)
         self._terms_heard: set[int] = set()
-        self.feeding = Feeding(host, journal, raft, settings, self._send, links.can_send)
+        self.feeding = FollowerCatchUp(host, journal, raft, settings, self._send, links.can_send)
         self.installing = SnapshotReceiver(host, journal, snapshotter, self._installed, owner.fail)
-        self.leading = Leading(
+        self.leading = LeaderReplication(
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
-        self.following = Following(
+        self.following = FollowerReplication(
             journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
         )
-        self.lending = Lending(host, self._home, self._send, links.can_send, owner.fail)
-        self.backfilling = Backfilling(
+        self.lending = ArchiveSender(host, self._home, self._send, links.can_send, owner.fail)
+        self.backfilling = ArchiveBackfill(
             host,
             journal,
             settings,
@@ -157,7 +157,7 @@ class Peering:
             past_ms,
             owner.fail,
         )
-        self.comparing = Comparing(
+        self.comparing = HashComparison(
             host,
             identity.node_id,
             self._peer_ids,

@@ -30,7 +30,7 @@ from raftlog.env.host import Host
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateMachine
-from raftlog.replica.applier import Applying
+from raftlog.replica.applier import Applier
 from raftlog.replica.clock import AgreedClock, LogTime
 from raftlog.replica.peering import Peering, PeerLinks
 from raftlog.storage.archive import ARCHIVE, ArchiveCursor, read_manifest
@@ -88,7 +88,7 @@ class Replica:
             host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
         )
         self._time = LogTime(AgreedClock(host) if clock is None else clock, self.home)
-        self._applying = Applying(host, self._journal, machine, settings)
+        self._applying = Applier(host, self._journal, machine, settings)
         self._raft: Raft | None = None
         self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None

@@ -36,7 +36,7 @@ from raftlog.consensus.pysyncobj_adapter import LogView
 from raftlog.consensus.raft import Raft
 from raftlog.env.errors import Corrupt
 from raftlog.env.simulated_files import Crash
-from raftlog.replica.applier import Applying
+from raftlog.replica.applier import Applier
 from raftlog.replica.replica import Replica
 from tests.raftlog.cluster import PATH, ClusterMachine, ClusterNode, World
 from tests.raftlog.nodes import SETTINGS
@@ -308,13 +308,13 @@ def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> Clus
     leader.files.damage(f"{PATH}/shard-0/snapshot", 40)
     count_fault("raftdefects", "damaged snapshot")
     if off:
-        restore = Applying.restore
+        restore = Applier.restore
 
-        def careless(self: Applying) -> Any:
+        def careless(self: Applier) -> Any:
             with contextlib.suppress(Corrupt):  # logged, and on with what there is
                 yield from restore(self)
 
-        patch.setattr(Applying, "restore", careless)
+        patch.setattr(Applier, "restore", careless)
     leader.start()
     world.advance(5_000)
     return leader

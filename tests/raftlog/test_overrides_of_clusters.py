@@ -9,7 +9,7 @@ import pytest
 from raftlog.consensus.messages import Ack, Append, Vote
 from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash
-from raftlog.replica.leader import Leading
+from raftlog.replica.leader import LeaderReplication
 
 from .cluster import ClusterNode, World
 from .nodes import SETTINGS
@@ -189,17 +189,19 @@ def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pyt
     world, leader = _three(Raft)
     world.settle()
     encodings = 0
-    encode = Leading._encode
+    encode = LeaderReplication._encode
 
-    def counting(self: Leading, first: int, last: int, now_ms: float) -> tuple[bytes, int]:
+    def counting(self: LeaderReplication, first: int, last: int, now_ms: float) -> tuple[bytes, int]:
         nonlocal encodings
         encodings += 1
         return encode(self, first, last, now_ms)
 
-    monkeypatch.setattr(Leading, "_encode", counting)
+    monkeypatch.setattr(LeaderReplication, "_encode", counting)
     if not shared:
-        feed = Leading._feed
-        monkeypatch.setattr(Leading, "_feed", lambda self, peer, now_ms, _: feed(self, peer, now_ms, {}))
+        feed = LeaderReplication._feed
+        monkeypatch.setattr(
+            LeaderReplication, "_feed", lambda self, peer, now_ms, _: feed(self, peer, now_ms, {})
+        )
     for _ in range(10):
         leader.put_many(10)
         world.advance(3)
