@@ -28,7 +28,15 @@ from coordinator.members.statics import (
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
 from coordinator.state.model import JOINING, Group, Member, assignor_metadata_of
-from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Report, Target, existing, reconcile
+from coordinator.state.reconcile import (
+    AWAY_EPOCH,
+    Current,
+    PartitionEpochs,
+    Report,
+    Target,
+    existing,
+    reconcile,
+)
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
 from coordinator.targets.target import subscribed_ids, topic_ids, topic_ids_by_name
@@ -112,21 +120,12 @@ def heartbeat(
     if records:
         yield records
         core.member_moved(group, member, ctx)
-    current = member.current
-    is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
-    is_untold = is_revoking and owned is not None and not report.is_told
-    is_assignment_new = is_untold or lost_its_reply or current.assigned != current_before.assigned
-    assignment: Assignment | None = None
-    if is_assignment_new or _is_full(request):
-        topics = topic_ids(group) if is_revoking else frozenset()
-        is_open = report.leaves_open(current_before, current, topics)
-        core.reports.answer((group_id, member_id), is_revoking and not is_open)
-        assignment = _assignment(current.assigned, existing(current.pending, topics) if is_open else {})
+    is_due = report.is_full or lost_its_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
-        member_epoch=current.epoch,
+        member_epoch=member.current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=_assignment(core, group, member, current_before, report, is_due=is_due),
     )
 
 
@@ -328,12 +327,23 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _assignment(assigned: PartitionEpochs, again: PartitionEpochs) -> Assignment:
-    """The partitions in the reply. A member is told to revoke partitions by leaving them out.
+def _assignment(
+    core: GroupContext, group: Group, member: Member, before: Current, report: Report, *, is_due: bool
+) -> Assignment | None:
+    """The partitions that the member may use, or None if there is nothing new and none is due.
 
-    `again` are partitions to revoke of which it is uncertain whether the member ever received them."""
-    partitions = {topic_id: set(epochs) for topic_id, epochs in assigned.items()}
-    for topic_id, epochs in again.items():
+    A revocation is told by leaving partitions out; if it is uncertain that the member ever had them, they are
+    assigned to it once more instead."""
+    current = member.current
+    is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
+    is_untold = is_revoking and report.owned is not None and not report.is_told
+    if not (is_due or is_untold or current.assigned != before.assigned):
+        return None
+    topics = topic_ids(group) if is_revoking else frozenset()
+    is_open = report.leaves_open(before, current, topics)
+    core.reports.answer((group.group_id, member.member_id), is_revoking and not is_open)
+    partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
+    for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)
     return Assignment(
         topic_partitions=[
