@@ -8,6 +8,7 @@ message, and the next segment of the log could not be opened. The limit is divid
     max.connections       Kafka clients, counted by their listener
     http.connections.max  HTTP clients, and the places that are reserved there
     STRANGERS_MAX         unidentified connections to the peer port, and two connections per peer
+    CUT_MAX               connections to the peer port that were cut and still end
     descriptors_kept      files and pipes: no connection is accepted with one of these (`host.accepting`)
 
 What must stay true: a limit is only ever raised. If it cannot be raised far enough, that is logged once at
@@ -21,6 +22,7 @@ import logging
 import resource
 from typing import Final
 
+from cluster.host.accepting import CUT_MAX
 from cluster.http import places
 from cluster.settings import Settings
 from raftlog.transport.links import STRANGERS_MAX
@@ -46,7 +48,7 @@ def descriptors_kept(settings: Settings) -> int:
 
 def descriptors_needed(settings: Settings) -> int:
     """Return how many descriptors a node with these settings may need at most."""
-    between_nodes = STRANGERS_MAX + 2 * len(settings.cluster_nodes)
+    between_nodes = STRANGERS_MAX + CUT_MAX + 2 * len(settings.cluster_nodes)
     clients = settings.max_connections + settings.http_connections_max + places.KEPT
     return RESERVED + clients + between_nodes + descriptors_kept(settings)
 

@@ -5,7 +5,11 @@ lower bound for how many the process has, and one within the last `kept` of the 
 files, pipes and the node's own outgoing connections get a descriptor however many clients connect.
 
 With TLS a handler exists from the accept on, but its `connection_made` comes after the handshake. So counting
-handlers counts every connection; `cut` ends one whose handler has no transport to abort yet.
+handlers counts every connection; `cut` ends one whose handler has no transport to abort yet. Such a
+connection keeps its descriptor until its handshake has failed, some turns of the loop later. A listener with
+`CUT_MAX` of them accepts nothing meanwhile, and new connections wait in the kernel's backlog. Otherwise
+strangers who connect faster than their handshakes fail would take all descriptors below those kept, and
+clients of the other ports would be refused.
 
 What must stay true: nothing here waits in a busy loop; an accepted descriptor is closed or belongs to a
 transport.
@@ -33,6 +37,9 @@ BACKLOG: Final = 1024
 
 ACCEPTED_PER_TURN: Final = 16
 """Connections that one listening socket accepts before others get the loop."""
+
+CUT_MAX: Final = 16
+"""Cut connections of one listener that may still have their descriptors."""
 
 REST_S: Final = 1.0
 """Pause after a failed accept: for want of descriptors it would fail again at once."""
@@ -71,6 +78,7 @@ class Acceptor:
         self._handshake_s = handshake_s if tls is not None else None
         self._kept = kept
         self._opening: dict[StreamHandler, socket.socket] = {}
+        self._cut: set[StreamHandler] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: dict[str, float] = {}
         self.port: int = sockets[0].getsockname()[1]
@@ -88,6 +96,7 @@ class Acceptor:
         """End the connection of a handler whose `connection_made` has not been called yet."""
         accepted = self._opening.get(handler)
         if accepted is not None:
+            self._cut.add(handler)
             with contextlib.suppress(OSError):  # the other end was faster
                 accepted.shutdown(socket.SHUT_RDWR)
 
@@ -114,6 +123,9 @@ class Acceptor:
                 continue
             self._open(accepted)
             if not self._sockets:  # a handler has closed the listener
+                return
+            if len(self._cut) >= CUT_MAX:
+                self._loop.remove_reader(listening)
                 return
 
     def _is_kept(self, number: int) -> bool:
@@ -149,6 +161,15 @@ class Acceptor:
             handler.connection_lost(error)
         finally:
             del self._opening[handler]
+            self._end_of_cut(handler)
+
+    def _end_of_cut(self, handler: StreamHandler) -> None:
+        """Listen again when the last of the cut connections has ended."""
+        if handler in self._cut:
+            self._cut.remove(handler)
+            if not self._cut:
+                for listening in self._sockets:
+                    self._listen(listening)
 
     def _tell(self, trouble: str) -> None:
         now_s = self._loop.time()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.host.accepting import CUT_MAX, Acceptor
 from cluster.host.host_asyncio import AsyncioHost
 from raftlog.env.files import OsFiles
 from raftlog.env.host import TlsSettings
@@ -198,6 +199,34 @@ async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(rig: R
     for stranger, (_, writer) in zip(strangers, opened, strict=True):
         stranger.exception()
         writer.close()
+
+
+@openssl
+async def test_a_burst_of_strangers_holds_no_more_descriptors_than_their_places_and_the_cut_ones(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut handshake keeps its descriptor for some turns, in which the backlog must not be accepted."""
+    held = []
+    opening = Acceptor._open
+
+    def counted(acceptor: Acceptor, accepted: socket.socket) -> None:
+        opening(acceptor, accepted)
+        held.append(len(acceptor._opening))
+
+    monkeypatch.setattr(Acceptor, "_open", counted)
+    ours = authority(tmp_path, "ours")
+    await rig.start(1, certificate(ours, "one"))
+    address = ("127.0.0.1", rig.nodes[0].port)
+    burst = [socket.create_connection(address) for _ in range(6 * STRANGERS_MAX)]  # waits in the backlog
+    try:
+        await until(lambda: len(held) == len(burst))
+        assert max(held) == STRANGERS_MAX + CUT_MAX
+        await rig.start(2, certificate(ours, "two"))
+        await rig.until_up()
+    finally:
+        for stranger in burst:
+            stranger.close()
+    await until(lambda: not rig.links[1]._listener._opening)  # type: ignore[union-attr]
 
 
 @openssl

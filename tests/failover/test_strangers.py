@@ -28,7 +28,7 @@ from tests.failover.watching import (
 )
 from tests.report import count_fault
 
-DESCRIPTORS = 250
+DESCRIPTORS = 280
 SILENT = 450
 
 
