@@ -1,6 +1,6 @@
 """Every rule: what it means, what it reads, its thresholds, and what to do about its findings.
 
-The Diagnoses section of docs/history.md has exactly these texts; a test compares the two.
+`quorate log findings --rules` prints these texts. docs/history.md has the meanings; a test compares the two.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ SCHEMAS: dict[str, Table] = {
 
 
 def tables_text() -> Iterator[str]:
-    """The tables as Markdown, as they appear in docs/history.md."""
+    """The tables as Markdown, for `quorate log export --tables`."""
     for table in SCHEMAS.values():
         yield f"### Table {table.name}"
         yield ""

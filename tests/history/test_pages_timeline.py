@@ -296,4 +296,4 @@ def test_the_page_on_history_tells_the_bounds() -> None:
     page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
     epochs, findings = f"{captions.EPOCHS_MAX:,} epochs", f"{captions.FINDINGS_MAX} findings"
     assert f"{epochs}, {findings} and {folding.SEGMENTS_MAX:,} changes" in " ".join(page.split())
-    assert f"Of more than {terminal.LANES_MAX} members" in page
+    assert f"If there are more than {terminal.LANES_MAX} members" in page

@@ -1,70 +1,51 @@
-"""The section of docs/history.md on diagnoses says what the table says; `REWRITE_GOLDEN=1` writes it."""
+"""The table of diagnoses in docs/history.md equals the table of rules; `REWRITE_GOLDEN=1` rewrites it."""
 
 from __future__ import annotations
 
 import os
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from history.answers.findings import rules_text
 from history.diagnoses import RULES, Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "history.md"
 SECTION = re.compile(r"^## Diagnoses\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-
-BEGINNING = """\
-## Diagnoses
-
-`quorate log explain` and `quorate log findings` recognise what a healthy group does not show, and call it by
-a name. Each rule says what it read: the fields of [the records](records.md), or notes of the evidence file
-that each node keeps beside its log. Without an evidence file an answer says which part is unknown; rules that
-need it then find nothing. Where two rules rest on the same entries, the one that says more speaks.
-
-What is part of a group's life is no finding: members that join, leave and restart one after another, topics
-that grow, hand-overs and restarts of nodes that were planned.
-"""
-WIDTH = 110
+TABLE = re.compile(r"^\| Rule .*?(?=^[^|]|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def documented(rule: Rule) -> Iterator[str]:
-    yield f"### {rule.name}"
-    yield ""
-    yield from _wrapped(f"*{rule.severity.value.capitalize()}: {rule.title}.* {rule.means}")
-    yield ""
-    yield from _wrapped(f"- Reads: {rule.reads}")
-    for bound in rule.thresholds:
-        yield from _wrapped(f"- `{bound.name}` = {bound:,}: {bound.reason}")
-    if rule.needs_evidence:
-        yield "- Finds nothing without an evidence file."
-    if rule.covers:
-        yield from _wrapped(f"- Speaks for {', '.join(rule.covers)} where they rest on the same entries.")
-    yield from _wrapped(f"- To do: {rule.do}")
+def documented() -> Iterator[str]:
+    yield "| Rule | Severity | Meaning | Instead of |"
+    yield "|---|---|---|---|"
+    for rule in RULES.values():
+        yield _row(rule)
 
 
-def _wrapped(text: str) -> list[str]:
-    indent = "  " if text.startswith("- ") else ""
-    return textwrap.wrap(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _row(rule: Rule) -> str:
+    means = f"{rule.means} *Needs evidence.*" if rule.needs_evidence else rule.means
+    return f"| {rule.name} | {rule.severity.value} | {means} | {', '.join(rule.covers)} |"
 
 
 def test_the_page_says_what_the_rules_say() -> None:
-    lines = [BEGINNING]
-    for rule in RULES.values():
-        lines += [*documented(rule), ""]
-    section = "\n".join(lines)
-    page = PAGE.read_text() if PAGE.exists() else "# History\n"
-    if os.environ.get("REWRITE_GOLDEN"):
-        rest = SECTION.sub("", page).rstrip()
-        if (present := SECTION.search(page)) is not None:
-            page = page[: present.start()] + section + "\n" + page[present.end() :]
-        else:
-            page = f"{rest}\n\n{section}"
-        PAGE.write_text(page.rstrip() + "\n")
-    present = SECTION.search(PAGE.read_text())
+    expected = "".join(f"{line}\n" for line in documented())
+    page = PAGE.read_text()
+    section = SECTION.search(page)
+    assert section is not None
+    present = TABLE.search(section[0])
     assert present is not None
-    assert present[0].strip() == section.strip()
+    if os.environ.get("REWRITE_GOLDEN"):
+        PAGE.write_text(page.replace(present[0], expected))
+        return
+    assert present[0] == expected
+
+
+def test_the_command_prints_the_rest_of_each_rule() -> None:
+    printed = "\n".join(rules_text())
+    for rule in RULES.values():
+        assert rule.reads in printed
+        assert rule.do in printed
+        assert all(f"{bound.name} = {bound:,}: {bound.reason}" in printed for bound in rule.thresholds)
 
 
 def test_every_rule_is_whole() -> None:

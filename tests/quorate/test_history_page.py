@@ -1,4 +1,4 @@
-"""docs/history.md names every command, and each that it shows runs on the recorded incident."""
+"""docs/history.md names every command; what it types runs on the incident and prints what is shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from quorate.app import run
 from quorate.commands.log import app, subject
-from tests.documented import commands_of
+from tests.documented import commands_of, differences
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "history.md"
@@ -63,3 +63,4 @@ def test_what_the_page_types_works(
         captured = capsys.readouterr()
         assert code == 0, (str(shown), captured.err)
         assert captured.out or list(folder.iterdir()), str(shown)
+        assert not differences(shown.output, captured.out.splitlines()), str(shown)
