@@ -20,9 +20,9 @@ from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
 from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
-from tests.cluster.lab import commit_request
 from tests.simulated.actors import REJOIN, Member
 from tests.simulated.chronicle import Chronicle
+from tests.support.sim_node import commit_request
 from wire.apis import ApiKey
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tests.clients.polling import Crowd
+from tests.support.polled_consumers import Crowd
 
 TIMEOUT_S = 10
 

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
-from tests.clients.polling import Crowd
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -25,8 +25,8 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.app import run
 from quorate.client import Client
 from quorate.commands.log import app
-from tests.clients.polling import WAIT_S, Crowd
 from tests.report import count_fault
+from tests.support.polled_consumers import WAIT_S, Crowd
 
 ROOT = Path(__file__).parent.parent.parent
 GROUP, TOPIC, NUM_PARTITIONS = "billing", "orders", 6  # those of examples/consumer.py

@@ -20,8 +20,8 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_clust
 from quorate.client import Client
 from quorate.client_assignor_member import Assign, ClientAssignorMember, CoordinatorRefused
 from quorate.connection import ClientConnection, ConnectionLost
-from tests.coordinator.computing import dealt_round, offer, part
 from tests.report import count_fault
+from tests.support.computing_client import dealt_round, offer, part
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest

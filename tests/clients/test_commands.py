@@ -21,7 +21,7 @@ from cluster.launching.launcher import NodeProcess
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import CommandError, ExitCode
-from tests.clients.polling import Crowd
+from tests.support.polled_consumers import Crowd
 
 Run = Callable[..., str]
 NUM_PARTITIONS = 4

@@ -22,8 +22,8 @@ from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode
 from tests.clients.conftest import SETTINGS as NODE_SETTINGS
-from tests.clients.polling import WAIT_S, Crowd, PolledConsumer
 from tests.report import count_fault
+from tests.support.polled_consumers import WAIT_S, Crowd, PolledConsumer
 
 NUM_PARTITIONS = 6
 Run = Callable[..., str]

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicParti
 from quorate.client import Client
 from quorate.demo.fleet import Fleet
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
-from tests.clients.polling import Crowd
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
 
 NUM_PARTITIONS = 12
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from cluster.launching.launcher import ClusterProcess
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.clients.polling import Crowd
+from tests.support.polled_consumers import Crowd
 
 TIMEOUT_S = 20
 SESSION = "consumer.session.timeout.ms"

@@ -23,8 +23,8 @@ import pytest
 from cluster.launching.launcher import NodeProcess, launch_node
 from history.checking.commits import Key, missing_commits
 from quorate.client import Client
-from tests.clients import committers
 from tests.report import count_fault
+from tests.support import committers
 
 pytestmark = pytest.mark.failover  # a node is killed twenty times
 

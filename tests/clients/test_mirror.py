@@ -15,7 +15,7 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
-from tests.clients.polling import Crowd
+from tests.support.polled_consumers import Crowd
 
 LINE_S = 30.0
 ROUND_S = "0.2"

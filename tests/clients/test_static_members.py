@@ -11,8 +11,8 @@ from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client, GroupDescription
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
-from tests.clients.polling import Crowd, PolledConsumer
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd, PolledConsumer
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

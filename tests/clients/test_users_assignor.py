@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 
 from cluster.launching.launcher import NodeProcess, launch_node
 from tests.clients.conftest import SETTINGS
-from tests.clients.polling import Crowd
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "assignor"
 NUM_PARTITIONS = 12

@@ -22,8 +22,8 @@ from cluster.interval_rule import (
     ladder,
 )
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
-from tests.cluster.lab import GROUPS, Lab
 from tests.cluster.test_group_configs import HEARTBEAT, setting
+from tests.support.sim_node import GROUPS, Lab
 from wire.apis import ApiKey
 
 LOW_MS, BASE_MS, HIGH_MS = 500, 1_000, 15_000

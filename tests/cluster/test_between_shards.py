@@ -7,7 +7,7 @@ import pytest
 from cluster.node_info import ClientInfo
 from raftlog.storage.evidence import read_evidence
 from records.ids import topic_id_text
-from tests.cluster.lab import GROUPS, Lab
+from tests.support.sim_node import GROUPS, Lab
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.runtime.shard_state import ShardState
 from raftlog.storage.evidence import read_evidence
-from tests.cluster.lab import Lab, join_request, runtimes
+from tests.support.sim_node import Lab, join_request, runtimes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

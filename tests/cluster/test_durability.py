@@ -9,8 +9,8 @@ import pytest
 
 from cluster.node_info import ClientInfo
 from raftlog.env.simulated_files import Crash
-from tests.cluster.lab import Lab, assert_kept, commit_request, replayed
 from tests.report import count_fault
+from tests.support.sim_node import Lab, assert_kept, commit_request, replayed
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -11,9 +11,9 @@ from cluster.simulator import WireClient
 from cluster.simulator.machine import KAFKA_PORT
 from raftlog.storage.frames import frames_in
 from records import METADATA_SHARD, Trigger, decode_cause
-from tests.cluster.lab import Lab
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
+from tests.support.sim_node import Lab
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

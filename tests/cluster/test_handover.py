@@ -9,9 +9,9 @@ from cluster.runtime.group_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from records import METADATA_SHARD, shard_of
-from tests.cluster.lab import commit_request, join_request
 from tests.cluster.test_three_nodes import Nodes
 from tests.report import count_fault
+from tests.support.sim_node import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

@@ -18,8 +18,8 @@ from raftlog.env.host import TlsSettings
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.transport import PeerAddress, PeersError, PeerSettings, SelfDescription
 from raftlog.transport.links import STRANGERS_MAX, Links
-from tests.certificates import authority, certificate, openssl
 from tests.cluster.links_lab import SHARDS, Recorder
+from tests.support.certificates import authority, certificate, openssl
 
 DESCRIPTION = SelfDescription(
     release="1.0",

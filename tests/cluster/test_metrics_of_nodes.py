@@ -12,8 +12,8 @@ from cluster.http.metrics import NodeMetrics
 from cluster.node import Node
 from cluster.runtime.slices import finished
 from records import METADATA_SHARD, shard_of
-from tests.cluster.lab import GROUPS, commit_request, join_request
 from tests.cluster.test_three_nodes import Nodes
+from tests.support.sim_node import GROUPS, commit_request, join_request
 from wire.apis import ApiKey
 
 NUM_SHARDS = 4

@@ -9,7 +9,7 @@ import pytest
 from cluster.runtime.shard_state import ShardState
 from coordinator.shard import GroupShard
 from raftlog.env.simulated_files import Crash
-from tests.cluster.lab import GROUPS, Lab, assert_kept, replayed, runtimes
+from tests.support.sim_node import GROUPS, Lab, assert_kept, replayed, runtimes
 from wire.errors import ErrorCode
 
 

@@ -13,8 +13,8 @@ from cluster.settings import SettingsError
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, Machine
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
-from tests.cluster.lab import GROUPS, Consumer, commit_request, join_request
 from tests.report import count_fault
+from tests.support.sim_node import GROUPS, Consumer, commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

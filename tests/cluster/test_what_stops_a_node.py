@@ -22,10 +22,10 @@ from raftlog.env.host import Listener
 from raftlog.env.simulated_files import SimFiles
 from raftlog.transport.handshake import Handshake
 from tests.cluster.fakes import Bench
-from tests.cluster.lab import Lab, join_request
 from tests.cluster.links_lab import LinksLab
-from tests.listeners.rig import Rig, heartbeat
 from tests.report import count_fault
+from tests.support.listener_rig import Rig, heartbeat
+from tests.support.sim_node import Lab, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

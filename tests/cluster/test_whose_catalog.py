@@ -16,9 +16,9 @@ from cluster.runtime.shard_state import ShardState
 from coordinator.topics import new_topic_id
 from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD
-from tests.cluster.lab import commit_request
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
+from tests.support.sim_node import commit_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

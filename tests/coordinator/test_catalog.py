@@ -18,7 +18,7 @@ from records import (
     TermStartValue,
     encode_record,
 )
-from tests.coordinator.world import World
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import (

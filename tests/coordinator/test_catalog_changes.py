@@ -7,7 +7,7 @@ import pytest
 from coordinator.leader_state import catalog_changes
 from coordinator.shard import FastEntry
 from records import ReasonKind, Trigger
-from tests.coordinator.world import Client, World
+from tests.support.world import Client, World
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.shard import FastEntry
-from tests.coordinator.world import Client, World, settle
+from tests.support.world import Client, World, settle
 
 
 @pytest.fixture

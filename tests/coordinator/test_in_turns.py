@@ -15,7 +15,7 @@ from coordinator.offsets import commits as offsets
 from coordinator.shard import GroupShard
 from coordinator.targets import checks, targeting
 from records import Trigger
-from tests.coordinator.world import Client, World, settle
+from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -23,7 +23,7 @@ from records import (
     decode_record,
     encode_record,
 )
-from tests.coordinator.world import FIRST_TOPIC, World
+from tests.support.world import FIRST_TOPIC, World
 
 Parts = dict[str, tuple[int, ...]]
 

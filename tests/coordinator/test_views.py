@@ -12,7 +12,7 @@ from cluster.runtime.slices import finished
 from coordinator import shard, views
 from coordinator.state.machines import GroupState
 from records import topic_id_text
-from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 

@@ -37,11 +37,11 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess
 from history.checking.commits import Key, missing_commits
 from history.checking.verify import report_text, verify
 from records import shard_of
-from tests.clients import committers
-from tests.clients.polling import Crowd
 from tests.failover.mesh import Meshed
 from tests.failover.proxy import Proxy
 from tests.report import count_fault
+from tests.support import committers
+from tests.support.polled_consumers import Crowd
 
 NUM_SHARDS = 4
 TOPIC, MEMBERS_TOPIC = "orders", "watched"
@@ -189,7 +189,14 @@ class Rounds:
             group: {str(key): self.offsets.get((group, key), 0) for key in self.keys[group]}
             for group in groups
         }
-        command = [sys.executable, "-P", committers.__file__, self.cluster.bootstrap, TOPIC, str(files)]
+        command = [
+            sys.executable,
+            "-P",
+            committers.__file__,
+            self.cluster.bootstrap,
+            TOPIC,
+            str(files),
+        ]
         with subprocess.Popen([*command, json.dumps(started)], stderr=subprocess.DEVNULL) as process:
             try:
                 self._wait_for_commits(files, groups)

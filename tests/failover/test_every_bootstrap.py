@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess, launch_cluster
-from tests.clients.polling import Crowd
+from tests.support.polled_consumers import Crowd
 
 TIMEOUT_S = 20
 SETTINGS = {

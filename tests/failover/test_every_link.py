@@ -19,7 +19,8 @@ from raftlog.replica.balancing import preferred_node
 from tests.failover.conftest import SETTINGS
 from tests.failover.mesh import Meshed, mesh
 from tests.failover.proxy import Proxy, Way
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     NUM_SHARDS,
     TOPIC,
     Committer,
@@ -29,7 +30,6 @@ from tests.failover.watching import (
     leader_of,
     wait_for,
 )
-from tests.report import count_fault
 
 SLOW_S = 0.3
 LASTS_S = 7.0

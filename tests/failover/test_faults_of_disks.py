@@ -31,7 +31,8 @@ from quorate.connection import ConnectionLost
 from raftlog.env.files import OsFiles
 from raftlog.storage.directory import read_identity
 from tests.failover.conftest import SETTINGS
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     TOPIC,
     Committer,
     addresses,
@@ -50,7 +51,6 @@ from tests.failover.watching import (
     wait_for_line,
     wait_until_equal,
 )
-from tests.report import count_fault
 
 PARTITIONS = 100
 MISSED_RECORDS = 220_000

@@ -33,7 +33,8 @@ from raftlog.storage.directory import read_identity
 from records import LATEST_FORMAT_LEVEL
 from tests.failover import newer_release
 from tests.failover.conftest import SETTINGS
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     TOPIC,
     Committer,
     check_nothing_lost,
@@ -45,7 +46,6 @@ from tests.failover.watching import (
     wait_for,
     wait_for_line,
 )
-from tests.report import count_fault
 
 HOSTILE_CONNECTIONS = 200
 """To each port of each node."""

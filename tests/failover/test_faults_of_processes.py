@@ -9,7 +9,8 @@ import pytest
 from benchmarks import load
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     TOPIC,
     Committer,
     check_fetched,
@@ -21,7 +22,6 @@ from tests.failover.watching import (
     quorate,
     wait_for,
 )
-from tests.report import count_fault
 
 ALL_KILLED = 10
 ALL_KILLED_OF_CHAOS = 100

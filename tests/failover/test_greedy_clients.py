@@ -18,7 +18,7 @@ from benchmarks.greedy_bench import (
 )
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
-from tests.failover.watching import NUM_SHARDS
+from tests.support.real_cluster import NUM_SHARDS
 
 SECONDS = 4.0
 WAIT_MAX_MS = 1_500.0

@@ -19,7 +19,8 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage.archive import ARCHIVE, read_manifest
 from raftlog.storage.directory import read_identity, shard_name
 from records import METADATA_SHARD
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     NUM_SHARDS,
     TOPIC,
     addresses,
@@ -35,7 +36,6 @@ from tests.failover.watching import (
     wait_for_line,
     wait_until_equal,
 )
-from tests.report import count_fault
 
 PARTITIONS = 20
 ROUNDS = 400

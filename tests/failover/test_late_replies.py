@@ -16,10 +16,10 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
-from tests.clients.polling import Crowd
 from tests.failover.conftest import SETTINGS
-from tests.failover.watching import TOPIC, group_in, leader_of
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
+from tests.support.real_cluster import TOPIC, group_in, leader_of
 
 PATIENT: Final = {"raft.min.timeout.ms": "1500", "raft.max.timeout.ms": "2500"}
 """Nobody campaigns while the followers stand still."""

@@ -25,7 +25,8 @@ from history.telling.explain import explain
 from quorate.client import Client
 from quorate.livelog import open_live
 from raftlog.storage.frames import Frame
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.real_cluster import (
     TOPIC,
     addresses,
     committers,
@@ -36,7 +37,6 @@ from tests.failover.watching import (
     wait_for,
     wait_until_equal,
 )
-from tests.report import count_fault
 
 SHARD = 0
 SETTINGS = {"snapshot.tail.records": "1000", "log.segment.bytes": "60000"}

@@ -14,8 +14,9 @@ from benchmarks.raw import RawGroup
 from cluster.http.kafka_metrics import PREFIX
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
-from tests.clients.polling import Crowd
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
+from tests.support.real_cluster import (
     HTTP_TIMEOUT_S,
     NUM_SHARDS,
     TOPIC,
@@ -24,7 +25,6 @@ from tests.failover.watching import (
     leader_of,
     wait_for,
 )
-from tests.report import count_fault
 
 MEMBERS = 2
 PARTITIONS = 6

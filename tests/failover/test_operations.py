@@ -12,7 +12,7 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from tests.failover.watching import (
+from tests.support.real_cluster import (
     TOPIC,
     check_nothing_lost,
     committers,

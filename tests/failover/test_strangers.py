@@ -15,8 +15,9 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_clust
 from cluster.launching.node_process import ports_before
 from quorate.client import Client
 from raftlog.transport.links import STRANGERS_MAX
-from tests.certificates import authority, certificate, openssl
-from tests.failover.watching import (
+from tests.report import count_fault
+from tests.support.certificates import authority, certificate, openssl
+from tests.support.real_cluster import (
     TOPIC,
     Committer,
     check_nothing_lost,
@@ -26,7 +27,6 @@ from tests.failover.watching import (
     quorate,
     wait_for,
 )
-from tests.report import count_fault
 
 DESCRIPTORS = 280
 SILENT = 450

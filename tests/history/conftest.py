@@ -10,8 +10,7 @@ from history.checking import commits, verify
 from history.reading.node import NodeLog
 from history.state import replay
 from history.telling import dump, explain, terms
-
-from .memlog import MemoryReader
+from tests.support.memory_log import MemoryReader
 
 Serve = Callable[..., NodeLog]
 

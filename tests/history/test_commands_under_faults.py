@@ -24,8 +24,7 @@ from quorate.errors import ExitCode
 from raftlog.env.files import OsFiles
 from raftlog.env.settings import LogSettings
 from tests.report import count_fault
-
-from .reallog import Node
+from tests.support.disk_node import Node
 
 GROUP, TOPIC = "billing", "orders"
 SHARD = "shard-0"

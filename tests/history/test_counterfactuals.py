@@ -13,8 +13,7 @@ from history.telling.known import Counterfactual
 from history.telling.prose import explanation_text
 from records import Cause, Expiry, MemberState, Reason, ReasonKind, Trigger
 from records.ids import topic_id_text
-
-from .memlog import (
+from tests.support.memory_log import (
     GROUP,
     NOON_MS,
     ORDERS,
@@ -27,7 +26,7 @@ from .memlog import (
     target,
     target_epoch,
 )
-from .stories import joined
+from tests.support.payments_log import joined
 
 HEARTBEAT, FENCED, UNKNOWN_MEMBER = 68, 110, 25
 MINUTE_MS = 60_000

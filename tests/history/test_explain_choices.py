@@ -13,9 +13,8 @@ from history.telling.explain import Explanation, explain
 from history.telling.filters import Filters
 from history.telling.prose import explanation_text
 from records.ids import METADATA_SHARD
-
-from .memlog import GROUP, NOON_MS
-from .stories import ANN, BOB, group_log, metadata_log
+from tests.support.memory_log import GROUP, NOON_MS
+from tests.support.payments_log import ANN, BOB, group_log, metadata_log
 
 
 def asked(filters: Filters | None = None, **window: Any) -> Explanation:

@@ -25,8 +25,7 @@ from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.frames import Frame
 from records import Cause, Entry, RawRecord, Trigger, decode_cause, encode_entry, encode_record, iter_records
 from records.ids import METADATA_SHARD
-
-from .memlog import (
+from tests.support.memory_log import (
     GROUP,
     NOON_MS,
     MemoryReader,
@@ -40,7 +39,7 @@ from .memlog import (
     target,
     target_epoch,
 )
-from .stories import ANN, BOB, group_log, joined, metadata_log
+from tests.support.payments_log import ANN, BOB, group_log, joined, metadata_log
 
 
 def node(log: MemoryReader) -> NodeLog:

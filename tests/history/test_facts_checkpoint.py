@@ -18,8 +18,8 @@ from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
 from records import Entry, RawRecord, TermStartValue, TermWhy
 from records.packing import pack, unpack_nested
-from tests.coordinator.world import Entry as Written
 from tests.kip848.test_schedules import GROUPS
+from tests.support.world import Entry as Written
 
 from .test_facts_property import a_world, mine
 

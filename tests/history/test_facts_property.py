@@ -19,11 +19,11 @@ from history.reading.catalog import CatalogHistory
 from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from records import Entry, MemberState, RawRecord, group_id_of
 from records.ids import topic_id_text
-from tests.coordinator.world import Entry as Written
-from tests.coordinator.world import World
 from tests.kip848.test_schedules import GROUPS
 from tests.kip848.test_schedules_in_parts import InParts, steps_in_parts
 from tests.kip848.test_schedules_of_every_request import EveryRequest, steps
+from tests.support.world import Entry as Written
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 

@@ -17,9 +17,8 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Walk
 from records import Cause, Entry, Trigger, encode_record
-
-from .memlog import GROUP, NOON_MS, current, gone, group_epoch, member
-from .reallog import Node
+from tests.support.disk_node import Node
+from tests.support.memory_log import GROUP, NOON_MS, current, gone, group_epoch, member
 
 GROUPS = ("billing", "payments", "search")
 

@@ -10,7 +10,8 @@ from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import NoteStep
 from history.telling.timeline import timeline
-from tests.coordinator.computing import dealt_round, offer
+from tests.support.computing_client import dealt_round, offer
+from tests.support.disk_node import Node
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import TopicPartitions
 from wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
@@ -23,7 +24,6 @@ from wire.messages.extended_consumer_group_heartbeat import (
     ExtendedConsumerGroupHeartbeatResponse,
 )
 
-from .reallog import Node
 from .test_history_real import GROUP
 
 

@@ -24,11 +24,20 @@ from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
 from records.ids import METADATA_SHARD
+from tests.support.memory_log import (
+    GROUP,
+    commit,
+    current,
+    group_epoch,
+    group_topics,
+    member,
+    target,
+    target_epoch,
+)
+from tests.support.payments_log import ANN, joined
+from tests.support.three_logs import ThreeLogs
 
-from .memlog import GROUP, commit, current, group_epoch, group_topics, member, target, target_epoch
-from .stories import ANN, joined
 from .test_history_story import golden
-from .threelogs import ThreeLogs
 
 
 def failovers(folder: Path) -> ThreeLogs:
@@ -175,8 +184,7 @@ def test_a_catalog_entry_that_one_directory_cannot_prove_is_no_loss(tmp_path: Pa
 
 def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:
     from raftlog.storage.evidence import Evidence
-
-    from .tinyhost import TinyHost
+    from tests.support.tinyhost import TinyHost
 
     logs = failovers(tmp_path)
     for node, after_ms in ((3, 2_000), (1, 1_000)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from history.checking.commits import Commit, commits, missing_commits
 from records import Cause, Record, Trigger
+from tests.support.memory_log import GROUP, NOON_MS, Writer, commit
 
 from .conftest import Serve
-from .memlog import GROUP, NOON_MS, Writer, commit
 
 COMMITTED = Cause(trigger=Trigger.OFFSETS_COMMITTED)
 

@@ -10,10 +10,10 @@ from history.render import UTC_STYLE
 from history.telling.dump import Filter, dump, dump_json, dump_text, type_number
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, entry_from_json, shard_of
 from records.ids import METADATA_SHARD
+from tests.support.memory_log import GROUP, NOON_MS, Writer, commit, group_epoch
+from tests.support.payments_log import group_log, metadata_log
 
 from .conftest import Serve
-from .memlog import GROUP, NOON_MS, Writer, commit, group_epoch
-from .stories import group_log, metadata_log
 from .test_history_story import golden
 
 SHARD = shard_of(GROUP, 4)

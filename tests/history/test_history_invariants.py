@@ -6,8 +6,7 @@ import pytest
 
 from history.checking.invariants import MEMBERSHIP_RULES, NEVER_BACK, ONE_OWNER, InvariantChecker
 from records import MemberState, Record, decode_entry, encode_record
-
-from .memlog import (
+from tests.support.memory_log import (
     Writer,
     current,
     gone,
@@ -17,7 +16,7 @@ from .memlog import (
     target,
     target_epoch,
 )
-from .stories import group_log
+from tests.support.payments_log import group_log
 
 
 def check(*entries: tuple[Record, ...]) -> list[tuple[int, str]]:

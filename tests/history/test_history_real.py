@@ -28,9 +28,8 @@ from raftlog.env.settings import LogSettings
 from raftlog.offline.reader import Damaged
 from raftlog.storage.sync_mark import SYNCED_FILE
 from records.ids import METADATA_SHARD
+from tests.support.disk_node import Member, Node
 from wire.errors import ErrorCode
-
-from .reallog import Member, Node
 
 GROUP = "payments"
 SMALL_SNAPSHOTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)

@@ -16,8 +16,7 @@ from history.render import (
     ranges,
     table,
 )
-
-from .memlog import NOON_MS
+from tests.support.memory_log import NOON_MS
 
 EAST = TimeStyle(timezone(timedelta(hours=1)))
 

@@ -13,8 +13,8 @@ from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline
+from tests.support.disk_node import Node
 
-from .reallog import Node
 from .test_history_real import GROUP, settle
 
 

@@ -18,10 +18,19 @@ from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger
 from records.ids import METADATA_SHARD, shard_of
+from tests.support.memory_log import (
+    GROUP,
+    NOON_MS,
+    MemoryReader,
+    Writer,
+    group_epoch,
+    member,
+    target,
+    target_epoch,
+)
+from tests.support.payments_log import ANN, BOB, group_log, joined, metadata_log
 
 from .conftest import Serve
-from .memlog import GROUP, NOON_MS, MemoryReader, Writer, group_epoch, member, target, target_epoch
-from .stories import ANN, BOB, group_log, joined, metadata_log
 
 GOLDEN = Path(__file__).parent / "golden"
 SHARDS = 4

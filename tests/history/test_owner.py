@@ -12,8 +12,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-
-from .reallog import Node
+from tests.support.disk_node import Node
 
 ORDERS_0 = parse_partition("orders-0")
 

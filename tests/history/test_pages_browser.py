@@ -14,9 +14,8 @@ import pytest_asyncio
 from history.facts.rows import GroupRows
 from history.pages.timeline import timeline_page
 from history.render import UTC_STYLE
-
-from .browser import Tab, browser_path, opened
-from .pagestories import BILLING, HOSTILE, billing_log, crowd_facts, facts_in, finding, renamed
+from tests.support.browser import Tab, browser_path, opened
+from tests.support.timeline_logs import BILLING, HOSTILE, billing_log, crowd_facts, facts_in, finding, renamed
 
 BROWSER = browser_path()
 pytestmark = [

@@ -10,8 +10,7 @@ from history.facts.rows import GroupRows
 from history.pages import terminal
 from history.pages.terminal import ASCII, BLOCKS, lanes_text
 from history.render import UTC_STYLE
-
-from .pagestories import ADS, BILLING, ads_log, billing_log, facts_in, finding
+from tests.support.timeline_logs import ADS, BILLING, ads_log, billing_log, facts_in, finding
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,20 @@ from history.pages.timeline import figures, timeline_data, timeline_page
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE, TimeStyle
 from records.ids import METADATA_SHARD
+from tests.support.memory_log import (
+    GROUP,
+    Writer,
+    current,
+    gone,
+    group_epoch,
+    group_topics,
+    member,
+    target,
+    target_epoch,
+)
+from tests.support.payments_log import ANN, BOB, group_log, joined, metadata_log
+from tests.support.timeline_logs import BILLING, HOSTILE, billing_log, facts_in, finding, renamed
 
-from .memlog import GROUP, Writer, current, gone, group_epoch, group_topics, member, target, target_epoch
-from .pagestories import BILLING, HOSTILE, billing_log, facts_in, finding, renamed
-from .stories import ANN, BOB, group_log, joined, metadata_log
 from .test_pages_frame import Elements
 
 

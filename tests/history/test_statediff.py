@@ -13,8 +13,7 @@ from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
 from records.ids import METADATA_SHARD
-
-from .reallog import Node
+from tests.support.disk_node import Node
 
 GROUP = "payments"
 

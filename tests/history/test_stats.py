@@ -22,10 +22,8 @@ from history.render import UTC_STYLE
 from raftlog.storage.frames import Frame
 from records import Cause, MemberState, Trigger, encode_entry, encode_record
 from records.ids import METADATA_SHARD
-from tests.coordinator.world import World
 from tests.kip848.test_schedules import GROUPS
-
-from .memlog import (
+from tests.support.memory_log import (
     GROUP,
     NOON_MS,
     MemoryReader,
@@ -38,7 +36,9 @@ from .memlog import (
     target,
     target_epoch,
 )
-from .stories import group_log, joined, metadata_log
+from tests.support.payments_log import group_log, joined, metadata_log
+from tests.support.world import World
+
 from .test_facts_property import a_world
 
 

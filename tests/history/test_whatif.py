@@ -34,7 +34,7 @@ from records import (
     encode_record,
 )
 from records.ids import topic_id_text
-from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from records import TermWhy
-
-from .rig import GROUP, Rig
-from .truth import Known, Play, Scenario
+from tests.support.incidents.rig import GROUP, Rig
+from tests.support.incidents.truth import Known, Play, Scenario
 
 QUIET: dict[str, Scenario] = {}
 

@@ -17,9 +17,8 @@ from history.render import UTC_STYLE
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from quorate.commands.log.common import plain
-
-from .rig import GROUP, SHARD
-from .truth import Known, Truth
+from tests.support.incidents.rig import GROUP, SHARD
+from tests.support.incidents.truth import Known, Truth
 
 Found = Sequence[dict[str, Any]]
 """Findings as JSON has them."""

@@ -10,11 +10,11 @@ import pytest
 
 from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
+from tests.support.incidents.rig import GROUP
+from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.incidents.truth import Known
 
 from .quiet import QUIET
-from .rig import GROUP
-from .scenarios import INCIDENTS
-from .truth import Known
 
 
 @pytest.fixture(scope="module")

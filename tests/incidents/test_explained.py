@@ -13,10 +13,9 @@ from history.render import UTC_STYLE
 from history.telling.explain import Explanation, explain
 from history.telling.filters import Filters
 from history.telling.prose import explanation_text
-
-from .rig import GROUP
-from .scenarios import INCIDENTS
-from .truth import Known
+from tests.support.incidents.rig import GROUP
+from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.incidents.truth import Known
 
 SEED = 5
 HEARTBEATS = (68, 3)

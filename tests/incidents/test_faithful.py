@@ -6,10 +6,10 @@ import pytest
 
 from history.whatif.answer import whatif_of
 from history.whatif.settings import WhatIf
+from tests.support.incidents.rig import GROUP
+from tests.support.incidents.scenarios import INCIDENTS
 
 from .quiet import QUIET
-from .rig import GROUP
-from .scenarios import INCIDENTS
 
 PLAYS = INCIDENTS | QUIET
 SEED = 300

@@ -6,9 +6,8 @@ import re
 
 from history.render import UTC_STYLE
 from history.telling.explain import explain
-
-from .rig import GROUP
-from .scenarios import INCIDENTS, SESSION_MS
+from tests.support.incidents.rig import GROUP
+from tests.support.incidents.scenarios import INCIDENTS, SESSION_MS
 
 
 def test_the_silence_that_ended_a_session_is_no_gap_before_it() -> None:

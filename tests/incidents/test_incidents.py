@@ -13,8 +13,8 @@ import pytest
 
 from history.diagnoses import RULES
 from tests.report import count_fault
+from tests.support.incidents.scenarios import INCIDENTS
 
-from .scenarios import INCIDENTS
 from .score import SCORE, judge, judge_explanation
 
 SEEDS = range(4)

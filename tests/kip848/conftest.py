@@ -10,7 +10,7 @@ import coordinator.state.reconcile
 from coordinator.limits import Limits
 from coordinator.state.machines import Finding, Transition, member_transition
 from records import MemberState
-from tests.coordinator.world import TALLY, World
+from tests.support.world import TALLY, World
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.api import Job
 from records import ReasonKind
-from tests.coordinator.world import Client, World
+from tests.support.world import Client, World
 
 
 def by_regex(world: World, name: str = "a", regex: str = "orders.*", **fields: object) -> Client:

@@ -41,7 +41,7 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
-from tests.coordinator.world import Client, World, check_group, settle
+from tests.support.world import Client, World, check_group, settle
 
 T = b"t" * 16
 RETENTION_MS = 0

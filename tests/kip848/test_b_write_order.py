@@ -1,7 +1,7 @@
 """B.2: which records an event writes, and in which order.
 
 Every entry of every test with a `World`, and of every story, is held against
-`tests/coordinator/writeorder.py`; here it is shown that what is out of order is noticed.
+`tests/support/write_order.py`; here it is shown that what is out of order is noticed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from records import RawRecord, Trigger
-from tests.coordinator.world import World
-from tests.coordinator.writeorder import WRITE_ORDER, check_write_order
+from tests.support.world import World
+from tests.support.write_order import WRITE_ORDER, check_write_order
 
 
 def left(world: World) -> tuple[RawRecord, ...]:

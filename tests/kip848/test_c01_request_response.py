@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.world import World
+from tests.support.world import World
 from wire.errors import ErrorCode
 
 

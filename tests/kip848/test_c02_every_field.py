@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.limits import Limits
-from tests.coordinator.world import FIRST_TOPIC, World
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import (

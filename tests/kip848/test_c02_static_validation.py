@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.limits import Limits
-from tests.coordinator.world import World
+from tests.support.world import World
 from wire.errors import ErrorCode
 
 JOIN: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["orders"], "owned": {}}

@@ -7,8 +7,8 @@ from typing import Any
 from cluster.node_info import ClientInfo
 from coordinator.limits import GroupSettings, Limits
 from records import ClassicMember, GroupMetadataKey, GroupMetadataValue, Record, encode_record
-from tests.cluster.lab import Lab, commit_request, join_request
-from tests.coordinator.world import TALLY, Client, World
+from tests.support.sim_node import Lab, commit_request, join_request
+from tests.support.world import TALLY, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

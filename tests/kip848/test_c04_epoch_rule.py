@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.state.reconcile import Current
 from records import MemberState
-from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
+from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 

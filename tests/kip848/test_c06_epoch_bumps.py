@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import METADATA_SHARD, ReasonKind, Ref, Trigger
-from tests.coordinator.world import FIRST_TOPIC, Client, Entry, World, settle
+from tests.support.world import FIRST_TOPIC, Client, Entry, World, settle
 
 ORDERS = FIRST_TOPIC
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.coordinator.world import Client, World, settle
+from tests.support.world import Client, World, settle
 
 
 def test_a_partition_moves_only_after_it_was_given_up(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from records import MemberState, Trigger
-from tests.coordinator.world import FIRST_TOPIC, World
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from records import MemberState
-from tests.coordinator.world import Client, World, settle
+from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 

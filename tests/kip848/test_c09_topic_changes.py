@@ -18,7 +18,7 @@ from records import (
     encode_record,
     offset_commit_key,
 )
-from tests.coordinator.world import Client, Entry, World, settle
+from tests.support.world import Client, Entry, World, settle
 from wire.apis import ApiKey
 from wire.messages.delete_topics import DeleteTopicsRequest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.coordinator.world import Client, World, settle
+from tests.support.world import Client, World, settle
 
 
 def test_empty_assigning_reconciling_stable(world: World) -> None:

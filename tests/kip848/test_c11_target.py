@@ -14,7 +14,7 @@ from coordinator.assignors import (
 )
 from coordinator.limits import GroupSettings, Limits
 from records import Ref, Trigger
-from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
+from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.coordinator.world import Client, World
+from tests.support.world import Client, World
 
 
 def test_a_steady_heartbeat_writes_nothing_and_carries_no_assignment(world: World) -> None:

@@ -17,7 +17,7 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, Entry, World, settle
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, Entry, World, settle
 from wire.errors import ErrorCode
 
 

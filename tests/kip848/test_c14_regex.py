@@ -7,8 +7,8 @@ import pytest
 from coordinator.limits import Limits
 from coordinator.regex.expressions import InvalidExpression, check_expression
 from records import ReasonKind, Trigger
-from tests.coordinator.world import Client, World
 from tests.kip848.expressions import by_regex
+from tests.support.world import Client, World
 from wire.errors import ErrorCode
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from coordinator.limits import Limits
 from records import ReasonKind
-from tests.coordinator.world import Client, World, settle
 from tests.kip848.expressions import by_regex, held, reasons
+from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 

@@ -10,10 +10,10 @@ import pytest
 
 from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
-from tests.coordinator.world import Client, World, settle
 from tests.kip848.expressions import by_regex
 from tests.kip848.test_b_replay import every_window, load
 from tests.kip848.test_schedules import Twin, snapshot
+from tests.support.world import Client, World, settle
 
 
 def test_a_new_leader_finds_what_was_missed(world: World) -> None:

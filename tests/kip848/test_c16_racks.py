@@ -22,7 +22,7 @@ from records import (
     TopicValue,
     encode_record,
 )
-from tests.coordinator.world import FIRST_TOPIC, World
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.incremental_alter_configs import (

@@ -7,8 +7,8 @@ import pytest
 from coordinator.offsets import fetching
 from coordinator.topics import new_topic_id
 from records import ZERO_UUID
-from tests.coordinator.world import FIRST_TOPIC, World
 from tests.kip848.test_c03_errors import classic_group
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest

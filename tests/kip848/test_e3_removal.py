@@ -15,9 +15,9 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
 from tests.kip848.test_e5_expiration import CHECK_MS, classic
+from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity

@@ -22,7 +22,7 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.coordinator.world import WALL_START_MS, Client, Entry, World, settle
+from tests.support.world import WALL_START_MS, Client, Entry, World, settle
 from wire.apis import ApiKey
 from wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.exchange import count_errors
-from tests.coordinator.world import FIRST_TOPIC, World
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

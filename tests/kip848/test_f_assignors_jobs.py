@@ -14,8 +14,8 @@ from coordinator.api import JobKind
 from coordinator.assignors import AssignmentSpec, GroupAssignment, MemberAssignment, UniformAssignor
 from coordinator.limits import GroupSettings, Limits
 from records import ReasonKind, Trigger
-from tests.coordinator import world as world_module
-from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
+from tests.support import world as world_module
+from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 

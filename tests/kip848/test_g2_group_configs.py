@@ -11,7 +11,7 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.groupconfigs import effective, with_interval
 from coordinator.limits import GroupSettings, Limits
 from records import GroupConfigKey, Trigger, decode_record
-from tests.coordinator.world import WALL_START_MS, Client, World
+from tests.support.world import WALL_START_MS, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest

@@ -10,7 +10,7 @@ from coordinator.limits import GroupSettings, Limits
 from coordinator.state.reconcile import AssignorMetadata
 from coordinator.targets.clientside import Choice, chosen_assignor, common_assignor
 from records import ClientAssignor, MemberState, ReasonKind, Trigger
-from tests.coordinator.computing import (
+from tests.support.computing_client import (
     Computing,
     ask_to_install,
     ask_to_prepare,
@@ -19,7 +19,7 @@ from tests.coordinator.computing import (
     part,
     settle_computing,
 )
-from tests.coordinator.world import FIRST_TOPIC, Client, World
+from tests.support.world import FIRST_TOPIC, Client, World
 from wire.errors import ErrorCode
 
 T = FIRST_TOPIC

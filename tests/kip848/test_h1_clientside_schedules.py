@@ -16,8 +16,8 @@ import pytest
 from coordinator.limits import GroupSettings
 from coordinator.shard import GroupShard
 from coordinator.targets.clientside import round_of
-from tests.coordinator.computing import Computing, dealt_round, offer, part, settle_computing
-from tests.coordinator.world import Client, Entry, World
+from tests.support.computing_client import Computing, dealt_round, offer, part, settle_computing
+from tests.support.world import Client, Entry, World
 from wire.messages import consumer_group_install_assignment as install
 from wire.messages import consumer_group_prepare_assignment as prepare
 

@@ -30,7 +30,7 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
+from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

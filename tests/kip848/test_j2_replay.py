@@ -40,8 +40,8 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
-from tests.coordinator.world import Client, World, settle
 from tests.kip848.test_b_replay import every_window, load
+from tests.support.world import Client, World, settle
 
 T = b"t" * 16
 

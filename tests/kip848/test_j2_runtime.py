@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.node_info import ClientInfo
-from tests.cluster.lab import Lab, join_request
-from tests.coordinator.world import Client, World, settle
+from tests.support.sim_node import Lab, join_request
+from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.limits import GroupSettings
 from records import MemberState
-from tests.coordinator.world import FIRST_TOPIC, World, check_group
+from tests.support.world import FIRST_TOPIC, World, check_group
 
 DEPTH: Final = 7
 FAULTS_MAX: Final = 2

@@ -29,7 +29,7 @@ from coordinator.shard import GroupShard
 from coordinator.state.reconcile import PartitionEpochs
 from records import Stamped
 from records.compaction import compact
-from tests.coordinator.world import Client, Entry, World, settle
+from tests.support.world import Client, Entry, World, settle
 from wire.apis import ApiKey
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.offset_delete import (

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.limits import Limits
-from tests.coordinator.watching import Historian, nothing_is_forgotten, nothing_is_left
-from tests.coordinator.world import LeadLost
+from tests.kip848.leader_state_checks import Historian, nothing_is_forgotten, nothing_is_left
 from tests.kip848.test_schedules import GROUPS, STATIC, TOPICS
 from tests.kip848.test_schedules_of_every_request import EVERYBODY, REGEXES, EveryRequest, steps
+from tests.support.world import LeadLost
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

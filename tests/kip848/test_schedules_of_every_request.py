@@ -22,12 +22,12 @@ from cluster.runtime.slices import finished
 from coordinator.api import JobKind
 from coordinator.limits import GroupSettings, Limits
 from coordinator.views import group_view, list_groups
-from tests.coordinator.computing import Computing, dealt_round, offer, part
-from tests.coordinator.world import CHILDREN, Client, World
 from tests.kip848.test_e3_removal import by_instance, remove
 from tests.kip848.test_e3_removal import delete as delete_offsets
 from tests.kip848.test_g2_group_configs import set_config
 from tests.kip848.test_schedules import GROUPS, STATIC, TOPICS, Schedules, Twin
+from tests.support.computing_client import Computing, dealt_round, offer, part
+from tests.support.world import CHILDREN, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install

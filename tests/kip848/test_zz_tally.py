@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.state.machines import MEMBER_TRANSITIONS
 from records import ReasonKind
-from tests.coordinator.world import TALLY
+from tests.support.world import TALLY
 from wire.errors import ErrorCode
 
 TRANSITIONS = {("transition", f"{state.name}, {finding.name}") for state, finding in MEMBER_TRANSITIONS}

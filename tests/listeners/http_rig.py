@@ -39,7 +39,7 @@ from records import (
     iter_records,
     shard_of,
 )
-from tests.listeners.rig import INFO, PEER
+from tests.support.listener_rig import INFO, PEER
 
 NUM_SHARDS = 2
 

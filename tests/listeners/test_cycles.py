@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.listeners.rig import ORDERS, Rig, heartbeat
+from tests.support.listener_rig import ORDERS, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import OffsetCommitRequest

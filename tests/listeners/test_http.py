@@ -33,8 +33,8 @@ from records import (
     decode_entry,
     encode_entry,
 )
-from tests.coordinator.world import Client, World
 from tests.listeners.http_rig import HttpRig, http_rig
+from tests.support.world import Client, World
 
 
 async def filled(rig: HttpRig) -> None:

@@ -15,7 +15,7 @@ from coordinator.limits import Limits
 from coordinator.shard import GroupShard
 from records import METADATA_SHARD
 from tests.listeners.http_rig import HttpRig, Shard, http_rig
-from tests.listeners.rig import PEER
+from tests.support.listener_rig import PEER
 
 LEADER = NodeInfo(
     node_id=9, cluster_id="test-cluster", kafka_host="k", kafka_port=1, http_host="::1", http_port=8093

@@ -10,8 +10,8 @@ import pytest
 
 from cluster.http import app, places
 from cluster.http.places import KEPT
+from tests.listeners.event_loops import on_both_loops
 from tests.listeners.http_rig import HttpRig, http_rig
-from tests.loops import on_both_loops
 
 CONNECTIONS_MAX = 3
 PLACES = CONNECTIONS_MAX + KEPT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.topics import CatalogTopic, CatalogView
-from tests.listeners.rig import CLICKS, ORDERS, Rig
+from tests.support.listener_rig import CLICKS, ORDERS, Rig
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.describe_cluster import DescribeClusterRequest

@@ -9,7 +9,7 @@ import pytest
 from cluster.kafka.configs import RESOURCES_MAX
 from cluster.settings import table
 from records import PartitionRacks
-from tests.listeners.rig import Rig
+from tests.support.listener_rig import Rig
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

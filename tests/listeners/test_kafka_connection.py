@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.kafka.steady import FAST_REPLIES_MAX
-from tests.listeners.rig import CLIENT_ID, Entry, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, Entry, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.metadata import MetadataRequest

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.topics import CatalogView
 from records import METADATA_SHARD
-from tests.listeners.rig import CLIENT_ID, ORDERS, PEER, Entry, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, ORDERS, PEER, Entry, Rig, heartbeat
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cluster.kafka.connection import Connection
 from cluster.kafka.listener import FIRST_REQUEST_MS, UNUSED_MS
-from tests.listeners.rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
 from tests.report import count_fault
+from tests.support.listener_rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -11,7 +11,7 @@ import pytest
 from cluster.kafka.connection import COUNTED_BYTES_MIN, Connection
 from cluster.kafka.dispatch import FAST_FRAME_BYTES_MAX
 from cluster.kafka.steady import FAST_REPLIES_MAX
-from tests.listeners.rig import CLIENT_ID, Client, Entry, Rig, heartbeat, log_lines
+from tests.support.listener_rig import CLIENT_ID, Client, Entry, Rig, heartbeat, log_lines
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

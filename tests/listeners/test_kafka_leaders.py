@@ -9,7 +9,7 @@ import pytest
 from cluster.kafka import waiting
 from cluster.node_info import NodeInfo
 from records import METADATA_SHARD, shard_of
-from tests.listeners.rig import CLIENT_ID, INFO, PEER, Client, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, INFO, PEER, Client, Rig, heartbeat
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest

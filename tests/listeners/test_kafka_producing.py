@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cluster.kafka.producing import PARTITIONS_MAX
-from tests.listeners.rig import CLIENT_ID, ORDERS, Rig, heartbeat, log_lines
+from tests.support.listener_rig import CLIENT_ID, ORDERS, Rig, heartbeat, log_lines
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.protocol import encode_request

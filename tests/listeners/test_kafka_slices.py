@@ -13,7 +13,7 @@ from cluster.kafka.exchange import Exchange
 from cluster.runtime.slices import finished
 from coordinator.offsets import commits as offsets
 from coordinator.topics import CatalogTopic, CatalogView
-from tests.listeners.rig import CLIENT_ID, ORDERS, Client, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, ORDERS, Client, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -18,7 +18,7 @@ from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.kafka import KafkaListener
 from cluster.kafka.connection import SHARE_REQUESTS
 from cluster.settings import Settings
-from tests.listeners.rig import Entry, FakeNode, heartbeat
+from tests.support.listener_rig import Entry, FakeNode, heartbeat
 
 LOOPS = [asyncio.new_event_loop, new_event_loop]
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.http.kafka_metrics import PREFIX
 from cluster.http.recent import LOOK_MS, WINDOW_S, Recent
 from tests.listeners.http_rig import HttpRig, http_rig
-from tests.listeners.rig import Rig, heartbeat
+from tests.support.listener_rig import Rig, heartbeat
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 

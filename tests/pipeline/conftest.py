@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parent.parent.parent
-INCIDENT = ROOT / "examples" / "incident" / "cluster"
-"""A recorded cluster: three nodes, a killed leader, a killed consumer."""
 
 
 @pytest.fixture(scope="session")

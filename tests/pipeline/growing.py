@@ -22,7 +22,7 @@ from raftlog.storage.index_build import build_index
 from raftlog.storage.sealed_index import Sealed
 from raftlog.storage.segments import LogIdentity, create_segment, first_indexes, index_name, log_name
 from records import Cause, Trigger, encode_entry, encode_record
-from tests.history.memlog import NOON_MS, commit
+from tests.support.memory_log import NOON_MS, commit
 
 SHARD = 0
 FILES = OsFiles()

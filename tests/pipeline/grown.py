@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from raftlog.env.settings import LogSettings
-from tests.history.reallog import Member, Node
+from tests.support.disk_node import Member, Node
 
 SMALL_SEGMENTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)
 GROUPS = ("billing", "mail", "search")

@@ -23,12 +23,11 @@ from pipeline.schema import spark_type
 from pipeline.source import register
 from raftlog.storage.frames import Frame
 from records import encode_entry
-from tests.coordinator.world import World
-from tests.history.memlog import MemoryReader
-from tests.history.stories import group_log, metadata_log
 from tests.history.test_facts_property import a_world
-
-from .conftest import INCIDENT
+from tests.support.memory_log import MemoryReader
+from tests.support.payments_log import group_log, metadata_log
+from tests.support.recorded_incident import INCIDENT
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,7 @@ from records import (
     encode_entry,
     encode_record,
 )
-from tests.history.memlog import (
+from tests.support.memory_log import (
     NOON_MS,
     ORDERS,
     MemoryReader,

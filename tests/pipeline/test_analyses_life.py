@@ -33,8 +33,8 @@ from pipeline.analyses.whatif import whatif
 from pipeline.schema import TABLES, spark_type
 from pipeline.source import register
 from records import RecordType, Trigger
+from tests.support.recorded_incident import INCIDENT
 
-from .conftest import INCIDENT
 from .logs import columns_of, table
 from .rows import rows_of as record_rows
 

@@ -23,8 +23,8 @@ from pipeline.runs.run import advance
 from pipeline.source.inputs import open_input
 from pipeline.tables import Output, OutputManifest, TableFile, buckets, local, names, table_files
 from pipeline.tables.buckets import hash_of
-from tests.history.reallog import Node
-from tests.pipeline.truth import OF_FACTS, exported, held
+from tests.support.disk_node import Node
+from tests.support.table_rows import OF_FACTS, exported, held
 
 REPLACED = [*((table, "open") for table in OPENED), ("findings", OF_GROUPS), (STATES, "states")]
 

@@ -29,10 +29,10 @@ from records import (
     encode_entry,
     encode_record,
 )
-from tests.history.memlog import MemoryReader, MemorySnapshot, group_epoch
 from tests.history.test_facts_property import a_world
-from tests.incidents.rig import GROUP
-from tests.incidents.scenarios import INCIDENTS
+from tests.support.incidents.rig import GROUP
+from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.memory_log import MemoryReader, MemorySnapshot, group_epoch
 
 from .factruns import Rows, Runs, ShardLog, exported
 

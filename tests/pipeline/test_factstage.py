@@ -16,8 +16,8 @@ from pipeline.runs.factstage import OF_GROUPS
 from pipeline.runs.run import advance
 from pipeline.source.inputs import InputLog, open_input
 from pipeline.tables import Output
-from tests.pipeline.conftest import INCIDENT
-from tests.pipeline.truth import OF_FACTS, exported, held
+from tests.support.recorded_incident import INCIDENT
+from tests.support.table_rows import OF_FACTS, exported, held
 
 
 def assert_same(output: Path, log: Path | str) -> None:

@@ -21,7 +21,7 @@ from pipeline.analyses.unowned import unowned_partition_seconds
 from pipeline.schema import TABLES
 from records import Cause, Record, Trigger, group_id_of, iter_records
 from records.ids import topic_id_text
-from tests.history.memlog import (
+from tests.support.memory_log import (
     MemoryReader,
     Writer,
     current,

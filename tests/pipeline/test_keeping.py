@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pipeline.errors import InputError, OptionError, OutputBusy
 from pipeline.runs.run import run
 from pipeline.runs.stream import CHECKPOINT, Batch, TableStream
-from tests.history.reallog import Node
 from tests.history.test_history_real import long_story
+from tests.support.disk_node import Node
+from tests.support.table_rows import exported, held
 
 from .test_run import no_session
-from .truth import exported, held
 
 WAIT_S = 120.0
 

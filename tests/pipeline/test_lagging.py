@@ -18,7 +18,7 @@ from history.state.replay import ShardReplay
 from pipeline.analyses.commits import lagging_commits
 from pipeline.schema import TABLES
 from records import Cause, Record, Trigger
-from tests.history.memlog import GROUP, Writer, commit
+from tests.support.memory_log import GROUP, Writer, commit
 
 from .logs import check_columns, table, told
 

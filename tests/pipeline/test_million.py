@@ -28,7 +28,7 @@ from pipeline.analyses import ANALYSES
 from pipeline.runs.run import run
 from pipeline.schema import TABLES
 from pipeline.tables import read_table, table_files
-from tests.pipeline.truth import NOT_IN_RECORDS
+from tests.support.table_rows import NOT_IN_RECORDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -21,8 +21,8 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage.frames import HEADER_BYTES, frames_in
 from raftlog.storage.segments import decode_header
 from records import Cause, TermWhy, Trigger
-from tests.history.memlog import commit
-from tests.history.threelogs import ThreeLogs
+from tests.support.memory_log import commit
+from tests.support.three_logs import ThreeLogs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,10 +26,10 @@ from pipeline.report.figures import BUCKETS, ReportFigures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES
 from records import MemberState
-from tests.history.browser import browser_path, opened
-from tests.history.memlog import Writer, current, group_epoch, group_topics, member, target, target_epoch
-from tests.history.stories import BOB, joined, metadata_log
-from tests.pipeline.conftest import INCIDENT
+from tests.support.browser import browser_path, opened
+from tests.support.memory_log import Writer, current, group_epoch, group_topics, member, target, target_epoch
+from tests.support.payments_log import BOB, joined, metadata_log
+from tests.support.recorded_incident import INCIDENT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,9 +19,9 @@ from pipeline.source.inputs import open_input
 from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
 from pipeline.tables.transaction import Transaction
-from tests.pipeline.conftest import INCIDENT
 from tests.pipeline.grown import Story
-from tests.pipeline.truth import exported, held
+from tests.support.recorded_incident import INCIDENT
+from tests.support.table_rows import exported, held
 
 
 def no_session(size: int = 0) -> SparkSession:

@@ -26,9 +26,9 @@ from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
 from raftlog.storage.archive import ARCHIVE
 from raftlog.storage.segments import log_name
-from tests.pipeline.conftest import INCIDENT
 from tests.pipeline.grown import Story
-from tests.pipeline.truth import OF_FACTS, exported, held
+from tests.support.recorded_incident import INCIDENT
+from tests.support.table_rows import OF_FACTS, exported, held
 
 SHARD = 0
 

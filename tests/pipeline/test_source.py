@@ -17,8 +17,7 @@ from pipeline.schema import RECORD_COLUMNS, arrow_type  # noqa: E402
 from pipeline.source.options import parse_options  # noqa: E402
 from pipeline.source.plan import plan  # noqa: E402
 from pipeline.source.reading import read_task  # noqa: E402
-
-from .conftest import INCIDENT  # noqa: E402
+from tests.support.recorded_incident import INCIDENT  # noqa: E402
 
 Row = dict[str, Any]
 

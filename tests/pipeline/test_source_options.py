@@ -19,8 +19,8 @@ from pipeline.errors import OptionError
 from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, ColumnKind, TableColumn, spark_type
 from pipeline.source.options import OPTIONS, WantedRange, parse_options
 from pipeline.source.plan import plan
+from tests.support.recorded_incident import INCIDENT
 
-from .conftest import INCIDENT
 from .test_source import Row, rows_of
 
 MIDDLE = 500

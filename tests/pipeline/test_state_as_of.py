@@ -28,7 +28,7 @@ from raftlog.storage.frames import Frame
 from records import Cause, RawRecord, Stamped, Trigger, iter_records
 from records.compaction import compact
 from records.ids import topic_id_text
-from tests.history.memlog import Writer, commit
+from tests.support.memory_log import Writer, commit
 
 from .logs import READ, all_logs, check_columns, columns_of, interpreted, read_by_the_source, told
 from .randomlogs import UNKNOWN_TYPE, random_log

@@ -14,7 +14,7 @@ from raftlog.storage.frames import frame_at
 from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
 from raftlog.storage.metafile import write_meta
 from raftlog.storage.segments import log_name
-from tests.history.threelogs import ThreeLogs
+from tests.support.three_logs import ThreeLogs
 
 from .growing import SHARD, Growing
 

@@ -14,7 +14,7 @@ import msgpack
 
 from raftlog.storage.frames import encode_frame
 from records import Cause, Trigger, encode_entry, encode_record
-from tests.history.memlog import commit
+from tests.support.memory_log import commit
 
 PAGE = 7
 """Entries of one answer at most: a small log has pages too."""

@@ -16,7 +16,7 @@ import typer
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
-from tests.history.reallog import Node
+from tests.support.disk_node import Node
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = [

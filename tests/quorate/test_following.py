@@ -20,8 +20,8 @@ from quorate.following import Item, NewLines, followed
 from quorate.livelog import open_live
 from raftlog.env.settings import LogSettings
 from raftlog.storage.frames import Frame
-from tests.history.reallog import Node
 from tests.report import count_fault
+from tests.support.disk_node import Node
 
 from .lognode import LogNode
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from quorate.app import run
-from tests.history.reallog import Node
 from tests.quorate.lognode import LogNode
+from tests.support.disk_node import Node
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorate.app import run
-from tests.history.reallog import Node
+from tests.support.disk_node import Node
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.history.reallog import Node
+from tests.support.disk_node import Node
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.history.pagestories import BILLING, billing_log
+from tests.support.timeline_logs import BILLING, billing_log
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.history.reallog import Node
+from tests.support.disk_node import Node
 
 NAME = "b\u00fclling\x9b31m\u202e"
 """Of a group: an umlaut, a control sequence in one character, and a mark that turns the line around."""

@@ -38,9 +38,9 @@ from raftlog.env.errors import Corrupt
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.applier import Applier
 from raftlog.replica.replica import Replica
-from tests.raftlog.cluster import PATH, ClusterMachine, ClusterNode, World
-from tests.raftlog.nodes import SETTINGS
 from tests.report import count_fault
+from tests.support.replica_cluster import PATH, ClusterMachine, ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 SMALL_BATCHES = dataclasses.replace(SETTINGS, replicate_batch_bytes=500)
 

@@ -45,9 +45,9 @@ import raftlog
 from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash, SimFiles
 from tests.raftdefects.stock import Clock, StockCluster
-from tests.raftlog.nodes import Node as OurNode
-from tests.raftlog.nodes import formatted
 from tests.report import count_fault
+from tests.support.single_replica import Node as OurNode
+from tests.support.single_replica import formatted
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"

@@ -16,8 +16,7 @@ from raftlog.storage.loader import clean_up, load_journal
 from raftlog.storage.metafile import write_meta
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
 from records import Stamped
-
-from .nodes import PATH, SETTINGS, entry, record
+from tests.support.single_replica import PATH, SETTINGS, entry, record
 
 HOME = f"{PATH}/shard-0"
 MEMBER = NodeIdentity(cluster_id="cluster-a", node_id=1, incarnation="first", num_shards=1, voters=(1, 2, 3))

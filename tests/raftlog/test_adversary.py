@@ -13,9 +13,8 @@ from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.follower import DEFERRED_MAX
 from raftlog.replica.replica import Replica
-
-from .cluster import ClusterNode, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.replica import agreement
-
-from .cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, World
 
 
 def _spoil(node: ClusterNode) -> None:

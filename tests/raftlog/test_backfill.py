@@ -27,9 +27,9 @@ from raftlog.storage.archive import ARCHIVE, Manifest, apply_retention, read_man
 from raftlog.storage.segments import LogIdentity, encode_header
 from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
+from tests.support.single_replica import PATH
 
 from .logs import HOME, MEMBER, SMALL, frames, member_disk, open_log
-from .nodes import PATH
 from .orphans import left_aside, sleeping_jobs
 from .test_follower_log import SNAPPING, Follower
 

@@ -18,9 +18,8 @@ from raftlog.env.simulated_files import Crash
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.archive import ARCHIVE, read_manifest
 from tests.report import count_fault
-
-from .cluster import PATH, ClusterNode, World
-from .nodes import SETTINGS, committed
+from tests.support.replica_cluster import PATH, ClusterNode, World
+from tests.support.single_replica import SETTINGS, committed
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 HOME = f"{PATH}/shard-0"

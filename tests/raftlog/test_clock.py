@@ -10,8 +10,8 @@ import pytest
 from raftlog.env.simulated_files import SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.replica.clock import LOOK_MS, RETENTION_DELAY_MS, STAMPS_DELAY_MS, STEP_MS, AgreedClock, LogTime
-from tests.raftlog.hosts import ManualHost
-from tests.raftlog.nodes import PATH, SETTINGS, Node, formatted
+from tests.support.manual_host import ManualHost
+from tests.support.single_replica import PATH, SETTINGS, Node, formatted
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -16,9 +16,8 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage.directory import NotFormatted, format_node
 from raftlog.storage.group_commit import MARK_EVERY_MS
 from tests.report import count_fault
-
-from .hosts import Stopped
-from .nodes import IDENTITY, PATH, SETTINGS, Node
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node
 
 CRASHING = dataclasses.replace(
     SETTINGS,

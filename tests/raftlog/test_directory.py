@@ -27,9 +27,8 @@ from raftlog.storage.directory import (
 )
 from raftlog.storage.metafile import write_meta
 from raftlog.storage.segments import METADATA_SHARD
-
-from .hosts import ManualHost
-from .nodes import IDENTITY, PATH
+from tests.support.manual_host import ManualHost
+from tests.support.single_replica import IDENTITY, PATH
 
 
 @pytest.fixture(params=["simulated", "real"])

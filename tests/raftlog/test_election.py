@@ -11,9 +11,8 @@ from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import Vote, VoteRequest
 from raftlog.env.settings import LogSettings
 from records import TermStartValue, TermWhy, Trigger, decode_entry, decode_record
-
-from .cluster import ClusterNode, World
-from .nodes import committed
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import committed
 
 LEASE_MS = LogSettings().raft_min_timeout_ms / 2
 

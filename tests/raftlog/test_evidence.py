@@ -5,9 +5,8 @@ from __future__ import annotations
 from raftlog.env.simulated_files import SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, REFUSALS_MAX, Evidence
-
-from .hosts import ManualHost
-from .nodes import PATH, formatted
+from tests.support.manual_host import ManualHost
+from tests.support.single_replica import PATH, formatted
 
 
 def _host() -> ManualHost:

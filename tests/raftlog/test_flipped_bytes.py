@@ -9,9 +9,8 @@ from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.verify import verify_node, verify_shard
 from raftlog.storage.directory import LOCK_FILE
 from tests.report import count_fault
-
-from .hosts import Stopped
-from .nodes import PATH, SETTINGS, KeyValues, Node, formatted
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted
 
 SMALL = dataclasses.replace(SETTINGS, snapshot_tail_records=60)
 HOME = f"{PATH}/shard-0"

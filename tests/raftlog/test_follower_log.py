@@ -18,10 +18,10 @@ from raftlog.storage.journal import Journal
 from raftlog.storage.loader import mark_clean
 from raftlog.storage.snapshotter import Snapshotter
 from raftlog.storage.sync_mark import SYNCED_FILE
+from tests.support.manual_host import ManualHost
+from tests.support.single_replica import PATH, KeyValues
 
-from .hosts import ManualHost
 from .logs import HOME, SMALL, chain_of, flush, frame, frames, member_disk, open_log, snapshot_file
-from .nodes import PATH, KeyValues
 
 SNAPPING = dataclasses.replace(SMALL, snapshot_tail_records=100)
 

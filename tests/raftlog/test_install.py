@@ -23,9 +23,9 @@ from raftlog.storage.metafile import write_meta
 from raftlog.storage.snapshot_install import INSTALLING_FILE, SnapshotSink, SnapshotSource
 from raftlog.storage.snapshots import SNAPSHOT_FILE
 from tests.report import count_fault
+from tests.support.single_replica import PATH
 
 from .logs import HOME, MEMBER, TERM_MAX, flush, frame, frames, member_disk, open_log, snapshot_file, terms_of
-from .nodes import PATH
 
 FOLLOWER_CRASH_POINTS_MIN = 1500
 CHUNK_BYTES = 100

@@ -15,9 +15,9 @@ from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.frames import HEADER_BYTES
 from raftlog.storage.segments import LAGGING_GROUP_BYTES
+from tests.support.single_replica import PATH
 
 from .logs import HOME, chain_of, flush, frame, frames, member_disk, on_disk, open_log, terms_of
-from .nodes import PATH
 
 
 @pytest.fixture

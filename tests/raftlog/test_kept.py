@@ -14,8 +14,7 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.retained_snapshots import kept_indexes, kept_path, surplus
-
-from .nodes import PATH, SETTINGS, KeyValues, Node, formatted
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted
 
 HOME = f"{PATH}/shard-0"
 KEPT = 4

@@ -29,8 +29,7 @@ from raftlog.consensus.messages import (
     VoteRequest,
     decode,
 )
-
-from .cluster import World
+from tests.support.replica_cluster import World
 
 POINT = Checkpoint(64, bytes(16), 2**64 - 1)
 EACH: list[Message] = [

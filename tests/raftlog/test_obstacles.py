@@ -10,9 +10,8 @@ from raftlog.consensus.messages import Ack, TimeoutNow, decode
 from raftlog.consensus.progress import ReplicationProgress
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.replica.balancing import WAITS_MAX, Balancing
-
-from .cluster import ClusterNode, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 DELAY_MS = 1_000
 QUICK = dataclasses.replace(SETTINGS, leader_balance_delay_ms=DELAY_MS)

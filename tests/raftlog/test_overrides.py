@@ -14,9 +14,8 @@ from raftlog.consensus import pysyncobj_adapter
 from raftlog.consensus.pysyncobj_adapter import LogView
 from raftlog.consensus.raft import Raft, majority
 from raftlog.env.simulated_files import Crash, SimFiles
-
-from .hosts import Stopped
-from .nodes import PATH, Node, formatted
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import PATH, Node, formatted
 
 
 @pytest.fixture

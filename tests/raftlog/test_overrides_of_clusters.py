@@ -10,9 +10,8 @@ from raftlog.consensus.messages import Ack, Append, Vote
 from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.leader import LeaderReplication
-
-from .cluster import ClusterNode, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 
 class TruncatesAlways(Raft):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.report import count_fault
-
-from .cluster import World
-from .nodes import committed
+from tests.support.replica_cluster import World
+from tests.support.single_replica import committed
 
 
 @pytest.mark.timeout(20)

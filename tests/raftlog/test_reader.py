@@ -13,8 +13,7 @@ from raftlog.env.files import OsFiles
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import Damaged, ShardReader, read_identity, shards
 from records import decode_entry
-
-from .nodes import IDENTITY, PATH, SETTINGS, Node, formatted
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node, formatted
 
 ROLLING = dataclasses.replace(SETTINGS, segment_bytes=8_000)
 HOME = f"{PATH}/shard-0"

@@ -13,9 +13,8 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage.frames import frames_in
 from raftlog.storage.metafile import write_meta
 from records import RecordType, TermStartValue, TermWhy, Trigger, decode_entry, decode_record
-
-from .hosts import Stopped
-from .nodes import IDENTITY, PATH, SETTINGS, Node, entry, formatted
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node, entry, formatted
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raftlog.env.simulated_files import Crash
-
-from .cluster import World
+from tests.support.replica_cluster import World
 
 
 def test_a_cold_start_elects_the_preferred_node_and_everybody_follows() -> None:

@@ -10,9 +10,8 @@ from raftlog.env.simulated_files import Crash
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.segments import LogIdentity
 from raftlog.storage.snapshot_install import SnapshotSink
-
-from .cluster import PATH, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import PATH, World
+from tests.support.single_replica import SETTINGS
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)

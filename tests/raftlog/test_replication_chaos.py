@@ -12,9 +12,8 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash
 from raftlog.storage.directory import is_joining
 from tests.report import count_fault
-
-from .cluster import PATH, ClusterHost, ClusterNode, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import PATH, ClusterHost, ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 FORGETFUL = dataclasses.replace(
     SETTINGS, segment_bytes=4_000, snapshot_tail_records=100, log_archive_retention_bytes=0

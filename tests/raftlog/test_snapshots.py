@@ -20,9 +20,9 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage import merge
 from raftlog.storage.snapshots import BLOCK_RECORDS, SnapshotFile, write_snapshot
 from records import Stamped
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted, record
 
-from .hosts import Stopped
-from .nodes import PATH, SETTINGS, KeyValues, Node, formatted, record
 from .orphans import left_aside, sleeping_jobs
 
 HOME = f"{PATH}/shard-0"

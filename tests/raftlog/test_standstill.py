@@ -10,9 +10,8 @@ from raftlog.consensus.messages import Append, MessageKind
 from raftlog.env.errors import PeerMessageRefused
 from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
-
-from .cluster import ClusterNode, World
-from .nodes import SETTINGS
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import SETTINGS
 
 FORGETFUL = dataclasses.replace(
     SETTINGS, segment_bytes=8_000, snapshot_tail_records=200, log_archive_retention_bytes=0

@@ -15,12 +15,12 @@ from raftlog.storage.group_commit import MARK_EVERY_MS
 from raftlog.storage.segments import LAGGING_GROUP_BYTES
 from raftlog.storage.sync_mark import Synced, decode_mark, encode_mark, is_whole, read_mark
 from tests.report import count_fault
+from tests.support.manual_host import Stopped
+from tests.support.replica_cluster import PATH as NODE_PATH
+from tests.support.replica_cluster import ClusterNode, World
+from tests.support.single_replica import PATH, Node, formatted
 
-from .cluster import PATH as NODE_PATH
-from .cluster import ClusterNode, World
-from .hosts import Stopped
 from .logs import HOME, flush, frame, frames, member_disk, open_log
-from .nodes import PATH, Node, formatted
 
 ACTIVE = f"{HOME}/00000000000000000001.log"
 MARK = f"{HOME}/synced"

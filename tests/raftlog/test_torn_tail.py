@@ -6,9 +6,8 @@ import pytest
 
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
-
-from .hosts import Stopped
-from .nodes import PATH, Node, formatted
+from tests.support.manual_host import Stopped
+from tests.support.single_replica import PATH, Node, formatted
 
 ACTIVE = f"{PATH}/shard-0/00000000000000000001.log"
 

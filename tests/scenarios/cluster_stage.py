@@ -13,8 +13,8 @@ from cluster.simulator import ConnectionGone, SimCluster, WireClient
 from cluster.simulator.cluster import SETTLE_TIMEOUT_MS
 from cluster.simulator.machine import address_of
 from records import METADATA_SHARD, shard_of
-from tests.cluster.lab import Consumer
 from tests.scenarios.stage import COMMANDS, Stage
+from tests.support.sim_node import Consumer
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest

@@ -13,9 +13,9 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.env.simulated_files import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
-from tests.cluster.lab import Consumer, commit_request
-from tests.coordinator.writeorder import check_write_order
-from tests.raftlog.nodes import committed
+from tests.support.sim_node import Consumer, commit_request
+from tests.support.single_replica import committed
+from tests.support.write_order import check_write_order
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -22,11 +22,11 @@ from history.checking.invariants import InvariantChecker
 from raftlog.replica.replica import Replica
 from raftlog.storage.frames import frames_in
 from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
-from tests.cluster.lab import GROUPS
 from tests.simulated.actors import Actor, Member, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
 from tests.simulated.chronicle import Chronicle, Key
+from tests.support.sim_node import GROUPS
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 

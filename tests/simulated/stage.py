@@ -7,7 +7,7 @@ from typing import Any, Final
 from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import address_of
-from tests.cluster.lab import commit_request
+from tests.support.sim_node import commit_request
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup

@@ -19,9 +19,9 @@ from raftlog.replica.replica import Replica
 from raftlog.storage.directory import TERM_FILE, TERM_KIND
 from raftlog.storage.metafile import encode_meta
 from raftlog.transport import boots
-from tests.cluster.lab import Consumer
 from tests.report import count_fault
 from tests.simulated.stage import GROUP, PREFERRED, SHARD, Stage
+from tests.support.sim_node import Consumer
 from wire.apis import ApiKey
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.conftest import INCIDENT
-from tests.pipeline.truth import exported, held
+from tests.support.recorded_incident import INCIDENT
+from tests.support.table_rows import exported, held
 
 from .drivers import JOB, run_driver
 

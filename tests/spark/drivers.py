@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline.session.settings import BRIEF_JAVA
-from tests.pipeline.conftest import ROOT
+from tests.support.recorded_incident import ROOT
 
 JOB = Path(__file__).with_name("job.py")
 FINISHED_S = 300.0

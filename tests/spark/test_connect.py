@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.conftest import INCIDENT
+from tests.support.recorded_incident import INCIDENT
 
 from .conftest import assert_is_history, job_answer
 from .daemons import connect_server

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.mixedlog import write_log
 from pipeline.tables import Output, read_manifest
-from tests.failover.watching import wait_for
-from tests.pipeline.truth import exported, held
 from tests.report import count_fault
+from tests.support.real_cluster import wait_for
+from tests.support.table_rows import exported, held
 
 from .drivers import run_driver, start_driver
 

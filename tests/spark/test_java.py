@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.conftest import INCIDENT
+from tests.support.recorded_incident import INCIDENT
 
 from .drivers import JOB, run_driver
 

@@ -11,10 +11,10 @@ import pytest
 
 from cluster.launching.launcher import launch_cluster
 from quorate.client import Client
-from tests.clients.polling import Crowd
-from tests.failover.watching import TOPIC, leader_of, wait_for
-from tests.pipeline.truth import exported, held
 from tests.report import count_fault
+from tests.support.polled_consumers import Crowd
+from tests.support.real_cluster import TOPIC, leader_of, wait_for
+from tests.support.table_rows import exported, held
 
 pytestmark = pytest.mark.spark
 

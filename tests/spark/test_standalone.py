@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.session.settings import BRIEF_JAVA
-from tests.pipeline.conftest import INCIDENT, ROOT
-from tests.pipeline.truth import exported
+from tests.support.recorded_incident import INCIDENT, ROOT
+from tests.support.table_rows import exported
 
 from .conftest import assert_is_history, job_answer
 from .daemons import spark_home, standalone_cluster

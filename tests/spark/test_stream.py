@@ -24,9 +24,9 @@ import benchmarks.consumer
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from pipeline.runs.stream import CHECKPOINT
 from quorate.client import Client
-from tests.failover.watching import TOPIC, leader_of, wait_for
-from tests.pipeline.truth import exported, held
 from tests.report import count_fault
+from tests.support.real_cluster import TOPIC, leader_of, wait_for
+from tests.support.table_rows import exported, held
 
 from .drivers import run_driver, start_driver
 

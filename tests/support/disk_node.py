@@ -20,6 +20,7 @@ from raftlog.storage.directory import NodeIdentity, format_node, open_node
 from raftlog.storage.evidence import Evidence
 from records import RawRecord, encode_entry, iter_records, shard_of
 from records.ids import METADATA_SHARD
+from tests.support.tinyhost import TinyHost
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -33,8 +34,6 @@ from wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-
-from .tinyhost import TinyHost
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000)
 

@@ -13,8 +13,7 @@ from raftlog.replica.replica import Replica
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.storage.frames import Frame, frames_in
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, iter_records
-
-from .hosts import ManualHost
+from tests.support.manual_host import ManualHost
 
 PATH = "/data/node-1"
 IDENTITY = NodeIdentity(cluster_id="cluster-a", node_id=1, incarnation="first", num_shards=1)

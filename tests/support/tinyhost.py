@@ -16,8 +16,7 @@ from typing import Any
 
 from raftlog.env.files import OsFiles
 from raftlog.env.host import Done
-
-from .memlog import NOON_MS
+from tests.support.memory_log import NOON_MS
 
 TIMER_LATE_MS = 0.001
 """Timers never fire early or to the point: who asks "is it past the deadline?" gets on."""

@@ -13,8 +13,7 @@ from raftlog.storage.metafile import write_meta
 from raftlog.storage.segments import LogIdentity, create_segment, log_name
 from raftlog.transport.boots import BOOTS_FILE
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
-
-from .memlog import NOON_MS, commit
+from tests.support.memory_log import NOON_MS, commit
 
 ALL = (1, 2, 3)
 

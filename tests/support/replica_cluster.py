@@ -21,9 +21,8 @@ from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.replica.replica import Replica
 from raftlog.storage.directory import NodeIdentity, format_node, open_node
 from tests.report import count_fault
-
-from .hosts import ManualHost, Stopped
-from .nodes import SETTINGS, KeyValues, entry
+from tests.support.manual_host import ManualHost, Stopped
+from tests.support.single_replica import SETTINGS, KeyValues, entry
 
 SHARD = 0
 PATH = "/data/node"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.coordinator.computing import Computing
-from tests.coordinator.world import Client
+from tests.support.computing_client import Computing
+from tests.support.world import Client
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from .rig import Call, Rig
+    from tests.support.incidents.rig import Call, Rig
 
 FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 LOCKED_OUT = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
@@ -176,6 +176,6 @@ class Process:
 
 
 def _group() -> str:
-    from .rig import GROUP
+    from tests.support.incidents.rig import GROUP
 
     return GROUP

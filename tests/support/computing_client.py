@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.state.reconcile import NO_METADATA, AssignorMetadata
-from tests.coordinator.world import Client, World
+from tests.support.world import Client, World
 from wire.apis import ApiKey
 from wire.messages import consumer_group_install_assignment as install
 from wire.messages import consumer_group_prepare_assignment as prepare

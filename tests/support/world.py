@@ -28,7 +28,7 @@ from coordinator.targets.target import subscribed_ids, topic_ids_by_name
 from coordinator.topics import new_topic_id
 from records import Cause, MemberState, RawRecord, ReasonKind, Stamped, decode_record
 from records.entry import decode_entry, encode_entry
-from tests.coordinator.writeorder import check_write_order
+from tests.support.write_order import check_write_order
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import offset_commit, offset_fetch

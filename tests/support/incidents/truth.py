@@ -8,9 +8,8 @@ from typing import Any
 
 from history.facts.rows import TopicPartition
 from records import ReasonKind
-
-from .process import Process
-from .rig import Rig
+from tests.support.incidents.process import Process
+from tests.support.incidents.rig import Rig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,11 @@ from raftlog.storage.metafile import write_meta
 from raftlog.storage.segments import log_name
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 from records.ids import METADATA_SHARD
-from tests.coordinator.world import WALL_START_MS, Entry, World, unpacked
-from tests.history.memlog import MemoryReader
+from tests.support.incidents.process import Process
+from tests.support.memory_log import MemoryReader
+from tests.support.world import WALL_START_MS, Entry, World, unpacked
 from wire.apis import ApiKey
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-
-from .process import Process
 
 GROUP = "payments"
 SHARD = 0

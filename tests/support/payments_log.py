@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from records import Cause, Expiry, MemberState, Reason, ReasonKind, Ref, Trigger
 from records.ids import METADATA_SHARD
-
-from .memlog import (
+from tests.support.memory_log import (
     NOON_MS,
     ORDERS,
     Writer,

@@ -25,8 +25,7 @@ from history.facts.rows import (
 )
 from history.reading.opening import open_node
 from records import Cause, Reason, ReasonKind, Trigger
-
-from .reallog import Node
+from tests.support.disk_node import Node
 
 BILLING, ADS = "billing", "ads"
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\"><!--"

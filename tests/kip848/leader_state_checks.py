@@ -12,7 +12,7 @@ from coordinator.group_context import GroupContext
 from coordinator.state.model import Group
 from history.checking.invariants import InvariantChecker
 from records import ConsumerGroupMetadataKey, MemberState
-from tests.coordinator.world import Entry, World
+from tests.support.world import Entry, World
 
 
 class Historian:

@@ -12,10 +12,9 @@ from typing import Any
 from coordinator.api import Job, JobKind
 from coordinator.limits import Limits
 from records import TermWhy
-
-from .process import NEVER, Process
-from .rig import GROUP, Rig
-from .truth import Known, Play, Scenario
+from tests.support.incidents.process import NEVER, Process
+from tests.support.incidents.rig import GROUP, Rig
+from tests.support.incidents.truth import Known, Play, Scenario
 
 INCIDENTS: dict[str, Scenario] = {}
 SESSION_MS = 20_000
