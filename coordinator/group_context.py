@@ -211,7 +211,7 @@ class GroupContext:
 
     def start_job(self, job: Job, builder: DecisionBuilder) -> None:
         """Start a job in a child process. A later decision handles its result (`GroupShard.job_ended`)."""
-        assert job.key not in self.jobs, f"{job.kind} is under way for {job.group_id}"
+        assert job.key not in self.jobs, f"a {job.kind} job of group {job.group_id} is already running"
         self.jobs[job.key] = job
         builder.jobs.append(job)
 
@@ -281,8 +281,8 @@ class GroupContext:
         if self.catalog_is_behind(group, ctx):
             raise RequestRefused(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"This node knows the topics as of version {ctx.catalog.version}; group {group.group_id} has "
-                f"decided on version {group.catalog_version}. Try again in a moment.",
+                f"This node knows the topics as of version {ctx.catalog.version}; group {group.group_id} "
+                f"already uses version {group.catalog_version}. Try again in a moment.",
             )
 
     def consumer_group(self, group_id: str) -> Group:
@@ -302,7 +302,7 @@ class GroupContext:
         if member is None:
             raise RequestRefused(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                f"{member_id} is not a member of group {group.group_id}; it left or its session ended. "
+                f"{member_id} is not a member of group {group.group_id}; it left or its session expired. "
                 "Give up all partitions and join with member epoch 0.",
             )
         return member

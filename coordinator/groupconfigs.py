@@ -73,18 +73,19 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {
         GroupConfig(
             "consumer.session.timeout.ms",
             "session_timeout_ms",
-            "How long a member may be silent before it is removed and its partitions go to others.",
+            "How long a member may go without a heartbeat before it is removed and its partitions are "
+            "reassigned.",
         ),
         GroupConfig(
             HEARTBEAT_INTERVAL,
             "heartbeat_interval_ms",
-            "How often members are told to heartbeat; a group that sets it is left alone by the adaptive "
-            "interval.",
+            "Interval between a member's heartbeats; setting it disables the adaptive interval for the "
+            "group.",
         ),
         GroupConfig(
             "consumer.assignment.interval.ms",
             "assignment_interval_ms",
-            "The least time between two target assignments of the group; changes meanwhile become one.",
+            "Shortest time between two target assignments of the group; changes in between are combined.",
         ),
     )
 }

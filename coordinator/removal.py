@@ -130,7 +130,8 @@ def delete_offsets(
     if number > core.limits.offsets_deleted_max:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
-            f"{number} partitions are named, {core.limits.offsets_deleted_max} is the most: delete in parts.",
+            f"{number} partitions exceed the maximum of {core.limits.offsets_deleted_max}: split the "
+            "request.",
         )
     builder.trigger = Trigger.OFFSETS_DELETED
     builder.by_operator = True
@@ -174,7 +175,7 @@ def _deletable_from(core: GroupContext, group_id: str) -> Container[str]:
     if group.classic.protocol_type != _CONSUMER:
         raise RequestRefused(
             ErrorCode.NON_EMPTY_GROUP,
-            f"Group {group_id} has members of the protocol {group.classic.protocol_type}: stop them first.",
+            f"Group {group_id} has members of protocol type {group.classic.protocol_type}: stop them first.",
         )
     return _Everything()
 
@@ -200,7 +201,7 @@ def remove_members(
     if len(asked) > core.limits.members_named_max:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
-            f"{len(asked)} members are named, {core.limits.members_named_max} is the most: remove in parts.",
+            f"{len(asked)} members exceed the maximum of {core.limits.members_named_max}: split the request.",
         )
     group = core.projection.groups.get(request.group_id)
     if group is not None and group.is_consumer:

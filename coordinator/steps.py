@@ -14,8 +14,8 @@ from records import RawRecord, Trigger
 from wire.errors import ErrorCode
 
 TOO_LARGE = (
-    f"What this would write is {{}} bytes, more than the {DECISION_BYTES_MAX} of one decision: "
-    "name fewer partitions or topics in a request."
+    f"The request would write {{}} bytes, more than the {DECISION_BYTES_MAX} bytes of one decision: name "
+    "fewer partitions or topics in a request."
 )
 
 

@@ -125,7 +125,7 @@ def encode_offset_commit(
         and _I64_MIN <= expire_timestamp_ms <= _I64_MAX
         and len(topic_id) == TOPIC_ID_BYTES
     ):
-        raise MalformedRecord("offset commit: a number or the topic id does not fit its field")
+        raise MalformedRecord("offset commit: a number or the topic id does not fit into its field")
     value = pack((offset, leader_epoch, commit_timestamp_ms, expire_timestamp_ms, metadata, topic_id))
     return _raw_record((_OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, key, value))
 
@@ -156,5 +156,5 @@ def group_id_of(raw: RawRecord) -> str | None:
 def _schema(type_: int) -> Schema:
     schema = SCHEMAS.get(type_)
     if schema is None:
-        raise UnknownType(f"record type {type_} is not known to this release; keep its bytes as they are")
+        raise UnknownType(f"record type {type_} is unknown to this release; keep its bytes unchanged")
     return schema

@@ -83,7 +83,9 @@ def iter_records(body: bytes | memoryview) -> list[RawRecord]:
         ) from None
     # Only the last slice can be too short, and then its end lies beyond the body.
     if position != size:
-        raise MalformedEntry(f"record {len(found) - 1} ends {position - size} bytes beyond the entry")
+        raise MalformedEntry(
+            f"record {len(found) - 1} ends {position - size} bytes past the end of the entry"
+        )
     return found
 
 
@@ -96,7 +98,7 @@ def load_cause(data: bytes) -> Cause:
     """Decode the bytes of a cause; raises `MalformedRecord` and `UnsupportedVersion`."""
     items = unpack_nested(data)
     if type(items) is not list or not items or type(items[0]) is not int:
-        raise MalformedRecord("expected an array that begins with the cause's version")
+        raise MalformedRecord("expected an array whose first item is the cause's version")
     cause: Cause = _CAUSE.load(items[1:], items[0])
     return cause
 

@@ -41,6 +41,6 @@ class UnsupportedVersion(RecordsError):
         self.version = version
         self.newest_known = newest_known
         super().__init__(
-            f"{what} version {version} cannot be read: Quorate {RELEASE} knows up to {newest_known}. "
-            f"A release later than {RELEASE} is needed: start the one that wrote this log, or newer."
+            f"{what} version {version} cannot be read: Quorate {RELEASE} knows up to {newest_known}. Start "
+            "the release that wrote this log, or a newer one."
         )

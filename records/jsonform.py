@@ -114,7 +114,7 @@ def _typed_key(schema: Schema, raw: RawRecord) -> tuple[Json, bytes]:
 def _typed_value(schema: Schema, raw: RawRecord) -> tuple[Json, bytes]:
     layout = schema.value.layout
     if raw.version != schema.value.version:
-        raise MalformedRecord("a version that this release does not write")
+        raise MalformedRecord("this release does not write that version")
     value = load_value(schema, raw)
     return layout.to_json(value), pack(layout.dump(value))
 
@@ -131,5 +131,5 @@ def _read(name: str, item: Json, layout: Layout | None) -> bytes:
     if f"{name}_base64" in item:
         return bytes_from_json(item[f"{name}_base64"])
     if layout is None:
-        raise MalformedRecord(f"{name}: this type and version can only be given as {name}_base64")
+        raise MalformedRecord(f"{name}: give this type and version as {name}_base64")
     return pack(layout.dump(layout.from_json(item[name])))

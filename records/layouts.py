@@ -190,7 +190,7 @@ class Versioned:
             return self.layout.load(items)
         self.refuse_newer(version)
         if version < 0 or type(items) is not list:
-            raise MalformedRecord(f"{self.name} version {version} with {type(items).__name__} as its value")
+            raise MalformedRecord(f"{self.name} version {version} has a {type(items).__name__} as its value")
         for older in range(version, self.version):
             items = self.layout.filled(items, self.layout.width(older))
             items = self.upcasts[older](items) if older in self.upcasts else items
@@ -231,4 +231,4 @@ def _kind(hint: Any) -> Kind:
         return Kind(hint.__name__, layout.load, layout.dump, layout.to_json, layout.from_json, flat=False)
     if hint in (str, bytes):
         return TEXT if hint is str else BYTES
-    raise TypeError(f"{hint!r} is not a type that a record can hold")
+    raise TypeError(f"records cannot hold the type {hint!r}")

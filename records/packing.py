@@ -50,7 +50,7 @@ def unpack_nested(data: bytes) -> Any:
     """The items of any array, after a check that they are all there; raises `MalformedRecord`."""
     size = len(data)
     if not size:
-        raise MalformedRecord("nothing where a msgpack array was expected")
+        raise MalformedRecord("empty; expected a msgpack array")
     try:
         if size <= UNWALKED_BYTES_MAX:
             return _unpack(data, max_array_len=size, max_map_len=0, max_ext_len=0)

@@ -42,12 +42,12 @@ def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
     while first > 127:
         shift += 7
         if shift > VARINT_SHIFT_MAX:
-            raise ValueError("a varint of more than five bytes")
+            raise ValueError("a varint has more than five bytes")
         first = data[offset]
         offset += 1
         value |= (first & 0x7F) << shift
     if value > VARINT_MAX:
-        raise ValueError("a varint of more than 32 bits")
+        raise ValueError("a varint has more than 32 bits")
     return value, offset
 
 
@@ -73,7 +73,7 @@ def too_many(count: int, remaining: int) -> ValueError:
 
 
 def absurd(count: int) -> ValueError:
-    return ValueError(f"{count} elements, which are more than {ELEMENTS_MAX} and hardly any bytes each")
+    return ValueError(f"{count} elements exceed {ELEMENTS_MAX} and have too few bytes each")
 
 
 def malformed(error: Exception, source: FunctionSource, left_bytes: int) -> MalformedFrame:
@@ -81,7 +81,7 @@ def malformed(error: Exception, source: FunctionSource, left_bytes: int) -> Malf
     if isinstance(error, UnicodeDecodeError):
         why = f"not UTF-8: {error.reason}"
     elif isinstance(error, IndexError | struct.error):
-        why = "the frame ends within it"
+        why = "the frame ends before the field does"
     else:
         why = str(error)
     return MalformedFrame(source.field_at(error, left_bytes), why)
@@ -219,7 +219,10 @@ class _Writer:
                     self.value(wire, f"{target}.{name}", path + name)
                     self.flush()
                     with source.block(f"if p != {end}:"):
-                        source.line('raise ValueError("not of the size it says")', Place(path + name, 0))
+                        source.line(
+                            'raise ValueError("its size differs from its announced length")',
+                            Place(path + name, 0),
+                        )
                 word = "elif"
             with source.block("else:"):
                 source.line(f"p = {end}")

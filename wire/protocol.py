@@ -115,7 +115,7 @@ def parse_request_header(payload: bytes) -> RequestHeader:
             if tags:
                 offset = skip_tags(payload, offset, tags)
     except IndexError:
-        raise MalformedFrame("request header", "the frame ends within it") from None
+        raise MalformedFrame("request header", "the frame ends before the field does") from None
     except ValueError as error:
         raise MalformedFrame("request header", str(error)) from None
     return RequestHeader(api_key, api_version, correlation_id, client_id, offset)
@@ -181,7 +181,7 @@ def decode_response(api_key: int, api_version: int, payload: bytes) -> tuple[int
             tags, offset = uvarint(payload, offset + 1, payload[offset])
             offset = skip_tags(payload, offset, tags)
     except (IndexError, StructError):
-        raise MalformedFrame("response header", "the frame ends within it") from None
+        raise MalformedFrame("response header", "the frame ends before the field does") from None
     except ValueError as error:
         raise MalformedFrame("response header", str(error)) from None
     return correlation_id, decoder(route.response, api_version)(payload, offset)

@@ -182,7 +182,7 @@ def _build(cls: type[M], versions: range, flexible: range) -> type[M]:
     for name in cls.__annotations__:
         wire = cls.__dict__[name]
         if not isinstance(wire, Wire):
-            raise TypeError(f"{cls.__name__}.{name} does not say how it travels")
+            raise TypeError(f"{cls.__name__}.{name} has no wire type: declare its field with a schema")
         fields.append((name, wire))
         if wire.default is not _FACTORY:
             setattr(cls, name, wire.default)

@@ -116,17 +116,19 @@ def normal(answered: object, assignor: str) -> dict[str, MemberAssignment]:
 
     members = getattr(answered, "members", None)
     if not isinstance(members, Mapping):
-        raise refuse(f"answered {type(answered).__name__}, not a GroupAssignment")
+        raise refuse(f"returned {type(answered).__name__} instead of a GroupAssignment")
     parts: dict[str, MemberAssignment] = {}
     for member_id, part in members.items():
         target = getattr(part, "target_partitions", None)
         if not isinstance(target, Mapping):
-            raise refuse(f"answered {type(part).__name__} for member {member_id}, not a MemberAssignment")
+            raise refuse(
+                f"returned {type(part).__name__} for member {member_id} instead of a MemberAssignment"
+            )
         partitions: dict[bytes, tuple[int, ...]] = {}
         for topic_id, given in target.items():
             numbers = tuple(given)
             if any(type(number) is not int for number in numbers):
-                raise refuse(f"gave {member_id} partitions that are no whole numbers")
+                raise refuse(f"gave member {member_id} partitions that are not integers")
             if numbers:
                 partitions[topic_id] = tuple(sorted(numbers))
         parts[member_id] = MemberAssignment(partitions)
@@ -151,12 +153,14 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
     Raises `PartitionAssignorError` if `answered` does not fit `spec`, or with the error that the child
     reported."""
     if not isinstance(answered, dict):
-        raise PartitionAssignorError(f"The assignor's process answered {type(answered).__name__}.")
+        raise PartitionAssignorError(
+            f"The assignor's process returned an invalid result of type {type(answered).__name__}."
+        )
     if "error" in answered:
         raise PartitionAssignorError(str(answered["error"])[: 2 * ERROR_CHARS_MAX])
     owners = answered.get("owners")
     if not isinstance(owners, list) or len(owners) != len(spec.topics):
-        raise PartitionAssignorError("The assignor's process did not answer for each topic.")
+        raise PartitionAssignorError("The assignor's process did not return a result for every topic.")
     subscribed = [member.subscribed_topics for member in spec.members.values()]
     parts: list[dict[bytes, tuple[int, ...]]] = [{} for _ in subscribed]
     for (topic_id, topic), packed in zip(spec.topics.items(), owners, strict=True):
@@ -166,7 +170,8 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
             if position >= 0:
                 if topic_id not in subscribed[position]:
                     raise PartitionAssignorError(
-                        f"The assignor gave {topic.topic_name} to one not subscribed to it."
+                        f"The assignor gave partitions of {topic.topic_name} to a member that is not "
+                        "subscribed to it."
                     )
                 parts[position][topic_id] = tuple(numbers)
     return {
@@ -180,10 +185,14 @@ def _owner_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) 
 
     The result maps a partition to a position among the members, or -1."""
     if not isinstance(packed, bytes) or len(packed) != topic.num_partitions * array(OWNER).itemsize:
-        raise PartitionAssignorError(f"The assignor's process did not answer for all of {topic.topic_name}.")
+        raise PartitionAssignorError(
+            f"The assignor's process did not return a result for every partition of {topic.topic_name}."
+        )
     positions = array(OWNER, packed).tolist()
     if min(positions) < -1 or max(positions) >= num_members:
-        raise PartitionAssignorError(f"The assignor gave {topic.topic_name} to one who is no member.")
+        raise PartitionAssignorError(
+            f"The assignor gave partitions of {topic.topic_name} to an unknown member."
+        )
     return positions.__getitem__
 
 

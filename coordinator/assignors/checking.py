@@ -138,13 +138,13 @@ def _p1(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
     for member_id, part in assigned(assignor, spec).items():
         member = spec.members.get(member_id)
         if member is None:
-            return f"{member_id} is no member"
+            return f"{member_id} is not a member"
         for topic_id, partitions in part.items():
             if topic_id not in member.subscribed_topics:
-                return f"{member_id} got {topic_id.hex()} and is not subscribed to it"
+                return f"{member_id} got partitions of {topic_id.hex()}, to which it is not subscribed"
             for partition in partitions:
                 if (topic_id, partition) in owner_of:
-                    return f"{topic_id.hex()}-{partition} was given twice"
+                    return f"{topic_id.hex()}-{partition} was assigned twice"
                 owner_of[topic_id, partition] = member_id
     wanted = {
         (topic_id, partition)
@@ -153,7 +153,7 @@ def _p1(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
         for partition in range(spec.topics[topic_id].num_partitions)
     }
     for topic_id, partition in owner_of.keys() ^ wanted:
-        what = "does not exist" if (topic_id, partition) in owner_of else "was given to nobody"
+        what = "does not exist" if (topic_id, partition) in owner_of else "was not assigned"
         return f"{topic_id.hex()}-{partition} {what}"
     return None
 
@@ -183,9 +183,9 @@ def _p4(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
     order = sorted(spec.members, key=lambda member_id: next(numbers))
     shuffled = AssignmentSpec({member_id: spec.members[member_id] for member_id in order}, spec.topics)
     if _filled(assigned(assignor, shuffled)) != _filled(answer):
-        return f"the answer is another one for the order {order}"
+        return f"the result differs for the order {order}"
     if _filled(assigned(assignor, with_targets(spec, answer, order))) != _filled(answer):
-        return "asked again with its own answer as the target, it moves partitions"
+        return "called again with its own result as the target, it moves partitions"
     return None
 
 
@@ -220,7 +220,7 @@ def _p5(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
     held = sorted((_size(before.get(m, {})) for m in stay), reverse=True)
     must = sum(max(0, count - quota - (place < extras)) for place, count in enumerate(held))
     return (
-        f"{moved} partitions moved, {must} had to, when {after_ids} followed {member_ids}"
+        f"{moved} partitions moved, {must} had to, when the members changed from {member_ids} to {after_ids}"
         if moved != must
         else None
     )
@@ -230,13 +230,13 @@ def _p6(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
     for member_id, part in assigned(assignor, spec).items():
         for topic_id, partitions in part.items():
             if any(later != former + 1 for former, later in pairwise(partitions)):
-                return f"{member_id} got {partitions} of {topic_id.hex()}, which is no range"
+                return f"{member_id} got {partitions} of {topic_id.hex()}, which is not a range"
         if is_homogeneous(spec):
             cuts: dict[int, Partitions | tuple[int, ...]] = {}
             for topic_id in sorted(spec.members[member_id].subscribed_topics):
                 topic = spec.topics[topic_id]
                 if cuts.setdefault(topic.num_partitions, part.get(topic_id, ())) != part.get(topic_id, ()):
-                    return f"{member_id} got other partitions of topics that have equally many"
+                    return f"{member_id} got different partitions of topics with equal partition counts"
     return None
 
 
@@ -248,7 +248,7 @@ def _p7(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
         assignor.assign(AssignmentSpec({**spec.members, member_id: unknown}, spec.topics))
     except PartitionAssignorError:
         return None
-    return f"{member_id} is subscribed to a topic that is not described, and it was not said"
+    return f"{member_id} is subscribed to a topic that is not described, and no error was raised"
 
 
 Check = Callable[[PartitionAssignor, AssignmentSpec, Iterator[int]], str | None]

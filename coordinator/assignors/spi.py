@@ -146,7 +146,9 @@ def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assig
     for member_id, part in answer.items():
         member = spec.members.get(member_id)
         if member is None:
-            raise PartitionAssignorError(f"Assignor {assignor} answered for {member_id}, which is no member.")
+            raise PartitionAssignorError(
+                f"Assignor {assignor} assigned partitions to {member_id}, which is not a member."
+            )
         for topic_id, partitions in part.target_partitions.items():
             if topic_id not in member.subscribed_topics:
                 raise PartitionAssignorError(

@@ -58,8 +58,8 @@ class Operation(IntEnum):
 
 
 WHO_SETS: Final[dict[int, str]] = {
-    ConfigType.BROKER: "it is a setting of the node; change it in the settings file and restart the node",
-    ConfigType.TOPIC: "topics hold no data here, so it would have no effect; one alone may be set, "
+    ConfigType.BROKER: "it is a setting of the node: change it in the settings file and restart the node",
+    ConfigType.TOPIC: "topics hold no data here, so it would have no effect; the only topic config is "
     f"{topicracks.NAME}",
 }
 """Hints how to change a config that no request can change."""
@@ -94,7 +94,7 @@ def alter_configs(
                 if len(with_configs) >= limits.configured_groups_max:
                     raise RequestRefused(
                         ErrorCode.POLICY_VIOLATION,
-                        f"{limits.configured_groups_max} groups have configs of their own already; take back "
+                        f"{limits.configured_groups_max} groups already have configs of their own; delete "
                         "those that are not used.",
                     )
                 if not request.validate_only:
@@ -166,9 +166,7 @@ def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsReso
     if topic is None:
         raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if config.config_operation not in (Operation.SET, Operation.DELETE):
-        raise RequestRefused(
-            ErrorCode.INVALID_CONFIG, f"{config.name} is to be set (SET) or taken back (DELETE)."
-        )
+        raise RequestRefused(ErrorCode.INVALID_CONFIG, f"{config.name} supports only SET and DELETE.")
     is_set = config.config_operation == Operation.SET
     racks = topicracks.racks_of(config.value or "", topic, limits) if is_set else ()
     if racks == view.racks(name):
@@ -176,8 +174,8 @@ def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsReso
     if view.format_level < RACKS_SINCE:
         raise RequestRefused(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{config.name} needs format level {RACKS_SINCE}, the cluster is at {view.format_level}: once no "
-            "older release runs, raise it with quorate cluster upgrade.",
+            f"{config.name} needs format level {RACKS_SINCE}, and the cluster is at {view.format_level}: "
+            "once no node runs an older release, raise it with `quorate cluster upgrade`.",
         )
     value = TopicRacksValue(partition_racks=racks) if racks else None
     return [encode_record(Record(TopicRacksKey(name=name), value))]
@@ -210,7 +208,8 @@ def _group_records(
     if not group_id:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
-            "A config belongs to one group: name it. What holds for all is set in group.consumer.*.",
+            "The group name must not be empty. Set the default for all groups in the node's "
+            "group.consumer.* settings.",
         )
     if len(group_id.encode()) > limits.group_id_bytes_max:
         raise RequestRefused(
@@ -247,7 +246,7 @@ def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> N
     if operation in (Operation.APPEND, Operation.SUBTRACT):
         what = Operation(operation).name
         raise RequestRefused(
-            ErrorCode.INVALID_CONFIG, f"{config.name} is no list, so {what} has no meaning; use SET."
+            ErrorCode.INVALID_CONFIG, f"{config.name} is not a list, so {what} does not apply; use SET."
         )
     if operation != Operation.SET:
         raise RequestRefused(
@@ -256,10 +255,11 @@ def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> N
     if known is None:
         names = ", ".join(GROUP_CONFIGS)
         raise RequestRefused(
-            ErrorCode.INVALID_CONFIG, f"{config.name[:100]!r} is no config of a group; there are {names}."
+            ErrorCode.INVALID_CONFIG,
+            f"{config.name[:100]!r} is not a group config. Group configs are {names}.",
         )
     if config.value is None:
-        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"{config.name} is to be set, and no value is given.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, f"SET of {config.name} needs a value.")
     try:
         configs[known.name] = str(known.parse(config.value, ctx.settings.defaults))
     except InvalidConfig as invalid:

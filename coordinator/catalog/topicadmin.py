@@ -110,12 +110,13 @@ def create_topics(
         for asked in _next(left):
             try:
                 if asked.name in twice:
-                    message = f"Topic {asked.name} is named twice in the request."
+                    message = f"Topic {asked.name} is in the request twice."
                     raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
                 count = _creatable(view, limits, asked)
                 if len(view) + len(records) >= limits.topics_max:
                     raise RequestRefused(
-                        ErrorCode.POLICY_VIOLATION, f"There are {limits.topics_max} topics already."
+                        ErrorCode.POLICY_VIOLATION,
+                        f"There are already {limits.topics_max} topics, the maximum; delete unused ones.",
                     )
                 _check_total(view, limits, added + count)
             except RequestRefused as refused:
@@ -159,7 +160,7 @@ def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
         if {part.partition_index for part in asked.assignments} != set(range(len(asked.assignments))):
             raise RequestRefused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "Replica assignments must name the partitions from 0 on, each once.",
+                "Replica assignments must contain each partition once, counted from 0.",
             )
         _check_count(limits, len(asked.assignments))
         return len(asked.assignments)
@@ -183,7 +184,7 @@ def _check_count(limits: Limits, count: int) -> None:
     if count > limits.partitions_per_topic_max:
         raise RequestRefused(
             ErrorCode.INVALID_PARTITIONS,
-            f"{count} partitions are more than the limit of {limits.partitions_per_topic_max} per topic.",
+            f"{count} partitions exceed the maximum of {limits.partitions_per_topic_max} per topic.",
         )
 
 
@@ -191,7 +192,7 @@ def _check_total(view: CatalogView, limits: Limits, added: int) -> None:
     if view.num_partitions + added > limits.partitions_max:
         raise RequestRefused(
             ErrorCode.POLICY_VIOLATION,
-            f"All topics have {view.num_partitions} partitions; {added} more would exceed the limit of "
+            f"All topics have {view.num_partitions} partitions; {added} more would exceed the maximum of "
             f"{limits.partitions_max}.",
         )
 
@@ -216,7 +217,7 @@ def create_partitions(
             response.results.append(result)
             try:
                 if asked.name in twice:
-                    message = f"Topic {asked.name} is named twice in the request."
+                    message = f"Topic {asked.name} is in the request twice."
                     raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
                 topic = _growable(view, limits, asked)
                 _check_total(view, limits, added + asked.count - topic.num_partitions)
@@ -245,7 +246,7 @@ def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -
     if asked.assignments is not None and len(asked.assignments) != added:
         raise RequestRefused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} partitions are added, but {len(asked.assignments)} assignments given.",
+            f"{added} partitions are to be added, but the request has {len(asked.assignments)} assignments.",
         )
     return topic
 
@@ -276,7 +277,7 @@ def delete_topics(
                 topic = _deletable(view, state)
                 result.name, result.topic_id = topic.name, topic.topic_id
                 if topic.name in twice:
-                    message = f"Topic {topic.name} is named twice in the request."
+                    message = f"Topic {topic.name} is in the request twice."
                     raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
             except RequestRefused as refused:
                 result.error_code, result.error_message = refused.code, refused.message
@@ -298,7 +299,7 @@ def _named(view: CatalogView, asked: Iterable[DeleteTopicState]) -> Iterator[str
 
 def _deletable(view: CatalogView, state: DeleteTopicState) -> CatalogTopic:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id, not both.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id, not both.")
     if state.name is not None:
         topic = view.topic(state.name)
         if topic is None:
@@ -307,8 +308,8 @@ def _deletable(view: CatalogView, state: DeleteTopicState) -> CatalogTopic:
             )
         return topic
     if state.topic_id == ZERO_UUID:
-        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id.")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "Give the topic's name or its id.")
     topic = view.topic_by_id(state.topic_id)
     if topic is None:
-        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic of that id.")
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with that id.")
     return topic

@@ -19,7 +19,7 @@ from wire.errors import ErrorCode
 NAME: Final = "quorate.partition.racks"
 
 DOCUMENTATION: Final = (
-    'Racks of the replicas, by partition: [["a","b"],["b"]]; given to assignors that ask for them.'
+    'Racks of the replicas of each partition, such as [["a","b"],["b"]], for assignors that use them.'
 )
 
 
@@ -40,18 +40,20 @@ def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionR
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError) as error:
-        raise _invalid(f"is no JSON: {error}") from None
+        raise _invalid(f"is not valid JSON: {error}") from None
     if not isinstance(found, list) or len(found) > topic.num_partitions:
-        raise _invalid(f"must be an array of at most {topic.num_partitions}, one for each partition")
+        raise _invalid(f"must be an array with at most {topic.num_partitions} items, one per partition")
     racks = []
     for partition, names in enumerate(found):
         if not isinstance(names, list) or len(names) > limits.racks_per_partition_max:
             raise _invalid(
-                f"names no array of at most {limits.racks_per_partition_max} racks for {partition}"
+                f"must have an array of at most {limits.racks_per_partition_max} racks for partition "
+                f"{partition}"
             )
         if not all(_is_name(name, limits) for name in names):
             raise _invalid(
-                f"names what is no rack for {partition}: 1 to {limits.rack_id_bytes_max} bytes of text"
+                f"has an invalid rack for partition {partition}: a rack is a string of 1 to "
+                f"{limits.rack_id_bytes_max} bytes"
             )
         if names:
             racks.append(PartitionRacks(partition=partition, racks=tuple(sorted(set(names)))))

@@ -73,7 +73,7 @@ class CatalogChanges:
         `group_ids` must be all current groups if this is the first step of a round. To be called until
         nothing is left."""
         if self._round is None:
-            assert self._next is not None, "nothing has changed"
+            assert self._next is not None, "the catalog has not changed"
             self._round, self._next, self._left = self._next, None, group_ids
         round_, groups = self._round, list(islice(self._left, GROUPS_AT_ONCE))
         if len(groups) < GROUPS_AT_ONCE:

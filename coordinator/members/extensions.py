@@ -131,12 +131,12 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
     for one in assignors:
         validate_name("ClientAssignors.Name", one.name, limits.client_assignor_name_bytes_max)
         if one.name in names:
-            raise invalid(f"ClientAssignors: Name {one.name} is there twice; each assignor may stand once.")
+            raise invalid(f"ClientAssignors: Name {one.name} occurs twice; list each assignor once.")
         names.add(one.name)
         if not 0 <= one.minimum_version <= one.maximum_version:
             raise invalid(
                 f"ClientAssignors: {one.name} has MinimumVersion {one.minimum_version} and MaximumVersion "
-                f"{one.maximum_version}; versions begin with 0, the minimum first."
+                f"{one.maximum_version}; versions start at 0, and the minimum must not exceed the maximum."
             )
         fault = metadata_fault(
             one.metadata_version, one.metadata_bytes, one.minimum_version, one.maximum_version
@@ -146,7 +146,7 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
     size = sum(len(one.metadata_bytes) for one in assignors)
     if size > limits.client_metadata_bytes_max:
         raise invalid(
-            f"ClientAssignors: MetadataBytes are {size} bytes together; at most "
+            f"ClientAssignors: MetadataBytes have {size} bytes in total; at most "
             f"{limits.client_metadata_bytes_max} are allowed."
         )
     return tuple(
@@ -187,7 +187,7 @@ def prepare_assignment(
 
 def _shown(member: Member, spec: AssignmentSpec, choice: Choice) -> prepare.Member:
     own = offer(offers_of(member), choice.name)
-    assert own is not None, "the assignor is common to all"
+    assert own is not None, "all members must support the assignor"
     part = spec.members[member.member_id]
     return prepare.Member(
         member_id=member.member_id,
@@ -218,12 +218,13 @@ def install_assignment(
     round_ = _round(core, group, member, ctx, builder)
     prepared = round_.prepared
     if prepared is None:
-        raise _not_chosen(group, member, "it has not prepared one with this coordinator; prepare first")
+        raise _not_chosen(
+            group, member, "it has not sent PrepareAssignment to this coordinator; prepare first"
+        )
     if request.group_epoch != prepared.epoch:
         raise RequestRefused(
             ErrorCode.INVALID_ASSIGNMENT,
-            f"GroupEpoch is {request.group_epoch}; what was prepared is of epoch {prepared.epoch}. "
-            "Prepare again.",
+            f"GroupEpoch is {request.group_epoch}, but epoch {prepared.epoch} was prepared. Prepare again.",
         )
     started_ms = ctx.stopwatch_ms()
     try:
@@ -232,7 +233,7 @@ def install_assignment(
             group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
         )
     except PartitionAssignorError as error:
-        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, builder)
+        clientside.fail(core, group, round_, f"computed an invalid target: {error}", ctx, builder)
         core.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
         raise RequestRefused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
     builder.trigger = Trigger.ASSIGNMENT_INSTALLED
@@ -278,12 +279,12 @@ def _round(
         core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
     round_ = clientside.round_of(core, group)
     if round_ is None or round_.chosen != member.member_id:
-        raise _not_chosen(group, member, "ShouldComputeAssignment in a heartbeat says who is")
+        raise _not_chosen(group, member, "wait for ShouldComputeAssignment in a heartbeat response")
     return round_
 
 
 def _not_chosen(group: Group, member: Member, why: str) -> RequestRefused:
     return RequestRefused(
         ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member.member_id} is not the one to compute a target for group {group.group_id}: {why}.",
+        f"Member {member.member_id} must not compute a target for group {group.group_id}: {why}.",
     )

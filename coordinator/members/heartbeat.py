@@ -168,12 +168,12 @@ def _admit_new_group(core: GroupContext, group: Group | None, request: ConsumerG
     if group is not None and group.classic is not None and group.classic.members:
         raise RequestRefused(
             ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Group {request.group_id} is a classic group with members; stop them first",
+            f"Group {request.group_id} is a classic group with members; stop its members first",
         )
     if group is None and len(core.projection.groups) >= core.limits.groups_max:
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"This shard holds its {core.limits.groups_max} groups already; delete groups that are not used.",
+            f"This shard already holds the maximum of {core.limits.groups_max} groups; delete unused ones.",
         )
 
 
@@ -183,8 +183,8 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest, owned: 
     if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
         raise RequestRefused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"Member {member.member_id} is in a state that this release does not know, and owns partitions. "
-            "Give up all partitions and join with member epoch 0.",
+            f"Member {member.member_id} owns partitions and is in a state unknown to this release. Give up "
+            "all partitions and join with member epoch 0.",
         )
     if received == current.epoch:
         return

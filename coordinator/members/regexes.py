@@ -212,7 +212,7 @@ def _take(core: GroupContext, group: Group, taking: Taking, ctx: Context, builde
 
 
 def _nonsense(failure: Exception) -> str:
-    return f"the answer makes no sense: {failure!r}"
+    return f"the child process returned an invalid result: {failure!r}"
 
 
 def _failed(

@@ -38,14 +38,15 @@ def existing_member(core: GroupContext, group: Group, request: ConsumerGroupHear
     if owner_id is None:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"InstanceId {request.instance_id} is not known in group {group.group_id}: its member left, "
-            "or its session is over. Give up all partitions and join with member epoch 0.",
+            f"InstanceId {request.instance_id} is not known in group {group.group_id}: its member left or "
+            "its session expired. Give up all partitions and join with member epoch 0.",
         )
     if owner_id != request.member_id:
         raise RequestRefused(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"InstanceId {request.instance_id} belongs to member {owner_id} now, not to {request.member_id}: "
-            "another process took its place. Give every process a group.instance.id of its own.",
+            f"InstanceId {request.instance_id} belongs to member {owner_id} now, not to "
+            f"{request.member_id}: another process replaced it. Give every process its own "
+            "group.instance.id.",
         )
     return core.consumer_member(group, request.member_id)
 
@@ -65,15 +66,16 @@ def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_siz
         if group.num_members >= max_size:
             raise RequestRefused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"Group {group.group_id} has its {max_size} members; see group.consumer.max.size",
+                f"Group {group.group_id} already has the maximum of {max_size} members "
+                "(group.consumer.max.size)",
             )
         return None
     owner = group.members[owner_id]
     if not owner.is_away:
         raise RequestRefused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"InstanceId {instance_id} is in use by member {owner_id}. Wait until that one has left or its "
-            "session has ended, or give this process a group.instance.id of its own.",
+            f"InstanceId {instance_id} is in use by member {owner_id}. Wait until that member has left or "
+            "its session has expired, or give this process its own group.instance.id.",
         )
     return owner
 
@@ -87,7 +89,7 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
     raise RequestRefused(
         ErrorCode.INVALID_REQUEST,
         f"InstanceId can't change: it is {request.instance_id}, and member {request.member_id} of group "
-        f"{group.group_id} {has}. Send the same one, or leave first.",
+        f"{group.group_id} {has}. Send the same value, or leave the group first.",
     )
 
 

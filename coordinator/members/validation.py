@@ -47,13 +47,13 @@ def validate_heartbeat(
             )
     elif epoch < AWAY_EPOCH:
         raise invalid(
-            f"MemberEpoch is invalid: {epoch}. Send 0 to join, -1 to leave, -2 to leave and come back, else "
-            "the member's epoch."
+            f"MemberEpoch is invalid: {epoch}. Send 0 to join, -1 to leave, -2 to leave temporarily, "
+            "otherwise the member's epoch."
         )
     if request.rebalance_timeout_ms < -1:
         raise invalid(
-            f"RebalanceTimeoutMs can't be {request.rebalance_timeout_ms}: send 0 or more ms, or -1 for "
-            "unchanged."
+            f"RebalanceTimeoutMs can't be {request.rebalance_timeout_ms}: send 0 or more ms, or -1 to leave "
+            "it unchanged."
         )
     _validate_subscription(request, assignors, limits)
     if request.topic_partitions:
@@ -75,7 +75,7 @@ def validate_name(field: str, value: str, bytes_max: int) -> None:
     """Raise `RequestRefused` for an id that is blank or too long."""
     if not value.strip():
         raise invalid(
-            f"{field} can't be empty. It was {_shown(value)}; allowed are 1 to {bytes_max} bytes, not only "
+            f"{field} can't be empty. It was {_shown(value)}; send 1 to {bytes_max} bytes that are not all "
             "spaces."
         )
     if len(value.encode()) > bytes_max:
@@ -124,8 +124,8 @@ def _validate_owned(topics: Collection[TopicPartitions], limits: Limits) -> None
     count = sum(len(topic.partitions) for topic in topics)
     if max(count, len(topics)) > limits.partitions_max:
         raise invalid(
-            f"TopicPartitions names more than {limits.partitions_max} partitions: {count} of {len(topics)} "
-            "topics."
+            f"TopicPartitions contains {count} partitions of {len(topics)} topics; at most "
+            f"{limits.partitions_max} are allowed."
         )
     for topic in topics:
         if topic.partitions and min(topic.partitions) < 0:

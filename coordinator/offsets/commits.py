@@ -234,8 +234,8 @@ def _check_size(request: OffsetCommitRequest, version: int, metadata_max: int, c
     if log_bytes > DECISION_BYTES_MAX:
         raise RequestRefused(
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-            f"The commit would take {log_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
-            "Commit fewer partitions at a time.",
+            f"The commit would take {log_bytes} bytes of log, more than {DECISION_BYTES_MAX}. Commit fewer "
+            "partitions per request.",
         )
 
 
@@ -292,7 +292,7 @@ def _check_member(core: GroupContext, request: OffsetCommitRequest, version: int
     if member is None:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{request.member_id or 'Nobody'} is not a member of {request.group_id}.",
+            f"{request.member_id or 'The client'} is not a member of group {request.group_id}.",
         )
     if version < MEMBER_EPOCHS_SINCE:
         raise RequestRefused(
@@ -314,7 +314,8 @@ def _check_simple_group(core: GroupContext, request: OffsetCommitRequest, epoch:
     if epoch >= 0 and exists:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{request.member_id or 'Nobody'} is not a member of {request.group_id}, which has none.",
+            f"{request.member_id or 'The client'} is not a member of group {request.group_id}, which has no "
+            "members.",
         )
     if epoch >= 0:
         is_new_enough = version >= MEMBER_EPOCHS_SINCE
@@ -323,7 +324,8 @@ def _check_simple_group(core: GroupContext, request: OffsetCommitRequest, epoch:
     if not exists:
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"This shard holds offsets of its {core.limits.groups_max} groups already; delete unused ones.",
+            f"This shard already holds offsets of the maximum of {core.limits.groups_max} groups; delete "
+            "unused ones.",
         )
 
 
@@ -335,8 +337,8 @@ def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version:
     epoch = request.generation_id_or_member_epoch
     stale = RequestRefused(
         ErrorCode.STALE_MEMBER_EPOCH,
-        f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not held every one of "
-        "these partitions since then.",
+        f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not owned all of these "
+        "partitions since that epoch.",
     )
     if epoch > current.epoch:
         raise stale
@@ -369,7 +371,8 @@ def _check_classic_member(group: Group, member_id: str, generation: int) -> None
         return
     if all(member.member_id != member_id for member in classic.members):
         raise RequestRefused(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group.group_id}."
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{member_id or 'The client'} is not a member of group {group.group_id}.",
         )
     if generation != classic.generation:
         raise RequestRefused(
@@ -390,7 +393,7 @@ def check_reader(core: GroupContext, group_id: str, member_id: str | None, membe
     member = group.member(member_id or "")
     if member is None:
         raise RequestRefused(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group_id}."
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'The client'} is not a member of group {group_id}."
         )
     if member_epoch != member.current.epoch:
         raise RequestRefused(

@@ -103,7 +103,8 @@ def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> No
     if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
         raise RequestRefused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            f"This node knows the topics as of version {ctx.catalog.version}, and there are newer ones.",
+            f"This node knows the topics as of version {ctx.catalog.version}, which is not the newest. Try "
+            "again in a moment.",
         )
 
 

@@ -73,16 +73,16 @@ def _subscribed_topics(subscription: bytes) -> list[str]:
     """Decode the topics at the beginning of a consumer's subscription, which are the same in all versions.
     Raises ValueError."""
     if len(subscription) < _PREFIX.size:
-        raise ValueError("a subscription without topics")
+        raise ValueError("the subscription has no topics")
     _, number = _PREFIX.unpack_from(subscription)
     topics, start = [], _PREFIX.size
     for _ in range(number):
         end = start + _SIZE.size
         if end > len(subscription):
-            raise ValueError("a subscription that ends early")
+            raise ValueError("the subscription is truncated")
         (size,) = _SIZE.unpack_from(subscription, start)
         if size < 0 or end + size > len(subscription):
-            raise ValueError("a topic that ends early")
+            raise ValueError("a topic is truncated")
         topics.append(subscription[end : end + size].decode())
         start = end + size
     return topics

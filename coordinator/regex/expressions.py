@@ -33,8 +33,8 @@ NAMES_PER_LOOK = 50
 
 EVERYTHING = "(?s).*"
 
-TOO_COSTLY = "takes too long to match: write it simpler"
-OUT_OF_TIME = "is not resolved: the other expressions of the group took all the time that there is"
+TOO_COSTLY = "takes too long to match: simplify it"
+OUT_OF_TIME = "is not resolved: the group's other expressions used up the time limit"
 
 
 class InvalidExpression(ValueError):
@@ -57,7 +57,7 @@ def check_expression(expression: str, limits: Limits) -> None:
     """Raise `InvalidExpression` if RE2 cannot compile the expression within its bounds."""
     size = len(expression.encode(errors="surrogatepass"))
     if size > limits.regex_bytes_max:
-        raise InvalidExpression(f"it has {size} bytes; at most {limits.regex_bytes_max} are allowed")
+        raise InvalidExpression(f"it has {size} bytes; the maximum is {limits.regex_bytes_max}")
     try:
         re2.compile(expression, _options(limits.regex_program_bytes_max))
     except UnicodeEncodeError as error:

@@ -19,9 +19,9 @@ from records import MemberState
 class Finding(Enum):
     """Result of comparing a member with its target; the value is shown to readers of the state table."""
 
-    SETTLED = "at the target epoch, subscribed to all it has"
-    NOT_ACKED = "has not reported that it gave up what is pending"
-    MUST_REVOKE = "owns partitions outside its target and has not given them up"
+    SETTLED = "at the target epoch, subscribed to all topics it owns"
+    NOT_ACKED = "has not acknowledged the pending revocation"
+    MUST_REVOKE = "owns partitions outside its target that it has not revoked yet"
     BLOCKED = "nothing to revoke; partitions of its target are still owned by others"
     FREE = "nothing to revoke; all partitions of its target are free or its own"
 
@@ -108,7 +108,7 @@ GROUP_STATES: tuple[GroupStateRow, ...] = (
     GroupStateRow(
         GroupState.ASSIGNING,
         lambda facts: facts.epoch > facts.assignment_epoch,
-        "group epoch > assignment epoch: a target is still to be computed",
+        "group epoch > assignment epoch: the target is not computed yet",
     ),
     GroupStateRow(
         GroupState.RECONCILING,
@@ -125,9 +125,9 @@ _GROUP_DIAGRAM = (
     "Reconciling --> Stable : last member settles",
     "Reconciling --> Assigning : epoch bump",
     "Stable --> Assigning : epoch bump",
-    "Assigning --> Empty : last member goes",
-    "Reconciling --> Empty : last member goes",
-    "Stable --> Empty : last member goes",
+    "Assigning --> Empty : last member leaves",
+    "Reconciling --> Empty : last member leaves",
+    "Stable --> Empty : last member leaves",
     "Empty --> [*] : deleted",
 )
 
@@ -142,7 +142,7 @@ def render_markdown() -> str:
     lines = [
         "# State machines",
         "",
-        "Rendered from `coordinator/state/machines.py`; do not edit, but run",
+        "Rendered from `coordinator/state/machines.py`. Do not edit; run",
         "`python -m coordinator.state.machines > docs/state-machines.md`.",
         "",
         "## Member of a consumer group",
@@ -163,13 +163,13 @@ def render_markdown() -> str:
         "",
         "## Consumer group",
         "",
-        "Read off the group, never stored; the first row that holds counts.",
+        "Derived from the group and never stored. The first row that applies gives the state.",
         "",
         "| State | When |",
         "|---|---|",
     ]
     lines += [f"| {row.state.value} | {row.when} |" for row in GROUP_STATES]
-    lines += [f"| {GroupState.DEAD.value} | only as an answer: there is no such group |"]
+    lines += [f"| {GroupState.DEAD.value} | only in responses: there is no such group |"]
     lines += ["", "```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in _GROUP_DIAGRAM), "```", ""]
     return "\n".join(lines)
 

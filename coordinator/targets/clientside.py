@@ -137,7 +137,7 @@ def wait_ms(core: GroupContext, group: Group, ctx: Context, builder: DecisionBui
     if not round_.chosen:
         _elect(core, group, round_, ctx)
     elif not _may_compute(group.member(round_.chosen)):
-        fail(core, group, round_, "is gone", ctx, builder)
+        fail(core, group, round_, "has left", ctx, builder)
     elif ctx.monotonic_ms >= round_.deadline_ms:
         fail(core, group, round_, "did not install a target in time", ctx, builder)
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
@@ -217,8 +217,8 @@ def _elect(core: GroupContext, group: Group, round_: ClientRound, ctx: Context) 
     if not candidates or now_ms >= round_.until_ms:
         round_.chosen, round_.is_over = "", True
         core.client_side.errors[group.group_id] = (
-            f"Assignor {round_.choice.name}: no member installed a target, so the server assignor computes. "
-            f"The last: {core.client_side.errors.get(group.group_id, 'nobody is there')}"
+            f"Assignor {round_.choice.name}: no member installed a target, so the server assignor computes "
+            f"it. Last error: {core.client_side.errors.get(group.group_id, 'no member is left')}"
         )
         return
     said = [one for member in group.joined() if (one := offer(offers_of(member), round_.choice.name))]
@@ -252,12 +252,12 @@ def _too_large(group: Group, choice: Choice, limits: Limits) -> str | None:
     for what, number, number_max in (
         ("members", group.num_members, limits.client_members_max),
         ("partitions", partitions, limits.client_partitions_max),
-        ("bytes to be shown", size_to_show(group, choice), limits.prepare_bytes_max),
+        ("bytes of description", size_to_show(group, choice), limits.prepare_bytes_max),
     ):
         if number > number_max:
             return (
                 f"Assignor {choice.name}: the group has {number} {what}, more than {number_max}, so the "
-                "server assignor computes. Split the group."
+                "server assignor computes the target. Split the group."
             )
     return None
 

@@ -21,7 +21,11 @@ from wire.messages import consumer_group_install_assignment as install
 def metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | None:
     """Why versioned metadata is invalid; None if it is valid."""
     if version == -1:
-        return f"MetadataVersion -1 means none, but there are {len(metadata)} bytes" if metadata else None
+        return (
+            (f"MetadataVersion -1 means no metadata, but there are {len(metadata)} bytes")
+            if metadata
+            else None
+        )
     if not low <= version <= high:
         return f"MetadataVersion is {version}, outside {low} to {high}"
     return None
@@ -75,7 +79,7 @@ def answer_of(
                 f"Members: {member_id} is not a member of epoch {request.group_epoch}."
             )
         if member_id in answer:
-            raise PartitionAssignorError(f"Members: {member_id} is there twice.")
+            raise PartitionAssignorError(f"Members: {member_id} occurs twice.")
         if len(part.metadata_bytes) > limits.client_metadata_bytes_max:
             raise PartitionAssignorError(
                 f"Members: MetadataBytes of {member_id} are {len(part.metadata_bytes)} bytes; at most "
@@ -87,8 +91,8 @@ def answer_of(
         if part.error:
             if part.topic_partitions:
                 raise PartitionAssignorError(
-                    f"Members: {member_id} has error {part.error}, so it keeps what it has; "
-                    "give it no partitions."
+                    f"Members: {member_id} has error {part.error}, so it keeps its partitions; assign none "
+                    "to it."
                 )
             partitions = _kept(spec, member_id)
         else:
@@ -117,9 +121,7 @@ def _check_size(request: install.ConsumerGroupInstallAssignmentRequest, spec: As
         ),
     ):
         if number > number_max:
-            raise PartitionAssignorError(
-                f"Members: {number} {what} are named, more than there are to give: at most {number_max}."
-            )
+            raise PartitionAssignorError(f"Members: {number} {what} exceed the {number_max} that exist.")
 
 
 def _given(part: install.Member) -> dict[bytes, tuple[int, ...]]:
@@ -153,23 +155,23 @@ def _own(
     for topic_id, numbers in partitions.items():
         if topic_id not in subscribed:
             raise PartitionAssignorError(
-                f"Members: {member_id} is given topic id {topic_id.hex()}, to which it does not subscribe."
+                f"Members: {member_id} is assigned topic id {topic_id.hex()}, to which it is not subscribed."
             )
         topic = spec.topics[topic_id]
         owner_of = owners[topic_id]
         for number in numbers:
             if not 0 <= number < topic.num_partitions:
                 raise PartitionAssignorError(
-                    f"Members: {member_id} is given {topic.topic_name}-{number}; "
-                    f"the topic has partitions 0 to {topic.num_partitions - 1}."
+                    f"Members: {member_id} is assigned {topic.topic_name}-{number}; the topic has partitions "
+                    f"0 to {topic.num_partitions - 1}."
                 )
             other = owner_of.setdefault(number, member_id)
             if other != member_id:
                 raise PartitionAssignorError(
-                    f"Members: {topic.topic_name}-{number} is given to both {other} and {member_id}."
+                    f"Members: {topic.topic_name}-{number} is assigned to both {other} and {member_id}."
                 )
         if len(set(numbers)) != len(numbers):
             twice = next(one for one, two in pairwise(numbers) if one == two)
             raise PartitionAssignorError(
-                f"Members: {topic.topic_name}-{twice} is given to {member_id} twice."
+                f"Members: {topic.topic_name}-{twice} is assigned to {member_id} twice."
             )

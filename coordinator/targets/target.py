@@ -132,7 +132,7 @@ def install_records(
     size = sum(len(raw.key) + len(raw.value or b"") for raw in records)
     if size > limits.target_bytes_max:
         raise PartitionAssignorError(
-            f"The target of {len(spec.members)} members takes {size} bytes of log, more than "
-            f"{limits.target_bytes_max}: subscribe to fewer partitions, or split the group."
+            f"The target of {len(spec.members)} members takes {size} bytes of log; the maximum is "
+            f"{limits.target_bytes_max}. Subscribe to fewer partitions, or split the group."
         )
     return records

@@ -554,7 +554,7 @@ class NoAssignor:
     [
         ("Raises", "oh dear"),
         ("Ends", "wanted to end the process"),
-        ("Nothing", "answered NoneType, not a GroupAssignment"),
+        ("Nothing", "returned NoneType instead of a GroupAssignment"),
         ("Stranger", "answered for who, which is no member"),
         ("Twice", "to two members"),
         ("Beyond", "does not have"),

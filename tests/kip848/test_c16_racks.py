@@ -194,8 +194,11 @@ def test_replayed_in_any_order_of_a_compacted_log_it_is_the_same(racked: World) 
         ("[" * 100_000, "is no JSON"),
         ('{"0": ["a"]}', "must be an array of at most 12"),
         (str([[]] * 13), "must be an array of at most 12"),
-        ('["a"]', "names no array of at most 16 racks for 0"),
-        ('[["a"], [' + ", ".join(['"r"'] * 17) + "]]", "names no array of at most 16 racks for 1"),
+        ('["a"]', "must have an array of at most 16 racks for partition 0"),
+        (
+            '[["a"], [' + ", ".join(['"r"'] * 17) + "]]",
+            "must have an array of at most 16 racks for partition 1",
+        ),
         ('[[""]]', "names what is no rack for 0"),
         ("[[7]]", "names what is no rack for 0"),
         ('[["\\ud800"]]', "names what is no rack for 0"),

@@ -496,14 +496,14 @@ def test_who_was_chosen_by_the_former_leader_only_is_refused(world: World) -> No
         ([part("a", {T: [*range(7), 0]})], "8 partitions are named, more than there are to give: at most 7"),
         ([part("a", {T: [0]}), part("b", {T: [0]})], "orders-0 is given to both a and b"),
         ([part("a", {T: [0, 0]})], "orders-0 is given to a twice"),
-        ([part("a", {T: [7]})], "a is given orders-7; the topic has partitions 0 to 6"),
+        ([part("a", {T: [7]})], "a is assigned orders-7; the topic has partitions 0 to 6"),
         ([part("a", {T: [-1]})], "a is given orders--1"),
-        ([part("a", {bytes(15) + b"?": [0]})], f"a is given topic id {(bytes(15) + b'?').hex()}"),
+        ([part("a", {bytes(15) + b"?": [0]})], f"a is assigned topic id {(bytes(15) + b'?').hex()}"),
         ([part("b", error=3, partitions={T: [0]})], "b has error 3, so it keeps what it has"),
         ([part("b", error=3), part("a", {T: [1]})], "orders-1 is given to both b and a"),
         ([part("a", version=1)], "MetadataVersion is 1, outside 0 to 0, at a"),
         ([part("a", version=-2)], "MetadataVersion is -2"),
-        ([part("a", metadata=b"x")], "MetadataVersion -1 means none, but there are 1 bytes, at a"),
+        ([part("a", metadata=b"x")], "MetadataVersion -1 means no metadata, but there are 1 bytes, at a"),
         ([part("a", version=0, metadata=bytes(16_385))], "MetadataBytes of a are 16385 bytes; at most 16384"),
     ],
 )
@@ -588,7 +588,7 @@ def test_a_target_that_is_too_large_for_the_log_is_refused() -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (Limits(prepare_bytes_max=150), "bytes to be shown, more than 150"),
+        (Limits(prepare_bytes_max=150), "bytes of description, more than 150"),
         (Limits(client_members_max=1), "has 2 members, more than 1"),
         (Limits(client_partitions_max=6), "has 8 partitions, more than 6"),
     ],
@@ -902,7 +902,10 @@ def test_an_extended_member_may_have_no_assignors(world: World) -> None:
         ([offer("warm", 3, 2)], "warm has MinimumVersion 3 and MaximumVersion 2"),
         ([offer("warm", 1, 2, version=3)], "MetadataVersion is 3, outside 1 to 2, at warm"),
         ([offer("warm", 1, 2, version=0)], "MetadataVersion is 0, outside 1 to 2, at warm"),
-        ([offer("warm", version=-1, metadata=b"x")], "MetadataVersion -1 means none, but there are 1 bytes"),
+        (
+            [offer("warm", version=-1, metadata=b"x")],
+            "MetadataVersion -1 means no metadata, but there are 1 bytes",
+        ),
         ([offer(f"a{n}", metadata=bytes(8_000)) for n in range(3)], "MetadataBytes are 24000 bytes together"),
         ([offer(f"a{n}") for n in range(17)], "ClientAssignors has 17 assignors; at most 16"),
     ],
