@@ -5,7 +5,7 @@ folder of their own, and returns when each of them answers and knows the others.
 release. Maven resolves it once, and the class path is kept in `build/java` (`make clean` removes it), named
 by the pom's checksum.
 
-The invariants: a launch completes within its time limit or raises with the broker's last output; every
+Invariants: a launch completes within its time limit or raises with the broker's last output; every
 started process is ended by its process id, at `stop`, when the launch fails, and when this process exits.
 """
 

@@ -6,7 +6,7 @@ whatever is still referenced while the young generation is collected counts as o
 collection runs from time to time. It takes a tenth of a microsecond per object, which is a second for the
 millions of a large node: such objects are frozen, and freed by their reference counts only.
 
-What must stay true: no collection takes much longer than `LOOK_MS_MAX`; on a node whose state is small enough
+Invariants: no collection takes much longer than `LOOK_MS_MAX`; on a node whose state is small enough
 for that, garbage is freed within `PAUSE_MS`.
 """
 

@@ -11,7 +11,7 @@ message, and the next segment of the log could not be opened. The limit is divid
     CUT_MAX               connections to the peer port that were cut and still end
     descriptors_kept      files and pipes: no connection is accepted with one of these (`host.accepting`)
 
-What must stay true: a limit is only ever raised. If it cannot be raised far enough, that is logged once at
+Invariants: a limit is only ever raised. If it cannot be raised far enough, that is logged once at
 the start, and max.connections is reduced, never the share of files.
 """
 

@@ -20,7 +20,7 @@ would be mistaken for the cost of the load and raise the interval further. For t
 learned only from checks in which nearly all replies came from the cache. While more heartbeats are decided,
 as when many members join, their cost is assumed rather than measured.
 
-What must stay true: the interval is always a step of the ladder; it depends only on what was passed to `look`
+Invariants: the interval is always a step of the ladder; it depends only on what was passed to `look`
 and `took_over`, so that a simulation shows what a node would do.
 """
 

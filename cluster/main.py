@@ -6,7 +6,7 @@
 node follows. `--lifeline` names an inherited pipe: if its other end closes, the process that started the node
 is gone, and the node stops too. Everything else is a setting. Logs go to standard error.
 
-What must stay true: the Kafka port is open and a short log is loaded before anything slow is imported; the
+Invariants: the Kafka port is open and a short log is loaded before anything slow is imported; the
 exit code says how the process ended.
 """
 

@@ -1,6 +1,6 @@
 """The members of the cluster, which of them are in contact, and who leads each shard, as this node knows it.
 
-What must stay true: no client is sent to a leader that this node has no link to, or that is handing the shard
+Invariants: no client is sent to a leader that this node has no link to, or that is handing the shard
 over; a node that is alone always names itself, also while it loads, because there is no other.
 """
 

@@ -6,7 +6,7 @@ early clients are answered LOAD_IN_PROGRESS instead of having their connection r
 it, because a node tells its peers the address of its Kafka listener. A stop hands over what the node leads
 before anything is closed.
 
-What must stay true: a group belongs to the shard that its id hashes to, for the life of the cluster; a group
+Invariants: a group belongs to the shard that its id hashes to, for the life of the cluster; a group
 shard never serves on a catalog older than one it has already decided on; a stopped node has synced its logs
 and left the marker that says so.
 """

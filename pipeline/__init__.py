@@ -1,7 +1,7 @@
 """Quorate's logs as Spark tables, and the analyses that run on them.
 
 `history` answers questions about one log on one machine; this package answers the same questions about years
-of logs and thousands of groups. The invariants: a row of a table equals the row that `history` derives from
+of logs and thousands of groups. Invariants: a row of a table equals the row that `history` derives from
 the same entries, because the same code derives it, in Spark's Python workers; no data is collected on the
 driver; every plan is partitioned by group or key; readers of the tables only ever see complete runs.
 

@@ -4,7 +4,7 @@ It joins, heartbeats, revokes partitions when asked to, and computes the group's
 It blocks, consumes no records, and lets its owner set the pace: one call is one request. That makes it a
 reference for authors of such clients, and a member that tests can steer through every branch.
 
-The invariants: partitions are used only while they are in `owned`; after an answer that may have been lost,
+Invariants: partitions are used only while they are in `owned`; after an answer that may have been lost,
 the member sends everything it knows again and assumes nothing.
 """
 

@@ -3,7 +3,7 @@
 A round reads both sides, plans, and executes the plan, printing a line for each step. The plan is a pure
 function, and a round may be interrupted anywhere: the next one completes the rest.
 
-The invariants:
+Invariants:
 - Only topics that the mirror created are ever deleted. Their names and source ids are kept in a small file
   that is replaced atomically; it names the source cluster, and any other is refused.
 - A topic is deleted only if it was missing at the source in two rounds, since a broker that has just started

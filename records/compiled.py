@@ -1,7 +1,7 @@
 """Functions compiled for one layout, instead of loops over a table of columns.
 
 Replay spends most of its time translating fields.  A function that names them, and checks each item in place,
-takes a third of the time of one that walks a table of columns.  What must stay true: the source is made of
+takes a third of the time of one that walks a table of columns.  Invariants: the source is made of
 literals, field names and expressions from the class bodies of this package, never of data that is read.
 """
 

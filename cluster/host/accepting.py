@@ -11,7 +11,7 @@ connection keeps its descriptor until its handshake has failed, some turns of th
 strangers who connect faster than their handshakes fail would take all descriptors below those kept, and
 clients of the other ports would be refused.
 
-What must stay true: nothing here waits in a busy loop; an accepted descriptor is closed or belongs to a
+Invariants: nothing here waits in a busy loop; an accepted descriptor is closed or belongs to a
 transport.
 """
 

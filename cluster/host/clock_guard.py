@@ -5,7 +5,7 @@ every heartbeat of its clients unread in a socket. Expiring members then would p
 all the time. So a gap in the monotonic clock moves every deadline by its length, and for a moment afterwards
 no timer fires, so that the sockets are read first.
 
-What must stay true: the gap is noticed before any deadline is checked, because every check calls `observe`
+Invariants: the gap is noticed before any deadline is checked, because every check calls `observe`
 first.
 """
 

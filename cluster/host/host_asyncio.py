@@ -3,7 +3,7 @@
 Everything that a node takes from outside comes through here or through the simulator's VirtualHost, which has
 the same methods; so the code above cannot tell a process from a simulation.
 
-What must stay true: callbacks run on the loop's thread only, and one that raises stops the node; work for the
+Invariants: callbacks run on the loop's thread only, and one that raises stops the node; work for the
 disk runs in the order given, on one thread; `fatal` never returns to code that could still acknowledge
 something.
 """

@@ -15,7 +15,7 @@ alone.
 Each child is served by a thread of its own, which only starts it, feeds it and waits: starting a process
 blocks for milliseconds, and asyncio's own subprocesses behave differently on each event loop.
 
-What must stay true: `done` is called exactly once, on the loop; a job outlives neither its deadline nor its
+Invariants: `done` is called exactly once, on the loop; a job outlives neither its deadline nor its
 parent; no other child gets the writing end of its lifeline; the end of its standard error is part of its
 error.
 """

@@ -12,7 +12,7 @@ to the child, which may take its time; here it is encoded a few elements at a ti
         ITEM            no payload; the next value is the one item of a list
         PAIR            payload: a key; the next value is the one under it in a map of one
 
-What must stay true, even of a malformed answer: no piece is longer than `PIECE_BYTES_MAX`, no map larger than
+Invariants, even of a malformed answer: no piece is longer than `PIECE_BYTES_MAX`, no map larger than
 `KEYS_MAX`, nothing nested deeper than `DEPTH_MAX`.
 """
 

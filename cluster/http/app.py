@@ -1,6 +1,6 @@
 """The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the log as a feed.
 
-What must stay true: every refusal is JSON with error, message and hint, also where aiohttp itself refuses
+Invariants: every refusal is JSON with error, message and hint, also where aiohttp itself refuses
 (only a request that is not HTTP at all gets aiohttp's plain 400); probes of liveness and readiness are always
 answered; requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long
 one does not delay the Kafka port, which shares the loop. The log is served from files by `feed`.

@@ -1,6 +1,6 @@
 """The files that HTTP serves: the committed log, its snapshot, the notes beside it.
 
-It is for readers of a whole history, on a node that others work with. What must stay true: a reader, however
+It is for readers of a whole history, on a node that others work with. Invariants: a reader, however
 fast, gets the loop for one slice at a time and then waits its turn; files that may be large or cold are read
 in a thread; at most `READERS_MAX` readers are served at once, and every answer has a bound. The cheapest
 format is `frames`, the bytes as they are on disk: nothing is decoded here, and the reader checks the CRCs.

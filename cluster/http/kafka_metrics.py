@@ -1,6 +1,6 @@
 """The metrics that KIP-848 lists for a broker's group coordinator, under its names.
 
-What must stay true: a shard is counted by the node that serves it and by no other, so that sums over the
+Invariants: a shard is counted by the node that serves it and by no other, so that sums over the
 nodes are correct; every state has a sample, even if it is 0. docs/operations.md explains what each one means
 here.
 """

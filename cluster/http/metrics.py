@@ -1,7 +1,7 @@
 """/metrics: integers that the node keeps anyway, turned into Prometheus' families on request.
 
 The registry is the node's own: nothing is registered globally, so two nodes in one process (tests) do not
-collide. What must stay true: a scrape costs only what it prints; serving a request updates no family.
+collide. Invariants: a scrape costs only what it prints; serving a request updates no family.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A connection is asking from the accept on, and again from the first byte after an answer.
 
-What must stay true: requests at work leave most of `KEPT` places free (`has_room`), and probes are never at
+Invariants: requests at work leave most of `KEPT` places free (`has_room`), and probes are never at
 work. So there is always a connection that can make room, and a probe is answered however many others send
 nothing, or slowly, or wait.
 """

@@ -1,6 +1,6 @@
 """The last half minute, second by second: how idle the loop was, and how many group epochs began.
 
-Kafka's own windows are as long. What must stay true: a sample costs microseconds, and a scrape takes none.
+Kafka's own windows are as long. Invariants: a sample costs microseconds, and a scrape takes none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The changes that an operator may make over HTTP: the leader of a shard, and the cluster's format level.
 
-Only the leader can make them; another node answers 409 and names the leader. What must stay true: a page in a
+Only the leader can make them; another node answers 409 and names the leader. Invariants: a page in a
 browser on the same machine cannot make them. It can send a POST anywhere, but only with the content types of
 a form unless the server allows more (CORS), and it cannot hide its Origin: both are checked before the body
 is read.

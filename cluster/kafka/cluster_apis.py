@@ -4,7 +4,7 @@ They are answered from the node's catalog, its list of nodes in contact, and the
 have partitions but no messages, so one node is named as leader of all of them: the leader of the metadata
 shard, in its term. Every node gives the same answers, so any of them can serve as a bootstrap.
 
-What must stay true: an absent topic is never created (`allow_auto_topic_creation` is ignored), and no topic
+Invariants: an absent topic is never created (`allow_auto_topic_creation` is ignored), and no topic
 is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link to is
 never named as leader or coordinator; while there is no other, an answer waits for one (`waiting`).
 """

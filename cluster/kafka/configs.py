@@ -5,7 +5,7 @@ settings are those of the node that is asked. A request can change nothing of a 
 the racks of its replicas. A request that changes nothing is answered here, whoever leads. Codes and shapes
 are those that Kafka 4.3 was observed to use.
 
-What must stay true: the value of a sensitive setting is never in an answer; a request names a bounded number
+Invariants: the value of a sensitive setting is never in an answer; a request names a bounded number
 of resources, and a resource that it repeats is refused without being described.
 """
 

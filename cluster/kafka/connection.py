@@ -4,7 +4,7 @@ A read may hold many frames. They are served in shares of the turns of the loop 
 clients that pipeline thousands of requests, however many there are, do not delay the others. The replies of
 one turn leave in one write.
 
-What must stay true:
+Invariants:
 
 - Replies leave in the order of the requests, whenever they become ready.
 - Memory is bounded: every byte kept for a connection counts towards its bound and the listener's. These are

@@ -4,7 +4,7 @@ The table `HANDLERS` lists everything that this listener answers itself; every o
 node, which knows the shards. An API that is not served is not advertised. If a client uses it all the same,
 the log says what to change, because over the wire Kafka can only close the connection.
 
-What must stay true: every frame is answered, or its connection closed with one log line; no request hangs.
+Invariants: every frame is answered, or its connection closed with one log line; no request hangs.
 """
 
 from __future__ import annotations

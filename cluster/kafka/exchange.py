@@ -3,7 +3,7 @@
 An exchange is a reply's place in the queue of a connection: Kafka clients match replies by order, so a reply
 that is ready early waits here as bytes until those before it have gone.
 
-What must stay true: a reply is given at most once; after the connection is gone it is dropped, and nothing
+Invariants: a reply is given at most once; after the connection is gone it is dropped, and nothing
 held elsewhere (by a shard that waits for the disk, by a timer) keeps the connection alive. An answer may have
 a hundred thousand elements, so it is made and encoded in slices (`runtime.slices`), and its sources must not
 change meanwhile: whoever answers collects them first, and passes on nothing that is changed later.

@@ -10,7 +10,7 @@ Every node answers, whoever leads, because an empty log reads the same everywher
 consumers nothing here, whereas NOT_LEADER_OR_FOLLOWER would make each of them request metadata and wait a
 second (librdkafka) or spin until there is a leader.
 
-What must stay true: a waiting fetch costs its encoded reply and a timer; their number is bounded, and their
+Invariants: a waiting fetch costs its encoded reply and a timer; their number is bounded, and their
 replies count among the bytes kept for their connections. A frame may name a partition 65,000 times, so
 answers are made in slices. Leader epochs are neither checked nor given: they would make clients ask for
 epochs of a log that does not exist.

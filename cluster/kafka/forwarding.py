@@ -6,7 +6,7 @@ connection to the address that the controller advertises, with one request each,
 sees this node as the client. The client id names the node and the original client, and so does the cause of
 what is written. While no leader is known, the request waits a moment, as others do (`waiting`).
 
-What must stay true: each request is answered once; a forwarded request is not forwarded again, so that two
+Invariants: each request is answered once; a forwarded request is not forwarded again, so that two
 nodes that take each other for the controller do not send it back and forth; the number of open forwards is
 bounded.
 """

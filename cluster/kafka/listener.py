@@ -3,7 +3,7 @@
 It knows no API (see `dispatch`) and no socket: connections come as streams from the Host, so that the same
 code runs in a process and in virtual time.
 
-What must stay true: a connection is in `connections` from `opened` until it is lost or dismissed; the memory
+Invariants: a connection is in `connections` from `opened` until it is lost or dismissed; the memory
 kept for all connections together stays within its bound, by closing those with the most; a connection that
 waits for an answer, or has recently sent a request, is never closed to make room for another.
 """

@@ -4,7 +4,7 @@ Topics hold no messages, so nothing can be produced, and every batch is refused 
 retried. The API is advertised all the same, because librdkafka takes a node without Produce 3 for one that
 predates the message format of Fetch 4, and then fetches in a busy loop (docs/architecture.md).
 
-What must stay true: a producer that waits for an answer gets one at once, and one that does not (`acks` 0) is
+Invariants: a producer that waits for an answer gets one at once, and one that does not (`acks` 0) is
 notified in the only way that Kafka has for it, by losing its connection. Nothing that it sent is kept.
 """
 

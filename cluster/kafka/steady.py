@@ -1,6 +1,6 @@
 """The cached replies of one connection's steady heartbeats, see `connection`.
 
-What must stay true: they are few, and their size in bytes is known.
+Invariants: they are few, and their size in bytes is known.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ later than by an error, after which it would wait even longer. But replies leave
 its requests, so whatever waits here delays later requests. Hence two rules: no wait is longer than its bound,
 and a request that cannot wait ends the waits before it (`cut_waits_short`).
 
-What must stay true: an election costs one timer and one bounded list, however many clients ask.
+Invariants: an election costs one timer and one bounded list, however many clients ask.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     lock             held by the one process that launched the nodes
     node-1, …        one directory for each node
 
-What must stay true: an empty disk must not vote. If the directory of a node is missing in a cluster that was
+Invariants: an empty disk must not vote. If the directory of a node is missing in a cluster that was
 formatted before, it is never created again here; the launch is refused, and the way out named.
 """
 

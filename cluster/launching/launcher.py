@@ -3,7 +3,7 @@
 `launch_node` starts a cluster of one on its directory; `launch_cluster` starts several, each with a directory
 inside the cluster's (`cluster.launching.cluster_directory`).
 
-What must stay true: a directory is formatted once, and only by a launch or by an explicit format. Ports stay
+Invariants: a directory is formatted once, and only by a launch or by an explicit format. Ports stay
 the same over restarts as long as they are free. A failed launch leaves no process.
 """
 

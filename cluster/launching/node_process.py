@@ -5,7 +5,7 @@ and a command with which anyone can start it again after a kill. It holds the re
 lifeline; the writing end belongs to the launcher and closes with it, so a node stops when its launcher is
 gone, however that ended.
 
-What must stay true: `command` alone starts the node again; the node writes its log itself, so a launcher that
+Invariants: `command` alone starts the node again; the node writes its log itself, so a launcher that
 is slow, stopped or dead never blocks it.
 """
 

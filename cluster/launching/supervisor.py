@@ -4,7 +4,7 @@ It shows what the nodes log and which have ended, and carries out `quorate clust
 One thread checks everything in turn. Anything that takes longer than a moment, a restart above all, is a
 generator that is advanced once per turn, so that nothing waits for it.
 
-What must stay true: the end of a node is shown, and it stays down until a restart is requested; whatever
+Invariants: the end of a node is shown, and it stays down until a restart is requested; whatever
 happens to this process, no node outlives it for long (each holds its lifeline; a node that is suspended at
 that moment is woken or ended by the system's hang-up of orphaned process groups).
 """

@@ -3,7 +3,7 @@
 A request is one line of JSON, `{"command": "kill", "node": 2}`; the answer is one line, `{"said": …, "node":
 {…}}` or `{"error": …, "hint": …}`; then the connection is closed.
 
-What must stay true: only the user who launched the cluster can connect (mode 0600). A socket that a killed
+Invariants: only the user who launched the cluster can connect (mode 0600). A socket that a killed
 launcher left behind is distinguished from a live one, and replaced by the next launcher, which holds the
 lock.
 """

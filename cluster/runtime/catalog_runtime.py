@@ -15,7 +15,7 @@ ago it refuses every request that depends on the topic behind a *name*. In retur
 a deleted topic to a new one only after every node knows of the deletion or refuses requests by name. So an
 offset is never taken for one of a different topic than its client meant.
 
-What must stay true: the committed catalog never goes back, not even while the projection is rebuilt; the
+Invariants: the committed catalog never goes back, not even while the projection is rebuilt; the
 groups are notified of every change, and if changes may have been missed, they are notified of that.
 """
 

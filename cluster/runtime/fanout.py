@@ -5,7 +5,7 @@ that another node leads, because that node lists them: clients ask all nodes. It
 error, also if a shard has no leader at the moment, because a list that silently lacks groups is worse than a
 retry. The other requests name their groups, and each shard answers for its own.
 
-What must stay true: every group of the request is answered by the shard that it belongs to, in the order of
+Invariants: every group of the request is answered by the shard that it belongs to, in the order of
 the request; the failure of a shard affects only its own groups.
 """
 

@@ -4,7 +4,7 @@ Session and rebalance timeouts, pending targets and catalog checks are decisions
 The projection says when the next one is due. They run in the node's slices; each decision is an entry of its
 own.
 
-What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
+Invariants: the shard is Ready only on a catalog at least as new as the newest that its groups were
 decided on and as the newest topic of its offsets, so that a topic missing from the catalog was deleted; a
 node whose catalog stays behind reports that as an obstacle; timers run only while the shard is Ready; nothing
 expires in the turn in which the loop resumed after a gap, and no member expires because this node refused its

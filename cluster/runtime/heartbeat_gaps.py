@@ -4,7 +4,7 @@
 them, because steady heartbeats write nothing. So the gaps are measured here, on the slow path and on the fast
 one, and passed to the evidence file every few seconds.
 
-What must stay true: measuring a steady heartbeat takes no more than two comparisons; the table is bounded; it
+Invariants: measuring a steady heartbeat takes no more than two comparisons; the table is bounded; it
 drops members that have been silent for longer than any session, and all members when another node leads,
 since silence here is no gap then.
 """

@@ -9,7 +9,7 @@ Jobs are queued in lanes, one for each assignor, so that an assignor that hangs 
 delay groups that use another one. Within a lane, groups whose last job failed never get the last slot: groups
 for which the assignor works do not wait for those for which it hangs.
 
-What must stay true: `done` is called once for each job that was not cancelled, and never for a cancelled one;
+Invariants: `done` is called once for each job that was not cancelled, and never for a cancelled one;
 the queue of a kind holds at most one job for each group that the node leads, as the coordinator starts no
 second one.
 """

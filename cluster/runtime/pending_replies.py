@@ -5,7 +5,7 @@ must have been proven. For a read that is the time of its arrival; a write needs
 entry is proof enough. Indexes, times and deadlines only grow, so one queue in order of arrival serves for
 release, expiry and failure.
 
-What must stay true: each reply is given exactly once, in order of arrival, and not before its index is
+Invariants: each reply is given exactly once, in order of arrival, and not before its index is
 committed and its proof obtained; none waits longer than the timeout.
 """
 

@@ -3,7 +3,7 @@
 Every node keeps its projection up to date: committed entries are applied as they arrive, so that an elected
 node has little to catch up with. Only a leader has timers and held replies, and only while it is Ready.
 
-What must stay true:
+Invariants:
 
 - The projection changes through `apply` only, in index order: live, at load, on followers.
 - After `reset` the projection is a new object, built from the log again; no reference to the old one is kept.

@@ -7,7 +7,7 @@ the request arrived, that this node still leads, so that no client reads what an
 round to the peers proves it for all requests of a turn. A request that is too large for one decision takes
 several, each in a turn of its own, and is answered with the last.
 
-What must stay true:
+Invariants:
 
 - A decision's records are appended at the index that it was given, in the turn in which they were applied; if
   that fails the node stops, because its projection is ahead of its log.

@@ -19,7 +19,7 @@ and the links between nodes, which are read in every turn, do not wait for more 
 No work begins in a small remainder of a slice or share: a batch of requests that is cut is answered in two
 writes, comes back in two reads, and costs more from then on.
 
-What must stay true: a turn spends a slice on arriving work and the shards' own, and a share on queued work;
+Invariants: a turn spends a slice on arriving work and the shards' own, and a share on queued work;
 it exceeds that only by what cannot be divided: one request, one decision, or one step. Work whose result is
 no longer wanted is dropped, and an exception in one piece of work does not keep others from being done. The
 callers bound the queue: each connection is in one lane once, and makes one answer at a time.

@@ -1,6 +1,6 @@
 """The sources of settings: defaults, then a TOML file, then `QUORATE_*`, then flags; a later one wins.
 
-What must stay true: nothing is ignored. An unknown name, a value of the wrong type or one that cannot work is
+Invariants: nothing is ignored. An unknown name, a value of the wrong type or one that cannot work is
 a SettingsError that states the source (and line) and the nearest known setting.
 """
 

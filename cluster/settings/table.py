@@ -6,7 +6,7 @@ file (as sections or as dotted keys), in the environment (`QUORATE_` and the nam
 underscores) and as a flag. Loader, converters and docs/configuration.md read this table; no default exists
 anywhere else. Kafka's name is used wherever Kafka has the setting.
 
-What must stay true: units come last in a name; every number is bounded; every `Settings` object has passed
+Invariants: units come last in a name; every number is bounded; every `Settings` object has passed
 every check, so no reader checks again.
 """
 

@@ -1,6 +1,6 @@
 """A Host on virtual time: clock, timers, disk, jobs and streams of one simulated machine.
 
-What must stay true: everything that a node can observe is a function of the world's seed. A crash drops every
+Invariants: everything that a node can observe is a function of the world's seed. A crash drops every
 event and connection of the machine and leaves it to the file layer to decide what survived on its disk; the
 node of the next boot gets a new host over the same disk.
 """

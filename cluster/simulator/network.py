@@ -8,7 +8,7 @@ Faults apply to machines by name, and to each direction separately: data sent in
 would retransmit it, and arrives when the cut heals; the connection itself does not notice. An aborted
 connection retransmits nothing.
 
-What must stay true: a protocol sees the same calls in the same order as under asyncio (connection_made,
+Invariants: a protocol sees the same calls in the same order as under asyncio (connection_made,
 data_received*, eof_received?, connection_lost), never from inside its own write.
 """
 

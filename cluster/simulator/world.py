@@ -5,7 +5,7 @@ equal time in the order of their creation; nothing else decides. Time moves only
 host may declare that something took time (`spend`), as a blocking fdatasync does: the rest of that event sees
 the later time and the host's next events wait for it, while all other hosts continue.
 
-What must stay true: one seed gives one history. `trace_hash` is a checksum over the time, owner and name of
+Invariants: one seed gives one history. `trace_hash` is a checksum over the time, owner and name of
 every event that ran; if it differs between two runs of one seed, there is a hidden input.
 """
 

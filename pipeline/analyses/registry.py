@@ -1,6 +1,6 @@
 """The definition of an analysis: a function from data frames to one, with the text for its documentation.
 
-Analyses are looked up by name in `pipeline.analyses.ANALYSES`. The invariants of each: it is Spark SQL from
+Analyses are looked up by name in `pipeline.analyses.ANALYSES`. Invariants of each: it is Spark SQL from
 end to end, or code of `history` on one group at a time (`streams`); it exchanges rows by cluster and shard,
 group or key; it collects no rows; it returns the columns it declares. The cluster is part of every key, so
 that tables of several clusters can be combined.

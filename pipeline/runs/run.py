@@ -6,7 +6,7 @@
     facts      epochs, ownership, sessions, waits and findings of every group to which anything happened
     commit     everything at once, or nothing
 
-The invariants: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
+Invariants: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
 killed or refused changes nothing; of segments that were processed only the headers are read, which name the
 cluster.
 """

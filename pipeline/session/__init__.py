@@ -7,6 +7,6 @@
     shipping   our code as one zip, for executors that only have its dependencies
     failures   Spark's exceptions as one-line errors of ours
 
-The invariants: an existing session is used unchanged and never stopped; whatever Spark Connect lacks
+Invariants: an existing session is used unchanged and never stopped; whatever Spark Connect lacks
 (contexts, gateways, artifacts) is only used in this package.
 """

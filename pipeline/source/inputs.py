@@ -1,7 +1,7 @@
 """The input: a node's directory, a cluster's folder or a copy, listed segment by segment.
 
 Plain Python on the driver. Segments are listed from their names and the archive's checked manifest, so that
-planning a long history only reads headers; the executors check every byte they read. The invariants: a shard
+planning a long history only reads headers; the executors check every byte they read. Invariants: a shard
 is read as `history` reads it, from the most advanced node, up to the last entry decided by all directories
 together; and a path never mixes two clusters.
 """

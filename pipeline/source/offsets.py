@@ -1,7 +1,7 @@
 """Stream offsets: the index of the next entry of each shard, and how much a batch may take.
 
 Plain Python. Spark stores an offset as JSON in its checkpoint, so the format is permanent: ``{"cluster_id":
-"...", "shards": {"-1": 12, "0": 345}}``. The invariants: an offset never goes back; a shard missing from a
+"...", "shards": {"-1": 12, "0": 345}}``. Invariants: an offset never goes back; a shard missing from a
 stored offset is read from its beginning; an offset of one cluster is never used for another's log.
 """
 

@@ -1,7 +1,7 @@
 """``spark.readStream.format("quorate")``: a log that is read while it grows.
 
 Spark asks where the log ends, writes the next batch's range to its checkpoint, and only then has it read.
-After a failure the same batch is read again between the same two offsets. The invariants:
+After a failure the same batch is read again between the same two offsets. Invariants:
 
 - Only decided entries are ever before an offset: an entry that is truncated later was never shown.
 - A batch consists of the same rows whenever it is read: by its indexes, from whichever directory holds them,

@@ -2,7 +2,7 @@
 
 A look costs as much as was written since the previous one: for each shard, each directory remembers the
 position of the first entry that is not *settled* (decided, and held by this directory as decided), and reads
-on from there. The invariants:
+on from there. Invariants:
 
 - The result is that of `history.reading.opening.open_node` for the same bytes, by the same rule (`quorum`).
 - Settled entries are not read again, all others at every look: an undecided tail may be truncated and

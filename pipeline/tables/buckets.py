@@ -1,7 +1,7 @@
 """Buckets: parts of which runs need only some groups are split by a hash of the group.
 
 Each bucket is itself a part (`names.bucket_part`), so that a run only reads and replaces the buckets of its
-groups. The invariants: the number of buckets is a power of two up to `BUCKETS_MAX`, so that one hash gives a
+groups. Invariants: the number of buckets is a power of two up to `BUCKETS_MAX`, so that one hash gives a
 group's bucket for any number; and Spark (`layout.bucket_of_group`) chooses the same bucket as this module.
 """
 

@@ -5,7 +5,7 @@
        +--- no peer has it --+---- link lost ---+--- refused: another peer ---- adopted ---+
 
 The newest missing segment comes first, so that the archive never has holes and an interruption costs one
-segment.  What must stay true:
+segment.  Invariants:
 
 - Live traffic never waits: a node fetches at most `CHUNK_BYTES` per `CHUNK_PACE_MS`, all shards together,
   only while it is level with its cluster; files are accessed on the disk thread, segments checked in a child.

@@ -6,7 +6,7 @@ extends further, its part up to that place is a segment too: all of them end wit
 
 Order: the segment in a temporary file; checked, indexed and synced by a child process; its log and its index
 into the archive; the manifest.  A crash before the manifest leaves files that count as dropped, which the
-next start removes.  What must stay true: a segment is in the manifest only when it is proven.
+next start removes.  Invariants: a segment is in the manifest only when it is proven.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sending side of `archive_backfill`: peers without history get this node's archive, in chunks.
 
-One chunk at a time per peer, read on the disk thread with memory for that chunk.  What must stay true: an
+One chunk at a time per peer, read on the disk thread with memory for that chunk.  Invariants: an
 unreadable archive costs the peer its history, but never stops this node.
 """
 

@@ -4,7 +4,7 @@
                   ^               |                         |
                   +--- another snapshot, refused file ------+
 
-What must stay true: nothing is appended from the last chunk on until the snapshot is adopted; while its file
+Invariants: nothing is appended from the last chunk on until the snapshot is adopted; while its file
 is put in place the journal begins no group (`Journal.hold`), and this node makes no snapshot of its own.
 """
 

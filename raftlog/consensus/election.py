@@ -4,7 +4,7 @@
        ^                      |                                                              |
        +--- leader heard, refused, no answer in time, a better candidate asks ---------------+
 
-No clock, no messages: callers supply the time and carry out what `due` returns.  What must stay true:
+No clock, no messages: callers supply the time and carry out what `due` returns.  Invariants:
 
 - No real vote, its own included, within half of the minimum timeout after hearing from a leader or after the
   own start (a restart forgets which leader was heard): for that long the leader answers from its lease.  Only

@@ -1,7 +1,7 @@
 """A leader's knowledge of its followers: how far each one is, and when each last answered.
 
 Pure arithmetic on numbers that the replica supplies.  Times are this node's monotonic clock, always the time
-at which a message was *sent*, so that the round trip counts against the leader.  What must stay true:
+at which a message was *sent*, so that the round trip counts against the leader.  Invariants:
 
 - Only answers of the own term come here, and `match_index` is what a peer has synced.
 - A lease counts on no peer for longer than that peer has promised: its settings are its own.

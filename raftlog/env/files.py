@@ -1,7 +1,7 @@
 """The file layer: all file access of the log goes through `Files`.
 
 The protocol is deliberately small, so that the simulated disk (`raftlog.env.simulated_files`) can enumerate
-a crash before and after every call and inject failures into each of them.  What must stay true:
+a crash before and after every call and inject failures into each of them.  Invariants:
 
 - `pwrite` writes all its bytes or raises; a failed write may have written some of them.
 - Bytes are durable after `fdatasync` of their file, names after `fsync_dir` of their directory; nothing else

@@ -2,7 +2,7 @@
 
 Everything in this package and in the node's runtime that needs something from the machine asks a `Host` for
 it.  The real node runs on an event loop; the simulator is another Host with virtual time and a simulated
-disk.  What must stay true of every Host:
+disk.  Invariants of every Host:
 
 - One loop, one thread: all callbacks run on the loop, one after another, never inside the call that
   registered them.  `run_on_disk` is the only thing that leaves the loop, and its `done` runs on it again.

@@ -1,7 +1,7 @@
 """Applying the log to the machine: loaded entries, newly committed ones, and rebuilding.
 
 Committed entries reach the machine once and in order, in slices of `load_slice_ms`; entries that the machine
-already has, because this node proposed them, are only chained.  What must stay true:
+already has, because this node proposed them, are only chained.  Invariants:
 
 - Only entries that are committed and synced here are chained; the machine is never ahead of the log.
 - The machine may be ahead of the commit index, by its own proposals; if a later leader replaces one of them,

@@ -12,7 +12,7 @@ peers, and takes the latest time that a majority of all nodes has reached.  That
 
 A node that is alone is its own majority: its wall clock can only be compared with its monotonic clock.
 
-What must stay true: neither clock runs ahead of what a majority of the wall clocks showed throughout its
+Invariants: neither clock runs ahead of what a majority of the wall clocks showed throughout its
 delay, except by a tenth of the elapsed time; without a majority both follow the monotonic clock.
 """
 

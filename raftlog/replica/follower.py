@@ -1,6 +1,6 @@
 """The follower's half of replication: storing the leader's entries, and acknowledging them once synced.
 
-What must stay true:
+Invariants:
 
 - An acknowledgement names what is synced here *and* known to equal the leader's log in its term; entries wait
   for the sync of their group, heartbeats do not wait.

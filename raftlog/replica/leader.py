@@ -11,7 +11,7 @@ A transfer goes
          |                                                 |                                   |
          +------- link lost, too late, obstacle -----------+-- still leading too late, obstacle --> given up
 
-What must stay true: before `timeout_now` is sent, proposals stop and the lease ends; and there is no lease
+Invariants: before `timeout_now` is sent, proposals stop and the lease ends; and there is no lease
 again in that term, as the message may still be in flight.
 """
 

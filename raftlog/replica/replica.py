@@ -9,7 +9,7 @@ A node that is alone campaigns as soon as its journal is open, and wins.
 
 Entries proposed in one turn of the loop are written and synced together at the end of the turn, and sent to
 the peers just before, so that all disks work at the same time.  `committed` is called when a majority has
-synced them.  What must stay true:
+synced them.  Invariants:
 
 - Nothing is committed that is not synced; nothing is applied here that the proposer has applied already.
 - A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing

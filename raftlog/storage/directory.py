@@ -13,7 +13,7 @@
         joining, installing                 a replaced disk that may not vote yet; an install not complete
         archive/                            segments below the snapshot, and their manifest
 
-What must stay true: a directory is formatted exactly when `node` exists; a file that formatting wrote and
+Invariants: a directory is formatted exactly when `node` exists; a file that formatting wrote and
 that is missing later is damage, never an empty start; each start has a boot id of its own, synced before it
 is used; a shard of a replaced disk is `joining` from its format on, until that is durably removed; a vote
 belongs to one disk, so no node starts on another disk's shard.

@@ -3,7 +3,7 @@
     idle --append--> queued --turn's end--> (a leader sends) --next turn--> syncing --> idle, or queued again
 
 Syncs run on the loop as long as they take less than `inline_sync_ms_max` on average, else on the disk thread.
-What must stay true: one group in flight; a leader sends entries to its peers before its own sync blocks the
+Invariants: one group in flight; a leader sends entries to its peers before its own sync blocks the
 loop; after a failure no group is accepted as durable.
 
 The mark of what is synced (`raftlog.storage.sync_mark`) is part of a group's work, after its sync, at most

@@ -1,7 +1,7 @@
 """The live log of one shard: the entries after the snapshot, on disk, with a small part of them in memory.
 
 Memory holds an offset and a term per entry and the frames that are not yet committed and synced; other
-entries are read back from disk on demand.  What must stay true:
+entries are read back from disk on demand.  Invariants:
 
 - Entries are dense: the next index is the last plus one; terms and timestamps never go back.
 - Frames reach the file in groups: one write, one sync, one group in flight.  `begin_flush` returns the work

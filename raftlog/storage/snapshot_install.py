@@ -12,7 +12,7 @@ before the next:
     the segment that follows the snapshot is made
     the marker is removed
 
-What must stay true: a file that is not whole, or not this shard's, is never renamed; nothing of the old log
+Invariants: a file that is not whole, or not this shard's, is never renamed; nothing of the old log
 is touched before the new snapshot is durable.
 """
 

@@ -10,7 +10,7 @@ too, one of a bounded number.  Segments that ended by size alone are only indexe
     idle --segments ended--> indexing/merging (child) --checked--> adopting (disk thread) --> idle
     idle, merging --hold--> held --released, installed--> idle
 
-What must stay true: one job at a time; indexes are in place before the snapshot, the snapshot before segments
+Invariants: one job at a time; indexes are in place before the snapshot, the snapshot before segments
 move; a job that fails changes nothing and is tried again later; damage that it finds stops the node; while a
 snapshot from the leader is put in place, the node makes none of its own.
 """

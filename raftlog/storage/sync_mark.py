@@ -9,7 +9,7 @@ damaged later, after this node had acknowledged it.  This small file beside it d
 
 After a group's sync its last index is written into the slots alternately, and *not* synced: a write that
 survives proves that the sync before it had finished; one lost in a power loss (systems write it back within
-about 30 s) costs precision only.  So does a kill within `group_commit.MARK_EVERY_MS`.  What must stay true:
+about 30 s) costs precision only.  So does a kill within `group_commit.MARK_EVERY_MS`.  Invariants:
 
 - A whole slot states the truth, however old it is: so the greatest one counts, and slots that are torn (each
   is in a sector of its own), or a missing file, state nothing, which is never wrong.

@@ -7,7 +7,7 @@ Each start of a node makes a boot id and remembers the one before.  A peer whose
 here but is not its latest has started from a copy of an old disk: entries that it acknowledged since then are
 missing on it, and it must not vote.  An unknown one only means that the peer was away, or that this node was.
 
-What must stay true: a boot id is synced here before the peer learns that it is accepted, so a node that has
+Invariants: a boot id is synced here before the peer learns that it is accepted, so a node that has
 peers has the file before its log has an entry; an incarnation that was replaced never comes back.
 """
 

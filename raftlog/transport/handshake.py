@@ -10,7 +10,7 @@
 A proof is HMAC-SHA256 with the secret over the role and both hellos; the keys of the session are the same
 with the direction in place of the role.
 
-What must stay true: a nonce is used once, so a recorded hello proves nothing; the role is part of the proof,
+Invariants: a nonce is used once, so a recorded hello proves nothing; the role is part of the proof,
 so a proof cannot be reflected to its sender; each direction has a key of its own, so a packet cannot either.
 Before the proof nothing that a peer sends has any effect but a refusal.
 """

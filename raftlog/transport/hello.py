@@ -5,7 +5,7 @@
     PROOF   32 bytes, see `handshake`
     REFUSED one byte: the reason, so that both sides can log it; a proof, once both hellos are known
 
-What must stay true: any bytes decode to a hello or are refused; nothing longer than a frame is kept.
+Invariants: any bytes decode to a hello or are refused; nothing longer than a frame is kept.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Time is counted in ticks of the whole node (`Links`), not by clocks: a node that
 missed a single tick, so its links do not look dead when it wakes, before the data waiting in the sockets is
 read.
 
-What must stay true: a link that is closed or not current delivers nothing; whatever bytes arrive, at worst
+Invariants: a link that is closed or not current delivers nothing; whatever bytes arrive, at worst
 they end this connection, with one line that gives the reason.  An exception raised by a user of the link is
 not about bytes: it stops the node.
 """

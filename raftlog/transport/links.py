@@ -4,7 +4,7 @@ The node with the greater id dials and redials; the other listens.  Each pair ha
 the one that came up last, and the users (one per shard) see that one only.  All messages that the users send
 within one turn of the loop leave as one packet per peer at its end.
 
-What must stay true: a peer is up only after it has proven that it knows the secret and its boot was accepted;
+Invariants: a peer is up only after it has proven that it knows the secret and its boot was accepted;
 a superseded connection is cut before its successor is announced; nothing that strangers do costs more than
 `STRANGERS_MAX` connections with small buffers, counted from the accept on, and a few lines of log.
 """

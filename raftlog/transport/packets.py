@@ -4,7 +4,7 @@
     MAC      keyed BLAKE2b over the packet's number (u64) and the body; each direction has its own key
     body     messages: i32 shard or control kind, u32 bytes, the bytes
 
-What must stay true: nothing of a packet is delivered before its MAC is verified, so one that is forged, cut,
+Invariants: nothing of a packet is delivered before its MAC is verified, so one that is forged, cut,
 repeated or out of order ends the connection; no more than one packet is ever buffered.
 """
 

@@ -1,6 +1,6 @@
 """Differences that are known and wanted: each a predicate on one field of one reply, and counted.
 
-What must stay true: a predicate says in which situation it holds, so that the same field is compared
+Invariants: a predicate says in which situation it holds, so that the same field is compared
 everywhere else; each has its row under "Accepted differences" in docs/conformance.md, found by its name;
 together they mask at most `MASKED_MAX` of the replies (`run.py`).
 """

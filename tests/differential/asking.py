@@ -1,6 +1,6 @@
 """From a step to a request: what one side's client sends, with the epochs and ids that its server gave it.
 
-What must stay true: both sides are asked the same thing, and it is derived from what each *server* said. A
+Invariants: both sides are asked the same thing, and it is derived from what each *server* said. A
 step that makes no sense at the moment (an older epoch of a member that never had one) asks nothing of
 either.
 """

@@ -555,7 +555,7 @@ class NoAssignor:
         ("Raises", "oh dear"),
         ("Ends", "wanted to end the process"),
         ("Nothing", "returned NoneType instead of a GroupAssignment"),
-        ("Stranger", "answered for who, which is no member"),
+        ("Stranger", "assigned partitions to who, which is not a member"),
         ("Twice", "to two members"),
         ("Beyond", "does not have"),
     ],

@@ -79,7 +79,11 @@ BAD = [
     Bad(
         "rebalance_timeout_ms", -1, ("must be provided in first request", "-1", "0 or more"), kinds=("join",)
     ),
-    Bad("rebalance_timeout_ms", -2, ("RebalanceTimeoutMs can't be -2", "0 or more", "-1 for unchanged")),
+    Bad(
+        "rebalance_timeout_ms",
+        -2,
+        ("RebalanceTimeoutMs can't be -2", "0 or more", "-1 to leave it unchanged"),
+    ),
     Bad("rebalance_timeout_ms", I32_MIN, (f"RebalanceTimeoutMs can't be {I32_MIN}",)),
     Bad("subscribed_topic_names", None, ("must be set in first request", "null"), kinds=("join",)),
     Bad("subscribed_topic_names", ["t"] * 11, ("SubscribedTopicNames has more than 10 topics: 11",)),
@@ -105,13 +109,13 @@ BAD = [
     Bad(
         "topic_partitions",
         owned((FIRST_TOPIC, list(range(51)))),
-        ("TopicPartitions names more than 50 partitions: 51 of 1 topics",),
+        ("TopicPartitions contains 51 partitions of 1 topics; at most 50 are allowed",),
         kinds=NOT_JOIN,
     ),
     Bad(
         "topic_partitions",
         owned(*[(FIRST_TOPIC, [])] * 51),
-        ("TopicPartitions names more than 50 partitions: 0 of 51 topics",),
+        ("TopicPartitions contains 0 partitions of 51 topics; at most 50 are allowed",),
         kinds=NOT_JOIN,
     ),
 ]

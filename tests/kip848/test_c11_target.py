@@ -93,7 +93,7 @@ ORDERS = FIRST_TOPIC
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        ({"nobody": {ORDERS: (0,)}}, "which is no member"),
+        ({"nobody": {ORDERS: (0,)}}, "which is not a member"),
         ({"a": {b"?" * 16: (0,)}}, "not subscribed"),
         ({"a": {ORDERS: (0, 1)}, "b": {ORDERS: (1,)}}, "to two members"),
         ({"a": {ORDERS: (4,)}}, "does not have"),
@@ -193,7 +193,7 @@ def test_a_target_too_large_for_the_log_is_a_failed_one() -> None:
     settle([a])
     b.beat()
     assert (world.group().assignment_epoch, world.group().num_members) == (1, 2)
-    assert "more than 100" in (describe(world).error_message or "")
+    assert "the maximum is 100" in (describe(world).error_message or "")
     assert a.beat().error_code == b.beat().error_code == 0
     b.leave()
     world.sleep(1_000)

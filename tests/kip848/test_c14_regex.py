@@ -75,7 +75,7 @@ INVALID = {
     "nested repetition": ("(((a{100}){100}){100})", "invalid repetition size"),
     "repetition of repetition": ("a**", "bad repetition operator"),
     "too large a program": (r"[\pL\pN]{900}", "pattern too large"),
-    "too long": ("a" * 65_536, "at most 4096"),
+    "too long": ("a" * 65_536, "the maximum is 4096"),
     "too long in bytes": ("é" * 2_049, "4098 bytes"),
     "half a surrogate": ("\udc80", "UTF-8"),
     "bad class": ("[z-a]", "invalid character class range"),

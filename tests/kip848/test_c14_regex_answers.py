@@ -124,7 +124,7 @@ def test_nonsense_at_the_end_of_an_answer_spoils_all_of_it(world: World, bad: ob
     end_with(world, *answers[:-1], bad)
     assert described_error(world) is None, "not looked at yet"
     world.sleep(100)
-    assert "the answer makes no sense" in (described_error(world) or "")
+    assert "the child process returned an invalid result" in (described_error(world) or "")
     assert (len(world.log), world.jobs) == (entries, [])
     world.sleep(world.limits.regex_retry_ms)
     resolve_all(world)
@@ -134,7 +134,7 @@ def test_nonsense_at_the_end_of_an_answer_spoils_all_of_it(world: World, bad: ob
 @pytest.mark.parametrize("result", ["nonsense", {}, [], [b""], [b""] * (NUM_EXPRESSIONS + 1)])
 def test_an_answer_to_another_question_is_none(world: World, result: object) -> None:
     world.end_job(held(world), result)
-    assert "the answer makes no sense" in (described_error(world) or "")
+    assert "the child process returned an invalid result" in (described_error(world) or "")
     world.sleep(world.limits.regex_retry_ms)
     resolve_all(world)
 

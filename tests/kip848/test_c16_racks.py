@@ -190,19 +190,19 @@ def test_replayed_in_any_order_of_a_compacted_log_it_is_the_same(racked: World) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ('{"0": ["a"]}', "must be an array of at most 12"),
-        (str([[]] * 13), "must be an array of at most 12"),
+        ("[", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"0": ["a"]}', "must be an array with at most 12"),
+        (str([[]] * 13), "must be an array with at most 12"),
         ('["a"]', "must have an array of at most 16 racks for partition 0"),
         (
             '[["a"], [' + ", ".join(['"r"'] * 17) + "]]",
             "must have an array of at most 16 racks for partition 1",
         ),
-        ('[[""]]', "names what is no rack for 0"),
-        ("[[7]]", "names what is no rack for 0"),
-        ('[["\\ud800"]]', "names what is no rack for 0"),
-        (f'[["{"r" * 257}"]]', "names what is no rack for 0"),
+        ('[[""]]', "has an invalid rack for partition 0"),
+        ("[[7]]", "has an invalid rack for partition 0"),
+        ('[["\\ud800"]]', "has an invalid rack for partition 0"),
+        (f'[["{"r" * 257}"]]', "has an invalid rack for partition 0"),
     ],
 )
 def test_what_is_no_list_of_racks_is_refused(racked: World, text: str, words: str) -> None:

@@ -133,14 +133,14 @@ def test_who_left_meanwhile_gets_nothing(world: World) -> None:
 
 NONSENSE = [
     (RuntimeError("no idea"), "RuntimeError: no idea, in "),
-    ([], "not a GroupAssignment"),
-    (GroupAssignment({"a": {}}), "not a MemberAssignment"),  # type: ignore[dict-item]
-    (GroupAssignment({"nobody": MemberAssignment({FIRST_TOPIC: (0,)})}), "which is no member"),
+    ([], "instead of a GroupAssignment"),
+    (GroupAssignment({"a": {}}), "instead of a MemberAssignment"),  # type: ignore[dict-item]
+    (GroupAssignment({"nobody": MemberAssignment({FIRST_TOPIC: (0,)})}), "which is not a member"),
     (GroupAssignment({"a": MemberAssignment({b"?" * 16: (0,)})}), "not subscribed"),
     (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: (0, 0)})}), "to two members"),
     (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: (6,)})}), "does not have"),
     (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: (-1,)})}), "does not have"),
-    (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: (1.5,)})}), "no whole numbers"),  # type: ignore[dict-item]
+    (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: (1.5,)})}), "not integers"),  # type: ignore[dict-item]
     (GroupAssignment({"a": MemberAssignment({FIRST_TOPIC: 7})}), "not iterable"),  # type: ignore[dict-item]
     (SystemExit(0), "SystemExit: 0"),
 ]

@@ -132,12 +132,12 @@ def test_heartbeats_from_the_cache_keep_the_session_that_changed(world: World) -
         ((SESSION, SET, "1e4"), ErrorCode.INVALID_CONFIG, "'1e4'"),
         ((SESSION, SET, "٥٠٠٠٠"), ErrorCode.INVALID_CONFIG, "not a 32-bit number"),
         ((SESSION, SET, "9" * 5_000), ErrorCode.INVALID_CONFIG, "not a 32-bit number"),
-        ((SESSION, SET, None), ErrorCode.INVALID_REQUEST, "no value is given"),
+        ((SESSION, SET, None), ErrorCode.INVALID_REQUEST, "needs a value"),
         ((SESSION, APPEND, "50000"), ErrorCode.INVALID_CONFIG, "APPEND"),
         ((SESSION, SUBTRACT, "50000"), ErrorCode.INVALID_CONFIG, "SUBTRACT"),
         ((SESSION, 7, "50000"), ErrorCode.INVALID_REQUEST, "Operation 7"),
         (("consumer.unknown.ms", SET, "1"), ErrorCode.INVALID_CONFIG, "consumer.unknown.ms"),
-        (("share.session.timeout.ms", SET, "45000"), ErrorCode.INVALID_CONFIG, "no config of a group"),
+        (("share.session.timeout.ms", SET, "45000"), ErrorCode.INVALID_CONFIG, "not a group config"),
     ],
 )
 def test_what_a_config_cannot_be_is_refused_and_changes_nothing(

@@ -1,6 +1,6 @@
 """Every two options of the source together: what is read is what passes both, or both together are refused.
 
-The oracle is everything that there is, filtered and cut to columns in plain Python. What must stay true: no
+The oracle is everything that there is, filtered and cut to columns in plain Python. Invariants: no
 option is without effect beside another one.
 """
 

@@ -96,7 +96,7 @@ def test_a_newer_value_version_stops_the_reader_and_names_what_is_needed(type_: 
         newest,
     )
     assert f"{type_.name} version {newest + 1}" in str(caught.value)
-    assert f"release later than {RELEASE}" in str(caught.value)
+    assert f"Quorate {RELEASE}" in str(caught.value)
 
 
 def test_the_release_named_in_errors_is_this_one() -> None:
@@ -193,7 +193,7 @@ def test_a_class_body_that_no_record_can_hold_is_refused() -> None:
     class Wrong:
         speed: float
 
-    with pytest.raises(TypeError, match="not a type that a record can hold"):
+    with pytest.raises(TypeError, match="records cannot hold the type"):
         Layout(Wrong)
 
 
