@@ -55,15 +55,19 @@ def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:
     return found
 
 
+def call_of(analysis: Analysis) -> str:
+    """The call, with the names of inputs and options: ``stalled_commits(records, ownership, at_ms=)``."""
+    return f"{analysis.name}({', '.join((*analysis.takes, *(f'{name}=' for name in analysis.options)))})"
+
+
 def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
-    """The analyses in Markdown, as in docs/pipeline.md."""
+    """The analyses in Markdown, with their arguments and columns."""
     for one in analyses:
-        call = ", ".join((*one.takes, *(f"{name}=" for name in one.options)))
         yield f"### Analysis {one.name}"
         yield ""
         yield one.answers
         yield ""
-        yield f"`{one.name}({call})`" + (", with the raw columns of `records`." if one.needs_raw else ".")
+        yield f"`{call_of(one)}`" + (", with the raw columns of `records`." if one.needs_raw else ".")
         for name, means in one.options.items():
             yield f"`{name}`: {means}"
         yield ""

@@ -1,4 +1,4 @@
-"""Descriptions of the tables: for docs/pipeline.md, `quorate pipeline tables`, and programs."""
+"""Descriptions of the tables, for `quorate pipeline tables` and programs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _held(table: str, files: tuple[TableFile, ...]) -> HeldTable:
 
 
 def tables_text() -> Iterator[str]:
-    """The tables in Markdown, as in docs/pipeline.md."""
+    """The tables in Markdown."""
     for table in TABLES.values():
         yield f"### Table {table.name}"
         yield ""

@@ -1,4 +1,4 @@
-"""docs/pipeline.md says what the schema says."""
+"""docs/pipeline.md lists what the schema and the registry of analyses list; commands print columns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from pathlib import Path
 import pytest
 
 from pipeline.runs.listing import tables_json, tables_text
-from pipeline.schema import TABLES
+from pipeline.schema import ENTRY_COLUMNS, TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 
 
 def test_the_tables_stand_in_the_document() -> None:
-    assert "\n".join(tables_text()).strip() in DOCUMENT.read_text()
+    rows = [f"| `{table.name}` | {table.means} | `{table.date_of}` |" for table in TABLES.values()]
+    assert "\n".join(rows) in DOCUMENT.read_text()
+
+
+def test_the_columns_of_entries_stand_in_the_document() -> None:
+    rows = [f"| `{column.name}` | {column.kind} | {column.means} |" for column in ENTRY_COLUMNS]
+    assert "\n".join(rows) in DOCUMENT.read_text()
+
+
+def test_every_column_is_listed() -> None:
+    listed = "\n".join(tables_text())
+    for table in TABLES.values():
+        assert f"### Table {table.name}\n\n{table.means} " in listed
+        for column in table.columns:
+            assert f"| `{column.name}` | {column.kind} | {column.unit} | {column.means} |" in listed
 
 
 def test_programs_are_told_the_same() -> None:
@@ -26,6 +40,10 @@ def test_programs_are_told_the_same() -> None:
 
 def test_the_analyses_stand_in_the_document() -> None:
     pytest.importorskip("pyspark", reason="needs the extra spark")
-    from pipeline.analyses import analyses_text
+    from pipeline.analyses import ANALYSES
+    from pipeline.analyses.registry import call_of
 
-    assert "\n".join(analyses_text()).strip() in DOCUMENT.read_text()
+    rows = [
+        f"| `{call_of(one)}`{', raw' if one.needs_raw else ''} | {one.answers} |" for one in ANALYSES.values()
+    ]
+    assert "\n".join(rows) in DOCUMENT.read_text()

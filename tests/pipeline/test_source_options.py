@@ -247,6 +247,6 @@ def test_moments(said: str, ms: int) -> None:
 
 def test_every_option_and_column_is_in_the_document() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
-    section = text.split("## A log as a DataFrame")[1].split("\n## ")[0]
+    section = text.split("## The log as a DataFrame")[1].split("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
     assert named == (set(OPTIONS) - {"path"}) | {column.name for column in ENTRY_COLUMNS}
