@@ -53,6 +53,8 @@ class GroupContext:
         """The catalog version that each group was last compared with, and whether partition racks were
         compared too."""
         self.checks: dict[str, Trigger] = {}
+        self.reply_versions: dict[str, int] = {}
+        """How often each group's cached replies became invalid for another reason than a record."""
         self.known_topics: dict[str, bytes] = {}
         self.catalog_changes = CatalogChanges()
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
@@ -77,9 +79,10 @@ class GroupContext:
         Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
+            self.reply_versions,
         )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
-        self.bumped_ms, self.moved_ms = {}, {}
+        self.bumped_ms, self.moved_ms, self.reply_versions = {}, {}, {}
         self.catalog_changes = CatalogChanges()
         self.jobs.clear()
         self.installs.clear()
@@ -171,7 +174,7 @@ class GroupContext:
         for group_id in group_ids:  # a group with members and offsets comes twice
             group = projection.groups.get(group_id)
             if group is not None and changes.concerns(group):
-                group.changes += 1
+                self.invalidate_replies(group_id)
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
             if group is not None and changes.concerns_expressions(group):
                 self.resolutions.want(group_id, ctx)
@@ -190,10 +193,13 @@ class GroupContext:
         Cached replies become invalid, and a target that waits for an assignment interval is reconsidered.
         Session timeouts follow at each member's next heartbeat."""
         for group_id in group_ids:
-            group = self.projection.groups.get(group_id)
-            if group is not None:
-                group.changes += 1
+            if group_id in self.projection.groups:
+                self.invalidate_replies(group_id)
                 self.pacing.hurry(group_id, ctx)
+
+    def invalidate_replies(self, group_id: str) -> None:
+        """Note that the group's cached replies are out of date, although no record changed the group."""
+        self.reply_versions[group_id] = self.reply_versions.get(group_id, 0) + 1
 
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """Start, restart or cancel the member's rebalance timer.
@@ -237,6 +243,7 @@ class GroupContext:
         self.client_side.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
+        self.reply_versions.pop(group_id, None)
         self.installs.pop(group_id, None)
         self.offset_scans.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)

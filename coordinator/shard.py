@@ -336,8 +336,10 @@ class FastEntry:
 
     __slots__ = (
         "_changed",
-        "_changes",
         "_group",
+        "_group_version",
+        "_reply_version",
+        "_reply_versions",
         "_serving",
         "_settings",
         "_settings_version",
@@ -351,14 +353,17 @@ class FastEntry:
         self.touch: Callable[[float, int], None] = timer.restart
         """`touch(monotonic_ms, wall_ms)` restarts the session after a heartbeat."""
         self._serving = shard.serving
-        self._changes = group.changes
+        self._group_version = group.version
+        self._reply_versions = shard.core.reply_versions
+        self._reply_version = self._reply_versions.get(group.group_id, 0)
         self._changed = shard.core.catalog_changes.names
         self._settings = shard.settings
         self._settings_version = shard.settings.version
 
     def is_valid(self) -> bool:
         return (
-            self._group.changes == self._changes
+            self._group.version == self._group_version
+            and self._reply_versions.get(self._group.group_id, 0) == self._reply_version
             and self._shard.serving == self._serving
             and self._settings.version == self._settings_version
             and not (self._changed and not self._changed.isdisjoint(self._group.subscriptions))

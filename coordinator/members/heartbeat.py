@@ -315,7 +315,7 @@ def _restart_session(
             last_heartbeat_wall_ms=ctx.wall_ms,
         )
         if timer is not None:
-            core.projection.groups[group_id].changes += 1  # cached replies would restart the old timer
+            core.invalidate_replies(group_id)  # they would restart the old timer
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

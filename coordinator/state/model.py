@@ -5,8 +5,7 @@ index depends on which older records were seen. So a log from which compaction r
 the same state, without consistency checks and without exceptions. KAFKA-17306, -19862, -21102 and -21117 are
 bugs that come from doing it otherwise.
 
-Only `coordinator.state.projection` changes these objects, and only while it applies a record. The one
-exception is `Group.changes`, a counter that is also incremented when cached replies become invalid.
+Only `coordinator.state.projection` changes these objects, and only while it applies a record.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ class Group:
     _parts: dict[str, Mapping[bytes, tuple[int, ...]]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    # Volatile: incremented with every record and everything else that may change a reply.
-    changes: int = 0
-    _state: tuple[int, GroupState] | None = None
+    version: int = field(default=0, compare=False, repr=False)
+    """Number of records applied to this object. A reply that was cached at another version is out of date."""
+    _state: tuple[int, GroupState] | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_consumer(self) -> bool:
@@ -175,15 +174,15 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """EMPTY, ASSIGNING, RECONCILING or STABLE; computed once per change."""
-        if self._state is None or self._state[0] != self.changes:
+        """EMPTY, ASSIGNING, RECONCILING or STABLE; computed once per record."""
+        if self._state is None or self._state[0] != self.version:
             epoch = self.assignment_epoch
             settled = all(
                 member.current.state is MemberState.STABLE and member.current.epoch == epoch
                 for member in self.joined()
             )
             facts = GroupFacts(self.num_members > 0, self.epoch, epoch, settled)
-            self._state = (self.changes, group_state(facts))
+            self._state = (self.version, group_state(facts))
         return self._state[1]
 
     def own(self, member_id: str, current: Current) -> None:

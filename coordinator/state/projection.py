@@ -103,7 +103,7 @@ class Projection:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
-        group.changes += 1
+        group.version += 1
         return group
 
     def _close(self, group: Group) -> None:

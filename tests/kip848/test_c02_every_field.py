@@ -146,8 +146,10 @@ def member_world() -> World:
 def everything(world: World) -> tuple[object, ...]:
     timer = world.shard.core.sessions.get(("g", "a"))
     assert timer is not None
-    changes = {group_id: group.changes for group_id, group in world.shard.projection.groups.items()}
-    return len(world.log), world.shard.state_hash, timer.deadline_ms, changes, len(world.shard.core.sessions)
+    core = world.shard.core
+    versions = {group_id: group.version for group_id, group in core.projection.groups.items()}
+    replies = dict(core.reply_versions)
+    return len(world.log), world.shard.state_hash, timer.deadline_ms, versions, replies, len(core.sessions)
 
 
 @pytest.mark.parametrize(("kind", "bad"), CASES)
