@@ -12,7 +12,8 @@ protocol, but may join the group all the same; Quorate's own assignor takes over
 import sys
 import time
 
-from quorate.client_assignor_member import ClientAssignorMember, CoordinatorRefused
+from client_assignor_member import ClientAssignorMember, CoordinatorRefused
+
 from quorate.connection import ConnectionLost
 from wire.messages.consumer_group_heartbeat import TopicPartitions
 from wire.messages.consumer_group_install_assignment import Member

@@ -1,4 +1,4 @@
-"""A node's settings: one table (`table`), its sources (`sources`), its document (`document`)."""
+"""A node's settings: one table (`table`) and its sources (`sources`)."""
 
 from cluster.settings.sources import load_settings
 from cluster.settings.table import Setting, Settings, SettingsError, is_loopback, table

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_assignor_member import Assign, ClientAssignorMember, CoordinatorRefused
 from confluent_kafka import Consumer
 
 from benchmarks.raw import Address, RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from quorate.client_assignor_member import Assign, ClientAssignorMember, CoordinatorRefused
 from quorate.connection import ClientConnection, ConnectionLost
 from tests.report import count_fault
 from tests.support.computing_client import dealt_round, offer, part

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cluster.settings import Settings, SettingsError, load_settings, table
-from cluster.settings.document import render
 from coordinator.limits import Limits
+from tests.configuration_page import render
 
 ROOT = Path(__file__).parents[2]
 
@@ -165,7 +165,7 @@ def test_environment_spells_lists_booleans_and_grouped_numbers() -> None:
 
 def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == render(), (
-        "run `python -m cluster.settings.document > docs/configuration.md`"
+        "run `python -m tests.configuration_page > docs/configuration.md`"
     )
 
 

@@ -109,14 +109,14 @@ class ClientAssignorMember:
             owned = _sets(answer.assignment.assigned_topic_partitions)
             self._has_news, self.owned = owned != self.owned, owned
             self.pending = _sets(answer.assignment.pending_topic_partitions)
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def prepare(self) -> prepare.ConsumerGroupPrepareAssignmentResponse:
         """The group's members and topics, from which to compute a target."""
         request = prepare.ConsumerGroupPrepareAssignmentRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
         )
-        return self._ask(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, request)  # type: ignore[no-any-return]
+        return self._ask(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, request)
 
     def install(self, group_epoch: int, members: Sequence[install.Member]) -> None:
         """Install a target; may be repeated after a lost answer."""

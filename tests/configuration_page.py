@@ -1,6 +1,6 @@
 """docs/configuration.md, generated from the table of settings so that the two cannot disagree.
 
-`python -m cluster.settings.document > docs/configuration.md` writes it; a test compares the two.
+`python -m tests.configuration_page > docs/configuration.md` writes it; a test compares the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cluster.settings.table import Setting, Settings, Value, table
 _HEAD = """\
 # Configuration
 
-Made by `python -m cluster.settings.document`; edit `cluster/settings/table.py` instead.
+Made by `python -m tests.configuration_page`; edit `cluster/settings/table.py` instead.
 
 A setting comes from, each overriding the one before: its default, a TOML file (`quorate node --config FILE`),
 the environment, a flag. In the file a dotted name may be spread over sections:
