@@ -120,7 +120,6 @@ class Route:
     answer: Schema | None = None
     media: tuple[str, ...] = ("application/json",)
     refusals: tuple[int, ...] = ()
-    keeps_waiting: bool = False  # a long poll has a bound of its own
     method: str = "GET"
     fields: tuple[Parameter, ...] = ()
 
@@ -173,26 +172,17 @@ LOG_WAIT_MAX_MS = 30_000
 GROUPS_PAGE_MAX = 1_000
 """Groups of one answer."""
 
+
+def _integer(name: str, default: int | None, low: int, high: int, reason: str) -> Parameter:
+    return Parameter(name=name, reason=reason, default=default, is_integer=True, low=low, high=high)
+
+
 _GROUP_ID = Parameter(name="group_id", reason="The group, percent-encoded.", in_path=True)
 _SHARD = Parameter(name="shard", reason="Number of a group shard, or `metadata`.", in_path=True)
-_FROM = Parameter(
-    name="from", reason="First Raft index wanted.", default=1, is_integer=True, low=0, high=2**63 - 1
-)
-_LIMIT = Parameter(
-    name="limit",
-    reason="Most entries of one answer; ask again from `next_index`.",
-    default=100,
-    is_integer=True,
-    low=1,
-    high=LOG_FRAMES_MAX,
-)
-_WAIT = Parameter(
-    name="wait_ms",
-    reason="How long to wait for an entry at `from` when there is none yet.",
-    default=0,
-    is_integer=True,
-    low=0,
-    high=LOG_WAIT_MAX_MS,
+_FROM = _integer("from", 1, 0, 2**63 - 1, "First Raft index wanted.")
+_LIMIT = _integer("limit", 100, 1, LOG_FRAMES_MAX, "Most entries of one answer; ask again from `next_index`.")
+_WAIT = _integer(
+    "wait_ms", 0, 0, LOG_WAIT_MAX_MS, "How long to wait for an entry at `from` when there is none yet."
 )
 _FORMAT = Parameter(
     name="format",
@@ -202,52 +192,27 @@ _FORMAT = Parameter(
     choices=("jsonl", "msgpack", "frames"),
 )
 _GROUP = Parameter(name="group", reason="Only what is about this group.", default="")
-_NOTES = Parameter(
-    name="limit",
-    reason="Most notes of one answer: the newest.",
-    default=1_000,
-    is_integer=True,
-    low=1,
-    high=EVIDENCE_NOTES_MAX,
-)
+_NOTES = _integer("limit", 1_000, 1, EVIDENCE_NOTES_MAX, "Most notes of one answer: the newest.")
 _NOTE_FORMAT = Parameter(
     name="format",
     reason="`jsonl`: one JSON object a line; `msgpack`: one map each.",
     default="jsonl",
     choices=("jsonl", "msgpack"),
 )
-_CONSISTENT = Parameter(
-    name="consistent",
-    reason="1: only the leader answers, and proves that it leads; another node redirects to it.",
-    default=0,
-    is_integer=True,
-    low=0,
-    high=1,
+_CONSISTENT = _integer(
+    "consistent",
+    0,
+    0,
+    1,
+    "1: only the leader answers, and proves that it leads; another node redirects to it.",
 )
-_CATALOG = Parameter(
-    name="catalog_index",
-    reason="With `consistent=1`, from a redirect: what the metadata shard's leader proved to be committed.",
-    default=0,
-    is_integer=True,
-    low=0,
-    high=2**63 - 1,
-)
-_TO = Parameter(
-    name="to",
-    reason="Id of the node that shall lead; left out: whoever is furthest.",
-    is_integer=True,
-    low=0,
-    high=2**31 - 1,
-)
+# fmt: off
+_CATALOG = _integer("catalog_index", 0, 0, 2**63 - 1,
+    "With `consistent=1`, from a redirect: what the metadata shard's leader proved to be committed.")
+# fmt: on
+_TO = _integer("to", None, 0, 2**31 - 1, "Id of the node that shall lead; left out: whoever is furthest.")
 _AFTER = Parameter(name="after", reason="Group id after which the page begins.", default="")
-_PAGE = Parameter(
-    name="limit",
-    reason="Most groups of one answer.",
-    default=100,
-    is_integer=True,
-    low=1,
-    high=GROUPS_PAGE_MAX,
-)
+_PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Most groups of one answer.")
 
 ROUTES: tuple[Route, ...] = (
     Route(path="/healthz", name="healthz", summary="The process answers.", answer=object_of(status=STRING)),
@@ -350,7 +315,6 @@ ROUTES: tuple[Route, ...] = (
         parameters=(_SHARD, _FROM, _LIMIT, _WAIT, _FORMAT),
         media=("application/x-ndjson", "application/x-msgpack", "application/octet-stream"),
         refusals=(400, 404, 410, 429),
-        keeps_waiting=True,
     ),
     Route(
         path="/v1/shards/{shard}/snapshot",

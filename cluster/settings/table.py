@@ -44,10 +44,10 @@ class Setting:
 
     name: str
     default: Value
-    unit: str
     reason: str
-    low: int | None
-    high: int | None
+    unit: str = ""
+    low: int | None = None
+    high: int | None = None
     is_sensitive: bool = False
     """Whether the value reveals where a secret is; such a value is never shown to a client."""
 
@@ -56,40 +56,31 @@ class Setting:
         return self.name.replace(".", "_")
 
 
-def _row(
-    default: Any,
-    reason: str,
-    *,
-    unit: str = "",
-    low: int | None = None,
-    high: int | None = None,
-    is_sensitive: bool = False,
-) -> Any:
-    metadata = {"unit": unit, "reason": reason, "low": low, "high": high, "is_sensitive": is_sensitive}
-    return dataclasses.field(default=default, metadata=metadata)
+def _row(default: Any, reason: str, **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"reason": reason, **more})
+
+
+def _number(default: int, unit: str, low: int, high: int, reason: str) -> Any:
+    """Return an integer's row; both bounds are allowed values."""
+    return _row(default, reason, unit=unit, low=low, high=high)
 
 
 def _port(default: int, reason: str) -> Any:
-    return _row(default, reason, low=0, high=65535)
+    return _number(default, "", 0, 65535, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of one node, checked. Raises SettingsError if they contradict each other."""
 
+    # fmt: off
     # The identity of the node and the place of its log.
-    node_id: int = _row(1, "Named in Metadata and in every term's first record.", low=0, high=INT32_MAX)
+    node_id: int = _number(1, "", 0, INT32_MAX, "Named in Metadata and in every term's first record.")
     data_dir: str = _row("quorate-data", "The node's directory, made by an explicit format.")
-    cluster_shards: int = _row(
-        4,
-        "Group shards, fixed when the directory is formatted: enough to spread leaders over three nodes.",
-        unit="shards",
-        low=1,
-        high=1024,
-    )
-    insecure: bool = _row(
-        False, "Allows listening beyond this machine without TLS and authentication; logged at each start."
-    )
+    cluster_shards: int = _number(4, "shards", 1, 1024,
+        "Group shards, fixed when the directory is formatted: enough to spread leaders over three nodes.")
+    insecure: bool = _row(False,
+        "Allows listening beyond this machine without TLS and authentication; logged at each start.")
     log_level: str = _row("info", "debug, info, warning or error.")
 
     # Listeners.
@@ -101,308 +92,124 @@ class Settings:
     http_port: int = _port(8092, "Beside the Kafka port in its thousand; 0 takes any free one.")
     http_advertised_host: str = _row("", "Shown by /v1/cluster; empty: the bound host.")
     http_advertised_port: int = _port(0, "Shown by /v1/cluster; 0: the bound port.")
-    http_allowed_hosts: tuple[str, ...] = _row(
-        (), "More names to be asked by over HTTP, as a load balancer's; addresses need none. `*`: any name."
-    )
+    http_allowed_hosts: tuple[str, ...] = _row((),
+        "More names to be asked by over HTTP, as a load balancer's; addresses need none. `*`: any name.")
 
     # The other nodes.
-    cluster_nodes: tuple[str, ...] = _row(
-        (), "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one."
-    )
-    cluster_secret_file: str = _row(
-        "",
+    cluster_nodes: tuple[str, ...] = _row((),
+        "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one.")
+    cluster_secret_file: str = _row("",
         "At least 16 bytes that all nodes share and nobody else can read; needed by more than one node.",
-        is_sensitive=True,
-    )
+        is_sensitive=True)
     peer_host: str = _row("", "Where to listen for peers; empty: as this node's entry in cluster.nodes.")
     peer_port: int = _port(0, "Where to listen for peers; 0: as this node's entry in cluster.nodes.")
     peer_tls_cert_file: str = _row("", "PEM: this node's certificate for its peers; empty: no TLS.")
     peer_tls_key_file: str = _row("", "PEM: the certificate's key.", is_sensitive=True)
     peer_tls_ca_file: str = _row("", "PEM: the authority that signed the certificates of all nodes.")
-    raft_min_timeout_ms: int = _row(
-        300,
-        "Without a leader for this long a node campaigns; several missed heartbeats.",
-        unit="ms",
-        low=100,
-        high=60_000,
-    )
-    raft_max_timeout_ms: int = _row(
-        600, "Spread, so that two nodes rarely campaign at once.", unit="ms", low=150, high=120_000
-    )
-    raft_heartbeat_ms: int = _row(
-        50,
-        "A leader that has nothing to say says so; at most a third of the timeout.",
-        unit="ms",
-        low=10,
-        high=20_000,
-    )
-    leader_balance_delay_ms: int = _row(
-        10_000,
-        "How long a node is back before it leads its shards again: it may not stay.",
-        unit="ms",
-        low=0,
-        high=INT32_MAX,
-    )
+    raft_min_timeout_ms: int = _number(300, "ms", 100, 60_000,
+        "Without a leader for this long a node campaigns; several missed heartbeats.")
+    raft_max_timeout_ms: int = _number(600, "ms", 150, 120_000,
+        "Spread, so that two nodes rarely campaign at once.")
+    raft_heartbeat_ms: int = _number(50, "ms", 10, 20_000,
+        "A leader that has nothing to say says so; at most a third of the timeout.")
+    leader_balance_delay_ms: int = _number(10_000, "ms", 0, INT32_MAX,
+        "How long a node is back before it leads its shards again: it may not stay.")
 
     # Limits on what clients may use of the node.
-    max_connections: int = _row(
-        4096,
-        "2–3 per consumer; beyond it one that asks nothing makes room, or the new one is closed.",
-        unit="connections",
-        low=1,
-        high=1_000_000,
-    )
-    connections_max_idle_ms: int = _row(
-        600_000, "Kafka's: frees half-open and forgotten connections.", unit="ms", low=100, high=INT32_MAX
-    )
-    socket_request_max_bytes: int = _row(
-        1 * MIB,
-        "Largest frame: a commit of 30,000 partitions. A hostile one decodes to 40,000 objects, in 25 ms.",
-        unit="bytes",
-        low=1024,
-        high=256 * MIB,
-    )
-    connection_requests_max: int = _row(
-        512,
-        "Requests in flight on one connection; reading stops until replies have gone.",
-        unit="requests",
-        low=1,
-        high=65536,
-    )
-    connection_buffered_pause_bytes: int = _row(
-        1 * MIB,
-        "Requests without an answer, or replies that are not read, before a connection is read no more.",
-        unit="bytes",
-        low=1024,
-        high=1024 * MIB,
-    )
-    connection_buffered_max_bytes: int = _row(
-        64 * MIB,
-        "All that is kept for a connection before it is closed; an OffsetFetch of a million partitions fits.",
-        unit="bytes",
-        low=65536,
-        high=1024 * MIB,
-    )
-    listener_buffered_max_bytes: int = _row(
-        512 * MIB,
-        "The same over all connections; whoever makes the node keep most is closed, until an eighth is free.",
-        unit="bytes",
-        low=1 * MIB,
-        high=65536 * MIB,
-    )
-    fetch_waiting_max: int = _row(
-        20_000,
-        "Empty fetches that wait at once; beyond it, or with too many bytes of replies, they do not wait.",
-        unit="requests",
-        low=0,
-        high=1_000_000,
-    )
-    fetch_wait_max_ms: int = _row(
-        30_000, "Longest wait of one empty fetch, whatever it asks for.", unit="ms", low=1, high=600_000
-    )
-    held_reply_timeout_ms: int = _row(
-        5_000,
-        "Kafka's offsets.commit.timeout.ms: a reply not durable by then is COORDINATOR_NOT_AVAILABLE.",
-        unit="ms",
-        low=100,
-        high=600_000,
-    )
-    http_body_max_bytes: int = _row(
-        1 * MIB, "Requests are small; answers are not bounded by it.", unit="bytes", low=1024, high=64 * MIB
-    )
-    http_connections_max: int = _row(
-        256,
-        "Held by requests at work and long polls; 64 more are kept for probes and newcomers.",
-        unit="connections",
-        low=1,
-        high=65536,
-    )
-    http_requests_max: int = _row(
-        64,
-        "HTTP requests at work at once, long polls aside; beyond it 503.",
-        unit="requests",
-        low=1,
-        high=65536,
-    )
-    http_waiting_max: int = _row(
-        256, "Long polls of the log at once; beyond it 429.", unit="requests", low=1, high=65536
-    )
+    max_connections: int = _number(4096, "connections", 1, 1_000_000,
+        "2–3 per consumer; beyond it one that asks nothing makes room, or the new one is closed.")
+    connections_max_idle_ms: int = _number(600_000, "ms", 100, INT32_MAX,
+        "Kafka's: frees half-open and forgotten connections.")
+    socket_request_max_bytes: int = _number(1 * MIB, "bytes", 1024, 256 * MIB,
+        "Largest frame: a commit of 30,000 partitions. A hostile one decodes to 40,000 objects, in 25 ms.")
+    connection_requests_max: int = _number(512, "requests", 1, 65536,
+        "Requests in flight on one connection; reading stops until replies have gone.")
+    connection_buffered_pause_bytes: int = _number(1 * MIB, "bytes", 1024, 1024 * MIB,
+        "Requests without an answer, or replies that are not read, before a connection is read no more.")
+    connection_buffered_max_bytes: int = _number(64 * MIB, "bytes", 65536, 1024 * MIB,
+        "All that is kept for a connection before it is closed; an OffsetFetch of a million partitions fits.")
+    listener_buffered_max_bytes: int = _number(512 * MIB, "bytes", 1 * MIB, 65536 * MIB,
+        "The same over all connections; whoever makes the node keep most is closed, until an eighth is free.")
+    fetch_waiting_max: int = _number(20_000, "requests", 0, 1_000_000,
+        "Empty fetches that wait at once; beyond it, or with too many bytes of replies, they do not wait.")
+    fetch_wait_max_ms: int = _number(30_000, "ms", 1, 600_000,
+        "Longest wait of one empty fetch, whatever it asks for.")
+    held_reply_timeout_ms: int = _number(5_000, "ms", 100, 600_000,
+        "Kafka's offsets.commit.timeout.ms: a reply not durable by then is COORDINATOR_NOT_AVAILABLE.")
+    http_body_max_bytes: int = _number(1 * MIB, "bytes", 1024, 64 * MIB,
+        "Requests are small; answers are not bounded by it.")
+    http_connections_max: int = _number(256, "connections", 1, 65536,
+        "Held by requests at work and long polls; 64 more are kept for probes and newcomers.")
+    http_requests_max: int = _number(64, "requests", 1, 65536,
+        "HTTP requests at work at once, long polls aside; beyond it 503.")
+    http_waiting_max: int = _number(256, "requests", 1, 65536,
+        "Long polls of the log at once; beyond it 429.")
 
     # Groups.
-    group_consumer_session_timeout_ms: int = _row(
-        45_000,
-        "Kafka's: a client may be silent that long before its partitions go to others.",
-        unit="ms",
-        low=1,
-        high=INT32_MAX,
-    )
-    group_consumer_min_session_timeout_ms: int = _row(
-        1_000,
-        "Kafka's 45,000 forbids quick detection even where it is wanted.",
-        unit="ms",
-        low=1,
-        high=INT32_MAX,
-    )
-    group_consumer_max_session_timeout_ms: int = _row(
-        1_800_000, "Kafka's bound of the classic protocol.", unit="ms", low=1, high=INT32_MAX
-    )
-    group_consumer_heartbeat_interval_ms: int = _row(
-        1_000,
-        "Where the adaptive interval begins; a fifth of Kafka's 5,000. Clients use it as request timeout.",
-        unit="ms",
-        low=1,
-        high=INT32_MAX,
-    )
-    group_consumer_min_heartbeat_interval_ms: int = _row(
-        500, "Shorter ones time out on a busy machine.", unit="ms", low=1, high=INT32_MAX
-    )
-    group_consumer_max_heartbeat_interval_ms: int = _row(15_000, "Kafka's.", unit="ms", low=1, high=INT32_MAX)
-    group_consumer_heartbeat_interval_adaptive: bool = _row(
-        True,
-        "The node chooses the interval by its load, see below; false: always the one above.",
-    )
-    group_consumer_assignment_interval_ms: int = _row(
-        0,
-        "Kafka's 1,000 delays every rebalance; here a group waits by what its last target cost.",
-        unit="ms",
-        low=0,
-        high=INT32_MAX,
-    )
-    group_consumer_min_assignment_interval_ms: int = _row(0, "Kafka's.", unit="ms", low=0, high=INT32_MAX)
-    group_consumer_max_assignment_interval_ms: int = _row(
-        15_000, "Kafka's.", unit="ms", low=0, high=INT32_MAX
-    )
-    groups_configured_max: int = _row(
-        10_000,
-        "Groups with configs of their own; every node holds them all.",
-        unit="groups",
-        low=1,
-        high=INT32_MAX,
-    )
-    group_consumer_max_size: int = _row(
-        10_000,
-        "Members of one group; computing a target must not stall the node.",
-        unit="members",
-        low=1,
-        high=INT32_MAX,
-    )
-    group_consumer_assignors: tuple[str, ...] = _row(
-        ("uniform", "range"),
-        "Kafka's; the first is used when a member names none. Others are installed (assignors.md).",
-    )
-    group_consumer_assignor_timeout_ms: int = _row(
-        10_000,
-        "An assignor that takes longer hangs; it is stopped, and the old target stays.",
-        unit="ms",
-        low=100,
-        high=60_000,
-    )
-    group_consumer_assignor_memory_max_bytes: int = _row(
-        1024 * MIB,
-        "Address space of an assignor's process: ten times what the largest group takes.",
-        unit="bytes",
-        low=256 * MIB,
-        high=64 * 1024 * MIB,
-    )
-    group_consumer_regex_refresh_interval_ms: int = _row(
-        600_000,
-        "Kafka's: how often expressions are matched against all topics anew; new topics are matched at once.",
-        unit="ms",
-        low=10_000,
-        high=INT32_MAX,
-    )
-    offset_metadata_max_bytes: int = _row(
-        4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
-    )
-    offsets_retention_minutes: int = _row(
-        10_080,
-        "Kafka's: a week after the commit, for topics that nobody in the group subscribes to.",
-        unit="minutes",
-        low=1,
-        high=INT32_MAX,
-    )
-    offsets_retention_check_interval_ms: int = _row(
-        600_000,
-        "Kafka's: an empty group without offsets stays as long, and no group is searched more often.",
-        unit="ms",
-        low=1,
-        high=INT32_MAX,
-    )
-    groups_max: int = _row(
-        100_000,
-        "Per shard: a client that invents group ids must not fill memory.",
-        unit="groups",
-        low=1,
-        high=INT32_MAX,
-    )
-    topics_per_member_max: int = _row(
-        10_000, "A subscription is one record, well below a frame.", unit="topics", low=1, high=1_000_000
-    )
-    topics_max: int = _row(
-        100_000, "Every node holds the catalog in memory.", unit="topics", low=1, high=INT32_MAX
-    )
-    partitions_per_topic_max: int = _row(
-        100_000, "A target assignment names every partition.", unit="partitions", low=1, high=10_000_000
-    )
-    num_partitions: int = _row(
-        1, "Kafka's: of a topic created without a count.", unit="partitions", low=1, high=100_000
-    )
+    group_consumer_session_timeout_ms: int = _number(45_000, "ms", 1, INT32_MAX,
+        "Kafka's: a client may be silent that long before its partitions go to others.")
+    group_consumer_min_session_timeout_ms: int = _number(1_000, "ms", 1, INT32_MAX,
+        "Kafka's 45,000 forbids quick detection even where it is wanted.")
+    group_consumer_max_session_timeout_ms: int = _number(1_800_000, "ms", 1, INT32_MAX,
+        "Kafka's bound of the classic protocol.")
+    group_consumer_heartbeat_interval_ms: int = _number(1_000, "ms", 1, INT32_MAX,
+        "Where the adaptive interval begins; a fifth of Kafka's 5,000. Clients use it as request timeout.")
+    group_consumer_min_heartbeat_interval_ms: int = _number(500, "ms", 1, INT32_MAX,
+        "Shorter ones time out on a busy machine.")
+    group_consumer_max_heartbeat_interval_ms: int = _number(15_000, "ms", 1, INT32_MAX, "Kafka's.")
+    group_consumer_heartbeat_interval_adaptive: bool = _row(True,
+        "The node chooses the interval by its load, see below; false: always the one above.")
+    group_consumer_assignment_interval_ms: int = _number(0, "ms", 0, INT32_MAX,
+        "Kafka's 1,000 delays every rebalance; here a group waits by what its last target cost.")
+    group_consumer_min_assignment_interval_ms: int = _number(0, "ms", 0, INT32_MAX, "Kafka's.")
+    group_consumer_max_assignment_interval_ms: int = _number(15_000, "ms", 0, INT32_MAX, "Kafka's.")
+    groups_configured_max: int = _number(10_000, "groups", 1, INT32_MAX,
+        "Groups with configs of their own; every node holds them all.")
+    group_consumer_max_size: int = _number(10_000, "members", 1, INT32_MAX,
+        "Members of one group; computing a target must not stall the node.")
+    group_consumer_assignors: tuple[str, ...] = _row(("uniform", "range"),
+        "Kafka's; the first is used when a member names none. Others are installed (assignors.md).")
+    group_consumer_assignor_timeout_ms: int = _number(10_000, "ms", 100, 60_000,
+        "An assignor that takes longer hangs; it is stopped, and the old target stays.")
+    group_consumer_assignor_memory_max_bytes: int = _number(1024 * MIB, "bytes", 256 * MIB, 64 * 1024 * MIB,
+        "Address space of an assignor's process: ten times what the largest group takes.")
+    group_consumer_regex_refresh_interval_ms: int = _number(600_000, "ms", 10_000, INT32_MAX,
+        "Kafka's: how often expressions are matched against all topics anew; new topics are matched at once.")
+    offset_metadata_max_bytes: int = _number(4_096, "bytes", 0, 16 * MIB,
+        "Kafka's: metadata of one committed offset.")
+    offsets_retention_minutes: int = _number(10_080, "minutes", 1, INT32_MAX,
+        "Kafka's: a week after the commit, for topics that nobody in the group subscribes to.")
+    offsets_retention_check_interval_ms: int = _number(600_000, "ms", 1, INT32_MAX,
+        "Kafka's: an empty group without offsets stays as long, and no group is searched more often.")
+    groups_max: int = _number(100_000, "groups", 1, INT32_MAX,
+        "Per shard: a client that invents group ids must not fill memory.")
+    topics_per_member_max: int = _number(10_000, "topics", 1, 1_000_000,
+        "A subscription is one record, well below a frame.")
+    topics_max: int = _number(100_000, "topics", 1, INT32_MAX, "Every node holds the catalog in memory.")
+    partitions_per_topic_max: int = _number(100_000, "partitions", 1, 10_000_000,
+        "A target assignment names every partition.")
+    num_partitions: int = _number(1, "partitions", 1, 100_000, "Kafka's: of a topic created without a count.")
 
     # Limits on work that is not durable yet.
-    runtime_uncommitted_bytes_max: int = _row(
-        64 * MIB,
-        "Per shard, appended and not committed: beyond it requests are refused, retriably.",
-        unit="bytes",
-        low=1 * MIB,
-        high=4096 * MIB,
-    )
-    runtime_held_replies_max: int = _row(
-        100_000,
-        "Per shard: replies that wait for the disk; beyond it refused.",
-        unit="replies",
-        low=100,
-        high=10_000_000,
-    )
+    runtime_uncommitted_bytes_max: int = _number(64 * MIB, "bytes", 1 * MIB, 4096 * MIB,
+        "Per shard, appended and not committed: beyond it requests are refused, retriably.")
+    runtime_held_replies_max: int = _number(100_000, "replies", 100, 10_000_000,
+        "Per shard: replies that wait for the disk; beyond it refused.")
 
     # The log.
-    log_segment_bytes: int = _row(
-        64 * MIB,
-        "A segment is the unit of sealing, snapshot and archive.",
-        unit="bytes",
-        low=4096,
-        high=2048 * MIB,
-    )
-    snapshot_tail_records: int = _row(
-        200_000,
-        "Records after the snapshot before a new one is made: bounds the time of a restart.",
-        unit="records",
-        low=1_000,
-        high=1_000_000_000,
-    )
-    delete_retention_ms: int = _row(
-        86_400_000,
-        "Kafka's: how long snapshots keep a deletion; a jump of clocks only makes it longer.",
-        unit="ms",
-        low=0,
-        high=INT64_MAX,
-    )
-    log_archive_snapshots: int = _row(
-        16,
-        "Earlier snapshots kept per shard, evenly spread: a look into the past starts at the nearest one.",
-        unit="snapshots",
-        low=0,
-        high=1_000,
-    )
-    log_archive_retention_ms: int = _row(
-        -1, "History is the product: −1 keeps archived segments for ever.", unit="ms", low=-1, high=INT64_MAX
-    )
-    log_archive_retention_bytes: int = _row(
-        -1,
-        "Per shard, oldest first; −1 keeps archived segments for ever.",
-        unit="bytes",
-        low=-1,
-        high=INT64_MAX,
-    )
+    log_segment_bytes: int = _number(64 * MIB, "bytes", 4096, 2048 * MIB,
+        "A segment is the unit of sealing, snapshot and archive.")
+    snapshot_tail_records: int = _number(200_000, "records", 1_000, 1_000_000_000,
+        "Records after the snapshot before a new one is made: bounds the time of a restart.")
+    delete_retention_ms: int = _number(86_400_000, "ms", 0, INT64_MAX,
+        "Kafka's: how long snapshots keep a deletion; a jump of clocks only makes it longer.")
+    log_archive_snapshots: int = _number(16, "snapshots", 0, 1_000,
+        "Earlier snapshots kept per shard, evenly spread: a look into the past starts at the nearest one.")
+    log_archive_retention_ms: int = _number(-1, "ms", -1, INT64_MAX,
+        "History is the product: −1 keeps archived segments for ever.")
+    log_archive_retention_bytes: int = _number(-1, "bytes", -1, INT64_MAX,
+        "Per shard, oldest first; −1 keeps archived segments for ever.")
+    # fmt: on
 
     def limits(self) -> Limits:
         """Return the bounds of a shard, for the coordinator."""
