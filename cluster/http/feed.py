@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import msgpack
 from aiohttp import web
 
-from cluster.http.node_view import Noted, ShardView
 from cluster.http.reads import shard_name
 from cluster.http.routes import HttpError
+from cluster.runtime.shard_runtime import ShardRuntime
 from raftlog.env.errors import RaftlogError
-from raftlog.storage.evidence import about, notes_in
+from raftlog.storage.evidence import Evidence, about, notes_in
 from raftlog.storage.frames import HEADER, HEADER_BYTES, Frame, frames_in
 from records import body_to_json
 
@@ -96,7 +96,7 @@ class Feed:
         self._resting = asyncio.Lock()
 
     async def log(
-        self, request: web.Request, shard: ShardView, given: Mapping[str, Any]
+        self, request: web.Request, shard: ShardRuntime, given: Mapping[str, Any]
     ) -> web.StreamResponse:
         """Send the committed entries from `given["from"]` on, as far as there are any."""
         async with self._place():
@@ -114,7 +114,7 @@ class Feed:
                         break  # reported to a reader that asks from there
         return response
 
-    async def snapshot(self, request: web.Request, shard: ShardView) -> web.StreamResponse:
+    async def snapshot(self, request: web.Request, shard: ShardRuntime) -> web.StreamResponse:
         """Send the snapshot file; a newer one that replaces it meanwhile changes nothing here."""
         async with self._place():
             try:
@@ -139,7 +139,7 @@ class Feed:
         return response
 
     async def evidence(
-        self, request: web.Request, noted: Noted, given: Mapping[str, Any]
+        self, request: web.Request, noted: Evidence, given: Mapping[str, Any]
     ) -> web.StreamResponse:
         """Send the newest notes of a group, or of all groups, oldest first."""
         async with self._place():
@@ -174,7 +174,7 @@ class Feed:
             self._places.release()
 
     async def _pieces(
-        self, shard: ShardView, first: int, limit: int, form: str
+        self, shard: ShardRuntime, first: int, limit: int, form: str
     ) -> AsyncGenerator[bytes, None]:
         """Yield the encoded entries of one answer, a slice at a time; KeyError if they were removed."""
         slices = self._slices(shard, first, limit)
@@ -190,7 +190,7 @@ class Feed:
                     piece += await _in_thread(encode, frame) if is_large else encode(frame)
                 yield bytes(piece)
 
-    async def _slices(self, shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
+    async def _slices(self, shard: ShardRuntime, first: int, limit: int) -> AsyncGenerator[bytes, None]:
         """Yield whole committed frames: of the live log directly, of the archive in a thread.
 
         Others get the loop in between. Archived files never change and the snapshot's index only grows, so
@@ -245,7 +245,7 @@ class _Newest:
             self.left_out += 1
 
 
-async def _first(pieces: AsyncIterator[bytes], shard: ShardView, first: int) -> bytes:
+async def _first(pieces: AsyncIterator[bytes], shard: ShardRuntime, first: int) -> bytes:
     """Return the first piece of an answer, while the request can still be refused."""
     try:
         return await anext(pieces, b"")

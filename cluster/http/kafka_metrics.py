@@ -12,8 +12,8 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
 
-from cluster.http.node_view import ShardView
 from cluster.http.recent import Recent
+from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.admin import CLASSIC, CONSUMER
 from coordinator.shard import Counts
 from coordinator.state.machines import GroupState
@@ -23,7 +23,7 @@ PARTITION_STATES: Final = ("loading", "active", "failed")
 
 
 def kafka_families(
-    shards: Sequence[ShardView], counts: Sequence[Counts], num_unserved: int, recent: Recent
+    shards: Sequence[ShardRuntime], counts: Sequence[Counts], num_unserved: int, recent: Recent
 ) -> Iterator[Metric]:
     """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
     yield _labelled(

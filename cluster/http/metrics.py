@@ -20,13 +20,14 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from cluster.http.kafka_metrics import kafka_families
-from cluster.http.node_view import HttpNode, Json, LinkTable
+from cluster.http.node_view import HttpNode, Json
 from cluster.http.recent import Recent
 from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
 from coordinator.shard import Counts
 from coordinator.state.machines import GroupState
+from raftlog.transport.links import Links
 from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -131,7 +132,7 @@ def _clock(status: Json) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"quorate_clock_{name}_seconds", help_text, value=value_ms / MS_PER_SECOND)
 
 
-def _links(links: LinkTable) -> Iterator[Metric]:
+def _links(links: Links) -> Iterator[Metric]:
     """Yield one sample for each peer; a peer that was never in contact has no skew."""
     up = GaugeMetricFamily("quorate_link_up", "1 while the node is in contact.", labels=["node"])
     skew = GaugeMetricFamily(

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator
 
-from cluster.http.node_view import HttpNode, Json, ShardView
+from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError
 from cluster.node_info import NodeInfo
+from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator import views
 from coordinator.groupconfigs import in_force
 from raftlog.storage.evidence import Refusal
@@ -34,26 +35,26 @@ def not_ready(node: HttpNode) -> list[str]:
     ]
 
 
-def _follows(node: HttpNode, shard: ShardView) -> bool:
+def _follows(node: HttpNode, shard: ShardRuntime) -> bool:
     leader = node.leader_of(shard.shard)
     return shard.is_readable and leader is not None and leader.node_id != node.info.node_id
 
 
-def _why_not(node: HttpNode, shard: ShardView) -> str:
+def _why_not(node: HttpNode, shard: ShardRuntime) -> str:
     if shard.is_readable and node.leader_of(shard.shard) is None:
         return f"{shard_name(shard)} has no leader"
     return f"{shard_name(shard)} is {_state(shard)}"
 
 
-def _state(shard: ShardView) -> str:
+def _state(shard: ShardRuntime) -> str:
     return str(shard.status().get("state", "not ready"))
 
 
-def shard_name(shard: ShardView) -> str:
+def shard_name(shard: ShardRuntime) -> str:
     return "metadata" if shard.shard == METADATA_SHARD else f"shard {shard.shard}"
 
 
-def shard_named(node: HttpNode, text: str) -> ShardView:
+def shard_named(node: HttpNode, text: str) -> ShardRuntime:
     """Return the shard in a path: a number or `metadata`. HttpError 404 if there is none."""
     if text == "metadata":
         return node.metadata
@@ -64,7 +65,7 @@ def shard_named(node: HttpNode, text: str) -> ShardView:
     raise HttpError(404, "NO_SUCH_SHARD", f"there is no shard {text[:100]!r}", f"shards: {known}")
 
 
-def check_readable(shard: ShardView) -> None:
+def check_readable(shard: ShardRuntime) -> None:
     if not shard.is_readable:
         message = f"{shard_name(shard)} is {_state(shard)}, and has not caught up with its leader yet"
         raise HttpError(503, "NOT_READY", message, "ask again; /readyz tells when")

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from cluster.http.node_view import Json, ShardView
+from cluster.http.node_view import Json
+from cluster.runtime.shard_runtime import ShardRuntime
 
 GAUGES: Final[dict[str, tuple[str, str]]] = {
     # key in the status: (name after quorate_shard_, help)
@@ -77,7 +78,7 @@ class ShardFamilies:
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._families.values())
 
-    def add(self, shard: ShardView, status: Json, name: str) -> None:
+    def add(self, shard: ShardRuntime, status: Json, name: str) -> None:
         """Add the samples of one shard, under the label `name`."""
         log = status.get("log", {})
         self._gauges(GAUGES, status, name)

@@ -16,9 +16,10 @@ from typing import Any
 from aiohttp import web
 
 from cluster.http import reads
-from cluster.http.node_view import HttpNode, Json, ShardView
+from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError, Route
 from cluster.node_info import NodeInfo
+from cluster.runtime.shard_runtime import ShardRuntime
 
 LOG = logging.getLogger("quorate.http")
 
@@ -63,7 +64,7 @@ def _own_origins(own: NodeInfo, bound: tuple[str, int]) -> set[str]:
     return local | {reads.http_url(own)}
 
 
-def check_leads(node: HttpNode, shard: ShardView) -> None:
+def check_leads(node: HttpNode, shard: ShardRuntime) -> None:
     """Raise HttpError 409 with the leader's address if this node does not lead, 503 if none does."""
     leader = node.leader_of(shard.shard)
     name = reads.shard_name(shard)
@@ -75,12 +76,12 @@ def check_leads(node: HttpNode, shard: ShardView) -> None:
         raise HttpError(409, "NOT_LEADER", message, f"ask {reads.http_url(leader)}", leader=named)
 
 
-def no_leader(shard: ShardView) -> HttpError:
+def no_leader(shard: ShardRuntime) -> HttpError:
     message = f"{reads.shard_name(shard)} has no leader at the moment"
     return HttpError(503, "NO_LEADER", message, "ask again; /v1/cluster shows which nodes are in contact")
 
 
-async def transfer(node: HttpNode, shard: ShardView, to: int | None, asker: str) -> Json:
+async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: str) -> Json:
     """Hand the shard over; naming the present leader is no change and no error."""
     own = node.info.node_id
     if to is not None and to not in node.voters:
@@ -124,7 +125,7 @@ async def _carried_out(change: Change, error: str) -> None:
         raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and how far they are")
 
 
-async def _leader_soon(node: HttpNode, shard: ShardView) -> NodeInfo | None:
+async def _leader_soon(node: HttpNode, shard: ShardRuntime) -> NodeInfo | None:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + NEW_LEADER_S
     while (leader := node.leader_of(shard.shard)) is None and loop.time() < deadline_s:
