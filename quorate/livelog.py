@@ -21,8 +21,8 @@ from history.reading.node import NodeLog
 from history.reading.source import NothingToRead, Reader
 from history.render import sentence_list
 from history.words import shard_name
-from quorate.commands.http import ANSWER_BYTES_MAX
-from quorate.nodes import GONE, IN_MEMORY, OK, Answer, Into, Nodes, Unheard
+from quorate.http_client import ANSWER_BYTES_MAX, IN_MEMORY, OK, Answer, Into
+from quorate.nodes import GONE, Nodes, Unheard
 from raftlog.env.errors import Corrupt, Damaged, Problem
 from raftlog.env.files import OsFiles
 from raftlog.env.state_machine import SnapshotHeader

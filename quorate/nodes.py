@@ -8,17 +8,22 @@ then; only nodes of one cluster are asked, however their addresses were found.
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import time
-import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import IO, Any
-from urllib.parse import urlsplit
+from typing import Any
 
-from quorate.commands.http import ANSWER_BYTES_MAX, OTHERS_TIMEOUT_S, node_url
 from quorate.errors import CommandError, ExitCode
+from quorate.http_client import (
+    IN_MEMORY,
+    OK,
+    OTHERS_TIMEOUT_S,
+    Answer,
+    Connections,
+    Into,
+    check_address,
+    node_url,
+    not_a_node,
+    reason,
+)
 
 PAUSE_S = 0.1
 """Seconds before all nodes are asked again after none could answer."""
@@ -26,98 +31,13 @@ PAUSE_S = 0.1
 RETRY_AFTER_S_MAX = 5.0
 """Upper bound in seconds on a node's Retry-After."""
 
-READ_BYTES = 1 << 20
-"""Bytes read at once from an answer that goes to a file."""
-
 NODES_MAX = 100
 """Limit on the addresses that are remembered."""
 
-DIGITS_MAX = 19
-"""Limit on the digits of a number in a header: any index has fewer."""
-
-BYTES_PER_S_MIN = 10_000
-"""A slower answer is abandoned once its time limit has passed: it might never end."""
-
-OK, GONE, TOO_MANY, INTERNAL, UNAVAILABLE = 200, 410, 429, 500, 503
+GONE, TOO_MANY, INTERNAL, UNAVAILABLE = 410, 429, 500, 503
 
 OTHERS_MAY = (GONE, INTERNAL, UNAVAILABLE, TOO_MANY)
 """Statuses for which another node is tried, the most informative answer first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A node's answer; `node` is its URL."""
-
-    node: str
-    status: int
-    headers: Mapping[str, str]
-    """Header names in lower case, since a proxy may change their case."""
-    body: bytes
-
-    @property
-    def refusal(self) -> dict[str, Any]:
-        """The JSON object of an error; {} if there is none."""
-        with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(self.body)
-            if isinstance(said, dict):
-                return said
-        return {}
-
-    @property
-    def words(self) -> str:
-        """The reason for an error, in the node's words."""
-        return str(self.refusal.get("message", f"HTTP {self.status}"))
-
-    @property
-    def first_index(self) -> int:
-        """The oldest index that the node keeps, from an error about removed entries; 0 if unknown."""
-        first_index = self.refusal.get("first_index", 0)
-        return first_index if isinstance(first_index, int) else 0
-
-    def number(self, header: str) -> int | None:
-        """The number in a header; None if it is missing or not a number."""
-        text = self.headers.get(header.lower(), "")
-        return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else None
-
-
-@dataclass(frozen=True, slots=True)
-class Into:
-    """The destination of an answer: memory, or a file that gets the first bytes of a 200."""
-
-    sink: IO[bytes] | None = None
-    bytes_max: int = ANSWER_BYTES_MAX
-
-    def body(self, response: http.client.HTTPResponse, timeout_s: float) -> bytes:
-        """Read the answer's body; b"" if it went to the file."""
-        if self.sink is None or response.status != OK:
-            body = b"".join(_parts(response, ANSWER_BYTES_MAX + 1, timeout_s))
-            if len(body) > ANSWER_BYTES_MAX:
-                raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
-            return body
-        self.sink.seek(0)
-        self.sink.truncate()
-        for data in _parts(response, self.bytes_max, timeout_s):
-            self.sink.write(data)
-        self.sink.flush()
-        return b""
-
-
-def _parts(response: http.client.HTTPResponse, bytes_max: int, timeout_s: float) -> Iterator[bytes]:
-    """Yield at most `bytes_max` of the answer as it arrives; raises TimeoutError if it is too slow."""
-    began_s = time.monotonic()
-    received = 0
-    while received < bytes_max and (data := response.read1(min(bytes_max - received, READ_BYTES))):
-        yield data
-        received += len(data)
-        if time.monotonic() - began_s > timeout_s + received / BYTES_PER_S_MIN:
-            raise TimeoutError
-    if received < bytes_max:
-        if response.length:  # read1 does not raise for a truncated answer
-            raise http.client.IncompleteRead(b"", response.length)
-        response.read()  # fully read: the connection can be reused
-
-
-IN_MEMORY = Into()
 
 
 class Unheard(CommandError):
@@ -141,28 +61,23 @@ class Nodes:
     def __init__(self, urls: str, timeout_s: float) -> None:
         self.urls = [url for text in urls.split(",") if (url := text.strip().rstrip("/"))]
         for url in self.urls or [urls]:
-            if not _is_address(url):
-                raise CommandError(
-                    f"{url!r} is not an HTTP address",
-                    hint="for example http://127.0.0.1:8092, several with commas",
-                    code=ExitCode.USAGE,
-                )
+            check_address(url)
         self.timeout_s = timeout_s
         self.cluster_id = ""
         self.shards: tuple[int, ...] = ()
         self.ids: dict[str, int] = {}
         self.silent: dict[int, str] = {}
         self.commit_index: dict[int, int] = {}
-        self._connections: dict[str, http.client.HTTPConnection] = {}
+        self._connections = Connections()
         self._not_before_s: dict[str, float] = {}
-        weakref.finalize(self, _close, self._connections)  # readers of a log need not close anything
 
     # Membership
 
-    def meet(self) -> None:
+    def meet(self, *, everyone: bool = True) -> None:
         """Find the cluster and the addresses of its nodes; raises `CommandError` if none answers.
 
-        Every node is asked, in order to know which ones are silent and how far the log is.
+        Every node is asked, in order to know which ones are silent and how far the log is; without
+        `everyone` the first answer is enough.
         """
         given, asked = set(self.urls), list(self.urls)
         unheard: dict[str, str] = {}
@@ -170,9 +85,9 @@ class Nodes:
         for url in asked:  # grows as addresses are found
             one_s = OTHERS_TIMEOUT_S if len(asked) > 1 else self.timeout_s
             try:
-                document = _cluster(self._once(url, "/v1/cluster", one_s))
-            except (OSError, http.client.HTTPException) as error:
-                unheard[url] = _reason(error)
+                document = _cluster(self._connections.ask(url, "/v1/cluster", one_s))
+            except OSError as error:
+                unheard[url] = reason(error)
                 continue
             if self.cluster_id and document["cluster_id"] != self.cluster_id:
                 if url in given:
@@ -185,6 +100,8 @@ class Nodes:
                     named[node["node_id"]] = address = node_url(node["http"])
                     is_new = node["node_id"] not in self.ids.values() and address not in asked
                     asked += [address] if is_new and len(asked) < NODES_MAX else []
+            if not everyone:
+                break
         if not self.ids:
             raise Unheard(", ".join(self.urls), next(iter(unheard.values())))
         self.silent = {
@@ -230,8 +147,8 @@ class Nodes:
             for url in list(self.urls):
                 try:
                     answer = self._patiently(url, path, wait_ms, deadline_s, into)
-                except (OSError, http.client.HTTPException) as error:
-                    why = f"{url}: {_reason(error)}"
+                except OSError as error:
+                    why = f"{url}: {reason(error)}"
                     self._put_last(url)
                     continue
                 if answer.status not in OTHERS_MAY:
@@ -251,8 +168,8 @@ class Nodes:
         for url in self.urls:
             try:
                 answer = self._patiently(url, path, 0, time.monotonic() + self.timeout_s, IN_MEMORY)
-            except (OSError, http.client.HTTPException) as error:
-                found[url] = _reason(error)
+            except OSError as error:
+                found[url] = reason(error)
             else:
                 found[url] = answer if answer.status == OK else answer.words
         return found
@@ -275,7 +192,7 @@ class Nodes:
                 raise ConnectionError("it is busy, and said when to ask again")
             if pause_s > 0:
                 time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
-            answer = self._once(url, path, one_s + wait_ms / 1000, into)
+            answer = self._connections.ask(url, path, one_s + wait_ms / 1000, into=into)
             if answer.status not in (TOO_MANY, UNAVAILABLE):
                 return answer
             later_s = _seconds(answer.headers.get("retry-after", ""))
@@ -284,60 +201,13 @@ class Nodes:
                 return answer
             time.sleep(PAUSE_S)
 
-    def _once(self, url: str, path: str, timeout_s: float, into: Into = IN_MEMORY) -> Answer:
-        """Send one request on the open connection, or on a new one if it has been closed."""
-        for attempt in (1, 2):
-            is_fresh = url not in self._connections
-            connection = self._connection(url, timeout_s)
-            try:
-                connection.request("GET", urlsplit(url).path.rstrip("/") + path)
-                response = connection.getresponse()
-                answer = Answer(url, response.status, _headers(response), into.body(response, timeout_s))
-                if not response.isclosed():  # the rest is not needed
-                    self._connections.pop(url).close()
-                return answer
-            except BaseException as error:
-                self._connections.pop(url).close()
-                may_be_stale = isinstance(error, ConnectionError | http.client.HTTPException)
-                if is_fresh or attempt == 2 or not may_be_stale:
-                    raise
-        raise AssertionError("two attempts return or raise")
-
-    def _connection(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
-        connection = self._connections.get(url)
-        if connection is None:
-            parts = urlsplit(url)
-            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-            connection = self._connections[url] = kind(parts.netloc)
-        connection.timeout = timeout_s
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout_s)
-        return connection
-
-
-def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
-    for connection in connections.values():
-        connection.close()
-
-
-def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}
-
-
-def _is_address(url: str) -> bool:
-    """Whether a connection to the URL can be attempted at all."""
-    try:
-        parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")
-        return parts.scheme in ("http", "https") and bool(parts.netloc)
-    except ValueError:  # half an IPv6 address, or an invalid host name
-        return False
-
 
 def _cluster(answer: Answer) -> dict[str, Any]:
     """The document of /v1/cluster; raises `CommandError` if it is not one."""
-    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-        document: dict[str, Any] = json.loads(answer.body)
+    if answer.status in (TOO_MANY, UNAVAILABLE):
+        raise Unheard(answer.node, answer.words)
+    with contextlib.suppress(KeyError, TypeError):
+        document: dict[str, Any] = answer.document
         numbers, names = [document["node_id"]], [document["cluster_id"]]
         for shard in document["shards"]:
             numbers += [shard["shard"], shard["log"]["commit_index"]]
@@ -349,13 +219,7 @@ def _cluster(answer: Answer) -> dict[str, Any]:
         are_numbers = all(isinstance(one, int) for one in numbers)
         if document["shards"] and are_numbers and all(isinstance(one, str) for one in names):
             return document
-    if answer.status in (TOO_MANY, UNAVAILABLE):
-        raise Unheard(answer.node, answer.words)
-    raise CommandError(
-        f"{answer.node} does not answer as a node of Quorate",
-        hint="is that a Quorate node's HTTP port?",
-        code=ExitCode.REFUSED,
-    )
+    raise not_a_node(answer.node)
 
 
 def _strangers(url: str, cluster_id: str, other: str) -> CommandError:
@@ -375,9 +239,3 @@ def _says_more(answer: Answer, other: Answer) -> bool:
 
 def _seconds(text: str) -> float:
     return min(float(text), RETRY_AFTER_S_MAX) if text.isdecimal() else 0.0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 import typer
 
-from quorate.commands.http import OTHERS_TIMEOUT_S, HttpRefused, first_of, get_json, node_url, post_json
 from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, Url, new_app
 from quorate.commands.overview import print_cluster
 from quorate.errors import CommandError, ExitCode
+from quorate.http_client import OTHERS_TIMEOUT_S, HttpRefused, ask_json, first_of, node_url
 from quorate.output import print_json
 
 app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
@@ -52,7 +52,7 @@ def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json:
 
     Example: quorate cluster status --url http://127.0.0.1:8092
     """
-    document, address = first_of(url, timeout_s, lambda one, one_s: get_json(one + "/v1/cluster", one_s))
+    document, address = first_of(url, timeout_s, lambda one, one_s: ask_json(one + "/v1/cluster", one_s))
     views = {document["node_id"]: document, **_other_views(document, min(timeout_s, OTHERS_TIMEOUT_S))}
     if json:
         others = {str(node_id): view for node_id, view in views.items() if node_id != document["node_id"]}
@@ -108,7 +108,7 @@ def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any
         if node["node_id"] == document["node_id"] or not node["http"] or not node["http"]["port"]:
             continue
         try:
-            view = get_json(node_url(node["http"]) + "/v1/cluster", timeout_s)
+            view = ask_json(node_url(node["http"]) + "/v1/cluster", timeout_s)
         except CommandError:
             continue
         if isinstance(view, dict) and view.get("node_id") == node["node_id"]:
@@ -123,13 +123,14 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
     while True:
         left_s = max(0.1, deadline_s - time.monotonic())
         try:
-            return first_of(urls, left_s, lambda one, one_s: post_json(one + path, body, one_s))[0]
+            return first_of(urls, left_s, lambda one, one_s: ask_json(one + path, one_s, body))[0]
         except HttpRefused as error:
-            leader = error.leader or {}
-            address = leader.get("http") or {}
-            if error.error == "NOT_LEADER" and address.get("port") and followed < FOLLOWED_MAX:
+            refusal = error.answer.refusal
+            word, leader = refusal.get("error"), refusal.get("leader")
+            address = leader.get("http") if isinstance(leader, dict) else None
+            if word == "NOT_LEADER" and address and address["port"] and followed < FOLLOWED_MAX:
                 urls, followed = node_url(address), followed + 1
-            elif error.error != "NO_LEADER" or time.monotonic() + PAUSE_S >= deadline_s:
+            elif word != "NO_LEADER" or time.monotonic() + PAUSE_S >= deadline_s:
                 raise
             else:
                 time.sleep(PAUSE_S)

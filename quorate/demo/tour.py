@@ -19,7 +19,6 @@ from types import FrameType
 from cluster.launching.launcher import LaunchError, NodeProcess
 from history.render import plural
 from quorate.client import Client
-from quorate.commands.http import post_json
 from quorate.commands.options import launch_failure
 from quorate.demo.claims import Claim, no_partition_moved, nothing_noticed
 from quorate.demo.display import Display
@@ -37,6 +36,7 @@ from quorate.demo.scene import (
 )
 from quorate.demo.watch import SeenGroup, see_group, see_leader, see_shards, wait_until
 from quorate.errors import CommandError
+from quorate.http_client import ask_json
 from records import METADATA_SHARD, shard_of
 
 FIRST = tuple(f"consumer-{number}" for number in range(1, 7))
@@ -211,7 +211,7 @@ class Tour:
         failed_before = {one.name: len(one.evidence().failures) for one in fleet.running}
         asked_ms = now_ms()
         url = f"{scene.cluster.node(leader).url}/v1/shards/{self._shard}/transfer"
-        post_json(url, {"to": to.node_id}, TRANSFER_TIMEOUT_S)
+        ask_json(url, TRANSFER_TIMEOUT_S, {"to": to.node_id})
 
         def ready(_elapsed_s: float) -> bool:
             return see_leader(scene.urls, self._shard) == to.node_id

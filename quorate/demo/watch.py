@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.commands.http import HttpRefused, get_json
 from quorate.demo.evidence import ConsumerEvidence
 from quorate.errors import CommandError, ExitCode
+from quorate.http_client import HttpRefused, ask_json
 
 POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0
@@ -66,7 +66,7 @@ class SeenShard:
 def see_shards(url: str) -> dict[int, SeenShard]:
     """Every shard by number, −1 is metadata; empty while the node does not answer."""
     try:
-        rows = get_json(f"{url}/v1/cluster", HTTP_TIMEOUT_S)["shards"]
+        rows = ask_json(f"{url}/v1/cluster", HTTP_TIMEOUT_S)["shards"]
     except CommandError:
         return {}
     return {
@@ -86,9 +86,9 @@ def see_group(urls: Sequence[str], group: str, topic: str) -> SeenGroup | None:
     """The group as its leader shows it, whichever node is asked; None while no node answers."""
     for url in urls:
         try:
-            view = get_json(f"{url}/v1/groups/{group}?consistent=1", HTTP_TIMEOUT_S)["group"]
+            view = ask_json(f"{url}/v1/groups/{group}?consistent=1", HTTP_TIMEOUT_S)["group"]
         except HttpRefused as error:
-            if error.status not in NOT_NOW:
+            if error.answer.status not in NOT_NOW:
                 raise
         except CommandError:
             continue

@@ -19,6 +19,7 @@ from wire.messages.metadata import (
 )
 from wire.protocol import decode_request, encode_response
 
+CLUSTER_ID = "test-cluster"
 HANG_UP = object()
 SILENCE = object()
 
@@ -90,6 +91,7 @@ class ScriptedNode:
 
 def metadata(node: ScriptedNode, **topics: int) -> MetadataResponse:
     return MetadataResponse(
+        cluster_id=CLUSTER_ID,
         brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=node.port)],
         topics=[
             MetadataResponseTopic(
@@ -139,6 +141,13 @@ class HttpNode:
     @property
     def address(self) -> dict[str, Any]:
         return {"host": "127.0.0.1", "port": self.port}
+
+    def of_cluster(self, cluster_id: str = CLUSTER_ID) -> None:
+        """Answer /v1/cluster as the only node."""
+        nodes = [{"node_id": 1, "http": self.address}]
+        shards = [{"shard": 0, "log": {"commit_index": 1}}]
+        document = {"cluster_id": cluster_id, "node_id": 1, "nodes": nodes, "shards": shards}
+        self.script["/v1/cluster"] = [(200, document)]
 
     def close(self) -> None:
         self.server.shutdown()

@@ -174,7 +174,7 @@ def test_any_of_several_addresses_will_do(
 def test_a_node_that_stands_still_does_not_use_up_the_time_of_the_others(
     start: Callable[[], HttpNode], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("quorate.commands.http.OTHERS_TIMEOUT_S", 0.5)  # time enough for a busy machine
+    monkeypatch.setattr("quorate.http_client.OTHERS_TIMEOUT_S", 0.5)  # time enough for a busy machine
     node = start()
     node.script["/v1/cluster/upgrade"] = [(200, {"format_level": 1})]
     with socket.create_server(("127.0.0.1", 0)) as still:

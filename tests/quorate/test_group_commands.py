@@ -13,7 +13,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.quorate.standins import HANG_UP, HttpNode, ScriptedNode, metadata
+from tests.quorate.standins import CLUSTER_ID, HANG_UP, HttpNode, ScriptedNode, metadata
 from tests.quorate.test_groupview import member, view
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -119,8 +119,8 @@ def test_a_filter_that_is_unknown_is_a_usage_error(option: str, value: str, caps
 # Describe
 
 
-def http_of(node: HttpNode, cluster_id: str | None, shown: dict[str, Any]) -> None:
-    node.script["/v1/cluster"] = [(200, {"cluster_id": cluster_id, "nodes": [{"http": node.address}]})]
+def http_of(node: HttpNode, cluster_id: str, shown: dict[str, Any]) -> None:
+    node.of_cluster(cluster_id)
     node.script["/v1/groups/g?consistent=1"] = [(200, {"at_ms": 100_000, "group": shown})]
 
 
@@ -130,7 +130,7 @@ def test_describe_takes_what_the_leader_tells_over_http(
     http, gone = start(), start()
     waits = [{"topic": "orders", "partition": 3, "owner": "m1", "told_ms_ago": 1_200.0, "left_ms": 58_800.0}]
     shown = view(member("m1"), member("m2", waits_for=waits, target={"orders": [3]}), group_id="g")
-    http_of(http, None, shown)
+    http_of(http, CLUSTER_ID, shown)
     no_leader = {"error": "NO_LEADER", "message": "no leader", "hint": "ask again"}
     http.script["/v1/groups/g?consistent=1"].insert(0, (503, no_leader))
     gone.close()
@@ -262,7 +262,7 @@ def test_configs_are_what_the_leader_tells_members_with_bounds_and_origin(
 ) -> None:
     """Kafka's APIs say what is set; an interval that the leader chose by its load is known to it alone."""
     http = start()
-    http.script["/v1/cluster"] = [(200, {"cluster_id": None, "nodes": [{"http": http.address}]})]
+    http.of_cluster()
     rows = [
         {"name": "consumer.session.timeout.ms", "value": 6_000, "origin": "group", "set_to": 900},
         {"name": "consumer.heartbeat.interval.ms", "value": 500, "origin": "adaptive", "set_to": None},
