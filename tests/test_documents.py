@@ -38,9 +38,19 @@ OUTSIDE_THE_KIP = (
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere(document: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
-    missing = [target for target in targets if not (document.parent / target).exists()]
-    assert not [target for target in missing if "://" not in target]
+    """To a file that exists, and to a heading of it."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", document.read_text()):
+        if "://" in target:
+            continue
+        there = document.parent / target if target else document
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
