@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
 
 from records import (
     Cause,
@@ -259,12 +261,25 @@ def term_words(term: TermStartValue, gap_ms: int | None) -> str:
     return f"{said}, at most {duration(gap_ms)} without a leader"
 
 
-def term_why(why: int) -> str:
-    """``START``, ``EXPIRY``, …; the number if this release does not know it."""
+def name_of(kind: type[IntEnum], number: int) -> str:
+    """The name of an enumeration's member; the number if this release does not know it."""
     try:
-        return TermWhy(why).name
+        return kind(number).name
     except ValueError:
-        return str(int(why))
+        return str(int(number))
+
+
+trigger_name = partial(name_of, Trigger)
+reason_name = partial(name_of, ReasonKind)
+term_why = partial(name_of, TermWhy)
+
+
+def reason_names(cause: Cause) -> list[str]:
+    return [reason_name(reason.kind) for reason in cause.reasons]
+
+
+def certainty_name(cause: Cause) -> str:
+    return name_of(Certainty, cause.certainty)
 
 
 def type_name(record_type: int) -> str:

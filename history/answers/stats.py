@@ -6,11 +6,9 @@ rows for diagnoses, up to `FINDING_ROWS_MAX`. `figures` defines each figure, `st
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.facts.commits import CommitKeys
@@ -20,9 +18,9 @@ from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle
-from history.words import is_takeover, shard_name
+from history.words import is_takeover, reason_names, shard_name, trigger_name
 from raftlog.storage.frames import Frame
-from records import ReasonKind, RecordsError, RecordType, TermStartValue, Trigger, decode_value, iter_records
+from records import RecordsError, RecordType, TermStartValue, decode_value, iter_records
 from records.ids import METADATA_SHARD
 
 from .figures import Figures, summed
@@ -318,11 +316,11 @@ class _ShardFold:
                 figures.taken += moved.target is None
 
     def _rebalance(self, figures: Figures, row: EpochRow) -> None:
-        trigger = _name(Trigger, row.cause.trigger)
+        trigger = trigger_name(row.cause.trigger)
         figures.rebalances += 1
         figures.overtaken += row.overtaken_by is not None
         figures.by_trigger[trigger] += 1
-        figures.by_reason.update({_name(ReasonKind, reason.kind) for reason in row.cause.reasons})
+        figures.by_reason.update(set(reason_names(row.cause)))
         span_ms = max(self._window.until_ms - self._window.from_ms, 1)
         place = min((row.timestamp_ms - self._window.from_ms) * SLICES // span_ms, SLICES - 1)
         self.slices[place, trigger] += 1
@@ -358,12 +356,6 @@ def _committed(partition: TopicPartition, one: PartitionCommits) -> Committed:
 
 def _is_takeover(value: object) -> bool:
     return isinstance(value, TermStartValue) and is_takeover(value)
-
-
-def _name(kinds: Any, number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return str(kinds(number).name)
-    return str(int(number))
 
 
 def _slices(window: StatsWindow, counted: list[Counter[tuple[int, str]]]) -> tuple[Slice, ...]:

@@ -1,99 +1,138 @@
-"""Columns of a table, and the usual ways to read them from a row of facts."""
+"""Columns of tables: their kinds for exports, Arrow and Spark, and how each is read from a row of facts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property, partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 
 from history.facts.rows import EpochRow
-from records import Cause, Certainty, ReasonKind, Trigger
+from records import Cause
 
 
-class ExportKind(StrEnum):
-    """The type of a column."""
+class ColumnKind(StrEnum):
+    """The type of a column by its name in an export; ``spark`` is Spark's name for it."""
 
-    TEXT = "text"
-    JSON = "json"
+    spark: str
+
+    def __new__(cls, name: str, spark: str) -> Self:
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.spark = spark
+        return kind
+
+    TEXT = "text", "string"
+    JSON = "json", "string"
     """JSON as text; in JSON lines the value itself."""
-    INT32 = "int32"
-    INT64 = "int64"
-    BOOL = "bool"
-    TEXTS = "list of text"
-    INTS = "list of int64"
+    INT32 = "int32", "int"
+    INT64 = "int64", "bigint"
+    FLOAT64 = "float64", "double"
+    BOOL = "bool", "boolean"
+    BYTES = "bytes", "binary"
+    TEXTS = "list of text", "array<string>"
+    INTS = "list of int64", "array<bigint>"
+    PARTITIONS = "list of partitions", "array<struct<topic_id:string,partitions:array<int>>>"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportColumn:
+Getter = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """One column; ``unit`` is empty if it has none."""
+
     name: str
-    kind: ExportKind
+    kind: ColumnKind
     means: str
-    nullable: bool
-    get: Callable[[Any], Any]
+    unit: str = ""
+    nullable: bool = False
+    get: str | Getter = field(default="", repr=False, compare=False)
+    """Reads the value from a row: a function, or a path of attributes, by default the column's name."""
+    is_required: bool = False
+    """Declared NOT NULL to Spark in one read; other columns are nullable to it: older files lack some."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSchema:
     """A table, whose ``columns`` read the row objects made by `sources`."""
 
     name: str
     means: str
-    columns: tuple[ExportColumn, ...] = field(repr=False)
+    columns: tuple[TableColumn, ...] = field(repr=False)
 
     @cached_property
-    def getters(self) -> tuple[Callable[[Any], Any], ...]:
-        return tuple(column.get for column in self.columns)
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def date_of(self) -> str:
+        """The column whose day (UTC) is the ``date`` of a row in Spark's tables."""
+        return next(name for name in ("timestamp_ms", "from_ms", "target_ms") if name in self.names)
+
+    @cached_property
+    def getters(self) -> tuple[Getter, ...]:
+        return tuple(
+            attrgetter(one.get or one.name) if isinstance(one.get, str) else one.get for one in self.columns
+        )
 
     def values(self, row: object) -> tuple[Any, ...]:
         return tuple([get(row) for get in self.getters])
 
 
-def column(
-    name: str,
-    kind: ExportKind,
-    means: str,
-    get: Callable[[Any], Any] | None = None,
-    *,
-    nullable: bool = False,
-) -> ExportColumn:
-    return ExportColumn(name=name, kind=kind, means=means, nullable=nullable, get=get or attrgetter(name))
+def column(kind: ColumnKind, name: str, means: str, get: str | Getter = "", *, unit: str = "") -> TableColumn:
+    return TableColumn(name=name, kind=kind, means=means, unit=unit, get=get)
 
 
-def maybe(name: str, kind: ExportKind, means: str, get: Callable[[Any], Any] | None = None) -> ExportColumn:
-    return column(name, kind, means, get, nullable=True)
+text = partial(column, ColumnKind.TEXT)
+texts = partial(column, ColumnKind.TEXTS)
+json_text = partial(column, ColumnKind.JSON)
+int32 = partial(column, ColumnKind.INT32)
+int64 = partial(column, ColumnKind.INT64)
+ints = partial(column, ColumnKind.INTS)
+float64 = partial(column, ColumnKind.FLOAT64)
+boolean = partial(column, ColumnKind.BOOL)
+binary = partial(column, ColumnKind.BYTES)
+partitions = partial(column, ColumnKind.PARTITIONS)
+moment = partial(column, ColumnKind.INT64, unit="ms since 1970, UTC")
+span = partial(column, ColumnKind.INT64, unit="ms")
 
 
-def trigger_name(number: int) -> str:
-    """`Trigger`'s name; the number if this release does not know it."""
-    try:
-        return Trigger(number).name
-    except ValueError:
-        return str(int(number))
+def maybe(column: TableColumn) -> TableColumn:
+    """The column, whose value may be null."""
+    return replace(column, nullable=True)
 
 
-def reason_name(number: int) -> str:
-    """`ReasonKind`'s name; the number if this release does not know it."""
-    try:
-        return ReasonKind(number).name
-    except ValueError:
-        return str(int(number))
+@cache
+def arrow_types(element: str = "item") -> dict[ColumnKind, Any]:
+    """The Arrow type of each kind; ``element`` is the name of a list's items. Needs pyarrow."""
+    import pyarrow as pa
+
+    def listed(of: Any) -> Any:
+        return pa.list_(pa.field(element, of))
+
+    return {
+        ColumnKind.TEXT: pa.string(),
+        ColumnKind.JSON: pa.string(),
+        ColumnKind.INT32: pa.int32(),
+        ColumnKind.INT64: pa.int64(),
+        ColumnKind.FLOAT64: pa.float64(),
+        ColumnKind.BOOL: pa.bool_(),
+        ColumnKind.BYTES: pa.binary(),
+        ColumnKind.TEXTS: listed(pa.string()),
+        ColumnKind.INTS: listed(pa.int64()),
+        ColumnKind.PARTITIONS: listed(
+            pa.struct([pa.field("topic_id", pa.string()), pa.field("partitions", listed(pa.int32()))])
+        ),
+    }
 
 
-def reason_names(cause: Cause) -> list[str]:
-    return [reason_name(reason.kind) for reason in cause.reasons]
+# Ways to read a value.
 
 
-def certainty(cause: Cause) -> str:
-    try:
-        return Certainty(cause.certainty).name
-    except ValueError:
-        return str(int(cause.certainty))
-
-
-def known(path: str) -> Callable[[Any], Any]:
+def known(path: str) -> Getter:
     """Read an attribute for which -1 and the empty text mean ``None``."""
     read = attrgetter(path)
 
@@ -104,7 +143,20 @@ def known(path: str) -> Callable[[Any], Any]:
     return read_known
 
 
-def lasted(start: str, end: str) -> Callable[[Any], Any]:
+def listed(path: str) -> Getter:
+    """Read a sequence as a list."""
+    read = attrgetter(path)
+    return lambda row: list(read(row))
+
+
+def count_of(path: str) -> Getter:
+    """Read the length of a sequence."""
+    read = attrgetter(path)
+    return lambda row: len(read(row))
+
+
+def lasted(start: str, end: str) -> Getter:
+    """Read the time between two times; ``None`` if there is no end."""
     begins, ends = attrgetter(start), attrgetter(end)
 
     def read_lasted(row: Any) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import IO, Any, Protocol
 
-from .columns import ExportKind, Table
+from .columns import ColumnKind, TableSchema, arrow_types
 from .schema import SCHEMA_VERSION
 
 FORMATS = ("parquet", "jsonl", "csv")
@@ -47,7 +47,7 @@ class TableWriter(Protocol):
         """Finish the table, after its last row."""
 
 
-def writer_of(format_: str, table: Table, file: IO[bytes]) -> TableWriter:
+def writer_of(format_: str, table: TableSchema, file: IO[bytes]) -> TableWriter:
     """The writer for a format; raises `CannotWrite` if a package is missing."""
     if format_ == "parquet":
         return _ParquetWriter(table, file)
@@ -75,9 +75,9 @@ class _LinesWriter:
         self._lines.clear()
 
 
-def _json_row(table: Table) -> Callable[[Sequence[Any]], str]:
+def _json_row(table: TableSchema) -> Callable[[Sequence[Any]], str]:
     names = [json.dumps(column.name) + ":" for column in table.columns]
-    is_json = [column.kind is ExportKind.JSON for column in table.columns]
+    is_json = [column.kind is ColumnKind.JSON for column in table.columns]
 
     def line(values: Sequence[Any]) -> str:
         parts = [
@@ -102,8 +102,8 @@ def _json_value(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _csv_row(table: Table) -> Callable[[Sequence[Any]], str]:
-    is_list = [column.kind in (ExportKind.TEXTS, ExportKind.INTS) for column in table.columns]
+def _csv_row(table: TableSchema) -> Callable[[Sequence[Any]], str]:
+    is_list = [column.kind in (ColumnKind.TEXTS, ColumnKind.INTS) for column in table.columns]
 
     def line(values: Sequence[Any]) -> str:
         return csv_line(
@@ -159,26 +159,19 @@ def readable(text: str) -> str:
 class _ParquetWriter:
     """Writes rows as columns, one row group at a time."""
 
-    def __init__(self, table: Table, file: IO[bytes]) -> None:
+    def __init__(self, table: TableSchema, file: IO[bytes]) -> None:
         try:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError:
             raise CannotWrite(NEEDS_PYARROW) from None
-        types = {
-            ExportKind.TEXT: pa.string(),
-            ExportKind.JSON: pa.string(),
-            ExportKind.INT32: pa.int32(),
-            ExportKind.INT64: pa.int64(),
-            ExportKind.BOOL: pa.bool_(),
-            ExportKind.TEXTS: pa.list_(pa.string()),
-            ExportKind.INTS: pa.list_(pa.int64()),
-        }
         self._arrow = pa
         self._kinds = [column.kind for column in table.columns]
         self._schema = pa.schema(
             [
-                pa.field(one.name, types[one.kind], nullable=one.nullable, metadata={"means": one.means})
+                pa.field(
+                    one.name, arrow_types()[one.kind], nullable=one.nullable, metadata={"means": one.means}
+                )
                 for one in table.columns
             ],
             metadata={"quorate.table": table.name, "quorate.schema_version": str(SCHEMA_VERSION)},
@@ -206,9 +199,9 @@ class _ParquetWriter:
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
         self._rows.clear()
 
-    def _array(self, kind: ExportKind, column: list[Any], type_: Any) -> Any:
-        if kind is ExportKind.TEXT:
+    def _array(self, kind: ColumnKind, column: list[Any], type_: Any) -> Any:
+        if kind is ColumnKind.TEXT:
             column = [None if text is None else writable(text) for text in column]
-        elif kind is ExportKind.TEXTS:
+        elif kind is ColumnKind.TEXTS:
             column = [None if texts is None else [writable(text) for text in texts] for texts in column]
         return self._arrow.array(column, type_)

@@ -13,334 +13,253 @@ not used for this.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any
 
+from history.words import certainty_name, reason_names, trigger_name
+
 from .columns import (
-    ExportKind,
-    Table,
+    TableSchema,
     begun,
-    certainty,
-    column,
+    boolean,
+    count_of,
+    int32,
+    int64,
+    ints,
+    json_text,
     known,
     lasted,
+    listed,
     maybe,
-    reason_names,
-    trigger_name,
+    moment,
+    span,
+    text,
+    texts,
 )
 
 SCHEMA_VERSION = 1
 
-_GROUP = column("group_id", ExportKind.TEXT, "The group.")
-_SHARD = column("shard", ExportKind.INT32, "Its shard; indexes are of this shard's log.")
+_GROUP = text("group_id", "The group.")
+_SHARD = int32("shard", "Its shard; indexes are of this shard's log.")
 
-_RECORDS = Table(
+_RECORDS = TableSchema(
     name="records",
     means="Every record of every shard, in the order of the log.",
     columns=(
-        column("shard", ExportKind.INT32, "The shard; -1 is the metadata shard."),
-        column("raft_index", ExportKind.INT64, "The entry that holds it.", attrgetter("index")),
-        column("term", ExportKind.INT64, "The term in which the entry was written."),
-        column("timestamp_ms", ExportKind.INT64, "When it was written."),
-        column("sequence", ExportKind.INT32, "Its place in the entry, from 0."),
-        column("type", ExportKind.INT32, "The record type's number (docs/records.md)."),
-        column("type_name", ExportKind.TEXT, "The record type's name."),
-        column("version", ExportKind.INT32, "The version of its value."),
-        maybe("group_id", ExportKind.TEXT, "The group that it is about."),
-        maybe("member_id", ExportKind.TEXT, "The member that its key names."),
-        maybe("topic", ExportKind.TEXT, "The topic that its key names."),
-        maybe("partition", ExportKind.INT32, "The partition that its key names."),
-        column("key", ExportKind.JSON, 'Its key; {"base64": …} where this release cannot read it.'),
-        maybe(
-            "value", ExportKind.JSON, "Its value, as the key is written; null: it deletes what the key names."
-        ),
-        column("trigger", ExportKind.TEXT, "The trigger of the entry's cause."),
-        column("reasons", ExportKind.TEXTS, "The reasons for a new group epoch that the cause names."),
-        maybe("cause_member_id", ExportKind.TEXT, "The member whose request the entry answers."),
-        maybe("principal", ExportKind.TEXT, "Who asked, of an operator's request."),
-        maybe("address", ExportKind.TEXT, "From where."),
-        column("cause", ExportKind.JSON, "The whole cause."),
+        int32("shard", "The shard; -1 is the metadata shard."),
+        int64("raft_index", "The entry that holds it.", "index"),
+        int64("term", "The term in which the entry was written."),
+        moment("timestamp_ms", "When it was written."),
+        int32("sequence", "Its place in the entry, from 0."),
+        int32("type", "The record type's number (docs/records.md)."),
+        text("type_name", "The record type's name."),
+        int32("version", "The version of its value."),
+        maybe(text("group_id", "The group that it is about.")),
+        maybe(text("member_id", "The member that its key names.")),
+        maybe(text("topic", "The topic that its key names.")),
+        maybe(int32("partition", "The partition that its key names.")),
+        json_text("key", 'Its key; {"base64": …} where this release cannot read it.'),
+        maybe(json_text("value", "Its value, as the key is written; null: it deletes what the key names.")),
+        text("trigger", "The trigger of the entry's cause."),
+        texts("reasons", "The reasons for a new group epoch that the cause names."),
+        maybe(text("cause_member_id", "The member whose request the entry answers.")),
+        maybe(text("principal", "Who asked, of an operator's request.")),
+        maybe(text("address", "From where.")),
+        json_text("cause", "The whole cause."),
     ),
 )
 
-_EPOCHS = Table(
+_EPOCHS = TableSchema(
     name="group_epochs",
     means="One row for each group epoch: its cause, who was there, how long it took to be stable.",
     columns=(
         _GROUP,
         _SHARD,
-        column("epoch", ExportKind.INT32, "The group epoch."),
-        column("epoch_before", ExportKind.INT32, "The one before it; 0: it founded the group."),
-        column(
-            "raft_index",
-            ExportKind.INT64,
-            "The entry that began it; of an unknown beginning the first known one.",
-            attrgetter("index"),
-        ),
-        column("timestamp_ms", ExportKind.INT64, "When it began."),
+        int32("epoch", "The group epoch."),
+        int32("epoch_before", "The one before it; 0: it founded the group."),
+        int64("raft_index", "The entry that began it; of an unknown beginning the first known one.", "index"),
+        moment("timestamp_ms", "When it began."),
+        maybe(text("trigger", "The trigger of its cause.", begun(lambda cause: trigger_name(cause.trigger)))),
+        texts("reasons", "The reasons of its cause.", lambda row: reason_names(row.cause)),
+        maybe(text("certainty", "`RECORDED`, or `INFERRED` by an import.", begun(certainty_name))),
+        maybe(text("cause_member_id", "The member that brought it about.", known("cause.member_id"))),
+        maybe(text("principal", "The operator who did.", known("cause.principal"))),
+        maybe(text("address", "From where.", known("cause.address"))),
+        int32("num_members", "Members behind the entry that began it."),
+        texts("members", "Their ids; none are listed above 1,000.", listed("members")),
+        texts("away", "Static members that were away.", listed("away")),
+        maybe(int64("target_index", "The entry that completed its target.")),
+        maybe(moment("target_ms", "When that was.")),
         maybe(
-            "trigger",
-            ExportKind.TEXT,
-            "The trigger of its cause.",
-            begun(lambda cause: trigger_name(cause.trigger)),
+            text(
+                "target_trigger",
+                "The trigger of that entry's cause.",
+                lambda row: row.target_cause and trigger_name(row.target_cause.trigger),
+            )
         ),
-        column("reasons", ExportKind.TEXTS, "The reasons of its cause.", lambda row: reason_names(row.cause)),
-        maybe(
-            "certainty",
-            ExportKind.TEXT,
-            "`RECORDED`, or `INFERRED` by an import.",
-            begun(certainty),
+        int32(
+            "num_moves", "Partitions whose place changed with its target (table moves).", count_of("moves")
         ),
-        maybe(
-            "cause_member_id", ExportKind.TEXT, "The member that brought it about.", known("cause.member_id")
-        ),
-        maybe("principal", ExportKind.TEXT, "The operator who did.", known("cause.principal")),
-        maybe("address", ExportKind.TEXT, "From where.", known("cause.address")),
-        column("num_members", ExportKind.INT32, "Members behind the entry that began it."),
-        column(
-            "members",
-            ExportKind.TEXTS,
-            "Their ids; none are listed above 1,000.",
-            lambda row: list(row.members),
-        ),
-        column("away", ExportKind.TEXTS, "Static members that were away.", lambda row: list(row.away)),
-        maybe("target_index", ExportKind.INT64, "The entry that completed its target."),
-        maybe("target_ms", ExportKind.INT64, "When that was."),
-        maybe(
-            "target_trigger",
-            ExportKind.TEXT,
-            "The trigger of that entry's cause.",
-            lambda r: None if r.target_cause is None else trigger_name(r.target_cause.trigger),
-        ),
-        column(
-            "num_moves",
-            ExportKind.INT32,
-            "Partitions whose place changed with its target (table moves).",
-            lambda row: len(row.moves),
-        ),
-        column(
-            "num_waits", ExportKind.INT32, "Waits that began in it (table waits).", lambda row: len(row.waits)
-        ),
-        maybe(
-            "settled_index", ExportKind.INT64, "The entry behind which the group was Stable or Empty first."
-        ),
-        maybe("settled_ms", ExportKind.INT64, "When that was."),
-        maybe(
-            "time_to_stable_ms", ExportKind.INT64, "How long that took.", lasted("timestamp_ms", "settled_ms")
-        ),
-        column(
-            "relapses",
-            ExportKind.INT32,
-            "How often it was not Stable again after that.",
-            lambda row: len(row.relapses),
-        ),
-        column("state", ExportKind.TEXT, "The group's state at its end."),
-        maybe("overtaken_by", ExportKind.INT32, "The next epoch, which began before this one was settled."),
-        maybe("end_index", ExportKind.INT64, "The entry that ended it; null: it had not ended."),
-        maybe("end_ms", ExportKind.INT64, "When that was."),
-        maybe("duration_ms", ExportKind.INT64, "How long it lasted.", lasted("timestamp_ms", "end_ms")),
-        column("is_begin_known", ExportKind.BOOL, "False: it began in entries that are missing."),
-        column("is_end_known", ExportKind.BOOL, "False: it ended in entries that are missing."),
+        int32("num_waits", "Waits that began in it (table waits).", count_of("waits")),
+        maybe(int64("settled_index", "The entry behind which the group was Stable or Empty first.")),
+        maybe(moment("settled_ms", "When that was.")),
+        maybe(span("time_to_stable_ms", "How long that took.", lasted("timestamp_ms", "settled_ms"))),
+        int32("relapses", "How often it was not Stable again after that.", count_of("relapses")),
+        text("state", "The group's state at its end."),
+        maybe(int32("overtaken_by", "The next epoch, which began before this one was settled.")),
+        maybe(int64("end_index", "The entry that ended it; null: it had not ended.")),
+        maybe(moment("end_ms", "When that was.")),
+        maybe(span("duration_ms", "How long it lasted.", lasted("timestamp_ms", "end_ms"))),
+        boolean("is_begin_known", "False: it began in entries that are missing."),
+        boolean("is_end_known", "False: it ended in entries that are missing."),
     ),
 )
 
-_MOVES = Table(
+_MOVES = TableSchema(
     name="moves",
     means="One row for each partition whose place changed with the target of an epoch.",
     columns=(
-        column("group_id", ExportKind.TEXT, "The group.", attrgetter("epoch.group_id")),
-        column("shard", ExportKind.INT32, "Its shard.", attrgetter("epoch.shard")),
-        column(
-            "epoch", ExportKind.INT32, "The group epoch that the target is of.", attrgetter("epoch.epoch")
-        ),
-        maybe(
-            "target_index",
-            ExportKind.INT64,
-            "The entry that completed the target.",
-            attrgetter("epoch.target_index"),
-        ),
-        maybe("target_ms", ExportKind.INT64, "When that was.", attrgetter("epoch.target_ms")),
-        column("topic", ExportKind.TEXT, "The topic.", attrgetter("moved.partition.topic")),
-        column("partition", ExportKind.INT32, "The partition.", attrgetter("moved.partition.partition")),
-        maybe("source", ExportKind.TEXT, "Whose it was; null: nobody's.", attrgetter("moved.source")),
-        maybe("target", ExportKind.TEXT, "Whose it is; null: nobody's.", attrgetter("moved.target")),
+        text("group_id", "The group.", "epoch.group_id"),
+        int32("shard", "Its shard.", "epoch.shard"),
+        int32("epoch", "The group epoch that the target is of.", "epoch.epoch"),
+        maybe(int64("target_index", "The entry that completed the target.", "epoch.target_index")),
+        maybe(moment("target_ms", "When that was.", "epoch.target_ms")),
+        text("topic", "The topic.", "moved.partition.topic"),
+        int32("partition", "The partition.", "moved.partition.partition"),
+        maybe(text("source", "Whose it was; null: nobody's.", "moved.source")),
+        maybe(text("target", "Whose it is; null: nobody's.", "moved.target")),
     ),
 )
 
-_OWNERSHIP = Table(
+_OWNERSHIP = TableSchema(
     name="ownership",
     means="One row for each time that a partition was in one hand, or in nobody's.",
     columns=(
         _GROUP,
         _SHARD,
-        column("topic", ExportKind.TEXT, "The topic.", attrgetter("partition.topic")),
-        column("topic_id", ExportKind.TEXT, "Its id: a topic made anew has another one."),
-        column("partition", ExportKind.INT32, "The partition.", attrgetter("partition.partition")),
-        column(
-            "kind",
-            ExportKind.TEXT,
-            "`owned`, `revoking` (told to give it up) or `unowned`.",
-            lambda row: row.kind.value,
-        ),
-        maybe("member_id", ExportKind.TEXT, "Whose it was; null: nobody's."),
-        column("epoch", ExportKind.INT32, "The group epoch when it began."),
-        column("from_index", ExportKind.INT64, "The entry that began it."),
-        column("from_ms", ExportKind.INT64, "When that was."),
-        maybe("to_index", ExportKind.INT64, "The entry that ended it; null: it had not ended."),
-        maybe("to_ms", ExportKind.INT64, "When that was."),
-        maybe("duration_ms", ExportKind.INT64, "How long it lasted.", lasted("from_ms", "to_ms")),
+        text("topic", "The topic.", "partition.topic"),
+        text("topic_id", "Its id: a topic made anew has another one."),
+        int32("partition", "The partition.", "partition.partition"),
+        text("kind", "`owned`, `revoking` (told to give it up) or `unowned`.", "kind.value"),
+        maybe(text("member_id", "Whose it was; null: nobody's.")),
+        int32("epoch", "The group epoch when it began."),
+        int64("from_index", "The entry that began it."),
+        moment("from_ms", "When that was."),
+        maybe(int64("to_index", "The entry that ended it; null: it had not ended.")),
+        maybe(moment("to_ms", "When that was.")),
+        maybe(span("duration_ms", "How long it lasted.", lasted("from_ms", "to_ms"))),
     ),
 )
 
-_COMMITS = Table(
+_COMMITS = TableSchema(
     name="commits",
     means="One row for each committed offset, and for each that was removed.",
     columns=(
         _GROUP,
         _SHARD,
-        column("topic", ExportKind.TEXT, "The topic.", attrgetter("partition.topic")),
-        column("partition", ExportKind.INT32, "The partition.", attrgetter("partition.partition")),
-        column("raft_index", ExportKind.INT64, "The entry.", attrgetter("index")),
-        column("timestamp_ms", ExportKind.INT64, "When it was written."),
-        maybe("offset", ExportKind.INT64, "The offset; null: what was committed is removed."),
-        maybe(
-            "leader_epoch", ExportKind.INT32, "The leader epoch that the client gave.", known("leader_epoch")
-        ),
-        maybe("metadata", ExportKind.TEXT, "What the client wrote beside it.", known("metadata")),
-        maybe(
-            "member_id", ExportKind.TEXT, "The member; null: a client without membership.", known("member_id")
-        ),
-        maybe("member_epoch", ExportKind.INT32, "Its member epoch.", known("member_epoch")),
-        column(
-            "sequence", ExportKind.INT32, "The record's place in the entry, from 0: the later one counts."
-        ),
+        text("topic", "The topic.", "partition.topic"),
+        int32("partition", "The partition.", "partition.partition"),
+        int64("raft_index", "The entry.", "index"),
+        moment("timestamp_ms", "When it was written."),
+        maybe(int64("offset", "The offset; null: what was committed is removed.")),
+        maybe(int32("leader_epoch", "The leader epoch that the client gave.", known("leader_epoch"))),
+        maybe(text("metadata", "What the client wrote beside it.", known("metadata"))),
+        maybe(text("member_id", "The member; null: a client without membership.", known("member_id"))),
+        maybe(int32("member_epoch", "Its member epoch.", known("member_epoch"))),
+        int32("sequence", "The record's place in the entry, from 0: the later one counts."),
     ),
 )
 
-_SESSIONS = Table(
+_SESSIONS = TableSchema(
     name="member_sessions",
     means="One row for each stay of a member in a group.",
     columns=(
         _GROUP,
         _SHARD,
-        column("member_id", ExportKind.TEXT, "The member."),
-        maybe("instance_id", ExportKind.TEXT, "Its group.instance.id."),
-        column("client_id", ExportKind.TEXT, "What its client calls itself."),
-        column("client_host", ExportKind.TEXT, "From where it came."),
-        column("from_index", ExportKind.INT64, "The entry that admitted it, or the first one known."),
-        column("from_ms", ExportKind.INT64, "When that was."),
-        maybe("to_index", ExportKind.INT64, "The entry that removed it; null: it was there at the end."),
-        maybe("to_ms", ExportKind.INT64, "When that was."),
-        maybe("duration_ms", ExportKind.INT64, "How long it stayed.", lasted("from_ms", "to_ms")),
-        column(
+        text("member_id", "The member."),
+        maybe(text("instance_id", "Its group.instance.id.")),
+        text("client_id", "What its client calls itself."),
+        text("client_host", "From where it came."),
+        int64("from_index", "The entry that admitted it, or the first one known."),
+        moment("from_ms", "When that was."),
+        maybe(int64("to_index", "The entry that removed it; null: it was there at the end.")),
+        maybe(moment("to_ms", "When that was.")),
+        maybe(span("duration_ms", "How long it stayed.", lasted("from_ms", "to_ms"))),
+        text(
             "end",
-            ExportKind.TEXT,
             "`left`, `session expired`, `rebalance expired`, `removed`, `replaced`, `open`, `unknown`.",
-            lambda row: row.end.value,
+            "end.value",
         ),
-        maybe("timeout_ms", ExportKind.INT64, "The timeout that ended it (a span)."),
-        maybe("last_heartbeat_ms", ExportKind.INT64, "Its last heartbeat, of one that expired."),
-        maybe("deadline_ms", ExportKind.INT64, "When it was to be heard of at the latest."),
-        maybe("rebalance_timeout_ms", ExportKind.INT64, "As it last said (a span)."),
-        column("rejoins", ExportKind.INT32, "How often it joined again with epoch 0."),
-        column(
-            "aways",
-            ExportKind.INT32,
-            "How often it was away (static membership).",
-            lambda row: len(row.aways),
-        ),
-        maybe("replaced", ExportKind.TEXT, "The member id whose place it took."),
-        column("is_begin_known", ExportKind.BOOL, "False: it was admitted before what was read."),
+        maybe(span("timeout_ms", "The timeout that ended it (a span).")),
+        maybe(moment("last_heartbeat_ms", "Its last heartbeat, of one that expired.")),
+        maybe(moment("deadline_ms", "When it was to be heard of at the latest.")),
+        maybe(span("rebalance_timeout_ms", "As it last said (a span).")),
+        int32("rejoins", "How often it joined again with epoch 0."),
+        int32("aways", "How often it was away (static membership).", count_of("aways")),
+        maybe(text("replaced", "The member id whose place it took.")),
+        boolean("is_begin_known", "False: it was admitted before what was read."),
     ),
 )
 
-_FAILOVERS = Table(
+_FAILOVERS = TableSchema(
     name="failovers",
     means="One row for each term of each shard: failovers, hand-overs and starts.",
     columns=(
-        column("shard", ExportKind.INT32, "The shard; -1 is the metadata shard."),
-        column("term", ExportKind.INT64, "The term."),
-        column("raft_index", ExportKind.INT64, "Its first entry.", attrgetter("index")),
-        column("timestamp_ms", ExportKind.INT64, "When that was written."),
-        column("node_id", ExportKind.INT32, "The node that leads in it."),
-        maybe("previous_leader", ExportKind.INT32, "The node that led before.", known("previous_leader")),
-        column("why", ExportKind.TEXT, "`START`, `EXPIRY`, `RESET` or `TRANSFER`."),
-        column("is_takeover", ExportKind.BOOL, "True: a failover or a hand-over."),
-        maybe("gap_ms", ExportKind.INT64, "How long since the entry before: at most so long nobody led."),
+        int32("shard", "The shard; -1 is the metadata shard."),
+        int64("term", "The term."),
+        int64("raft_index", "Its first entry.", "index"),
+        moment("timestamp_ms", "When that was written."),
+        int32("node_id", "The node that leads in it."),
+        maybe(int32("previous_leader", "The node that led before.", known("previous_leader"))),
+        text("why", "`START`, `EXPIRY`, `RESET` or `TRANSFER`."),
+        boolean("is_takeover", "True: a failover or a hand-over."),
+        maybe(span("gap_ms", "How long since the entry before: at most so long nobody led.")),
     ),
 )
 
-_FINDINGS = Table(
+_FINDINGS = TableSchema(
     name="findings",
     means="One row for each diagnosis (docs/history.md has the rules).",
     columns=(
-        column("kind", ExportKind.TEXT, "The rule's name."),
-        column("severity", ExportKind.TEXT, "`note`, `warning` or `error`.", lambda row: row.severity.value),
+        text("kind", "The rule's name."),
+        text("severity", "`note`, `warning` or `error`.", "severity.value"),
         _GROUP,
         _SHARD,
-        column("epochs", ExportKind.INTS, "The epochs that it disturbed.", lambda row: list(row.epochs)),
-        column("members", ExportKind.TEXTS, "Who is to blame or was hit.", lambda row: list(row.members)),
-        column(
-            "partitions",
-            ExportKind.TEXTS,
-            "Partitions, as `orders-3`.",
-            lambda row: [str(one) for one in row.partitions],
-        ),
-        column("from_index", ExportKind.INT64, "The entry with which it began."),
-        column("from_ms", ExportKind.INT64, "When that was."),
-        maybe("to_index", ExportKind.INT64, "The entry with which it ended; null: it had not."),
-        maybe("to_ms", ExportKind.INT64, "When that was."),
-        column("words", ExportKind.TEXT, "What was found, in a sentence or two."),
-        column(
-            "rests_on",
-            ExportKind.INTS,
-            "Indexes of the entries that show it.",
-            lambda row: list(row.rests_on),
-        ),
-        column("is_certain", ExportKind.BOOL, "False: evidence beside the log was used or is missing."),
+        ints("epochs", "The epochs that it disturbed.", listed("epochs")),
+        texts("members", "Who is to blame or was hit.", listed("members")),
+        texts("partitions", "Partitions, as `orders-3`.", lambda row: [str(one) for one in row.partitions]),
+        int64("from_index", "The entry with which it began."),
+        moment("from_ms", "When that was."),
+        maybe(int64("to_index", "The entry with which it ended; null: it had not.")),
+        maybe(moment("to_ms", "When that was.")),
+        text("words", "What was found, in a sentence or two."),
+        ints("rests_on", "Indexes of the entries that show it.", listed("rests_on")),
+        boolean("is_certain", "False: evidence beside the log was used or is missing."),
     ),
 )
 
-_WAITS = Table(
+_WAITS = TableSchema(
     name="waits",
     means="One row for each time that a member had to wait for a partition that another one still held.",
     columns=(
-        column("group_id", ExportKind.TEXT, "The group.", attrgetter("wait.group_id")),
-        column("shard", ExportKind.INT32, "Its shard.", attrgetter("epoch.shard")),
-        column("epoch", ExportKind.INT32, "The group epoch when it began.", attrgetter("wait.epoch")),
-        column("topic", ExportKind.TEXT, "The topic.", attrgetter("wait.partition.topic")),
-        column("partition", ExportKind.INT32, "The partition.", attrgetter("wait.partition.partition")),
-        column("waiter", ExportKind.TEXT, "The member that waited.", attrgetter("wait.waiter")),
-        column("holder", ExportKind.TEXT, "The member that held it.", attrgetter("wait.holder")),
-        column(
-            "from_index", ExportKind.INT64, "The entry with which it began.", attrgetter("wait.from_index")
-        ),
-        column("from_ms", ExportKind.INT64, "When that was.", attrgetter("wait.from_ms")),
-        maybe(
-            "told_index",
-            ExportKind.INT64,
-            "The entry that told the holder to give it up.",
-            attrgetter("wait.told_index"),
-        ),
-        maybe("told_ms", ExportKind.INT64, "When that was.", attrgetter("wait.told_ms")),
-        maybe(
-            "to_index",
-            ExportKind.INT64,
-            "The entry that ended it; null: it had not ended.",
-            attrgetter("wait.to_index"),
-        ),
-        maybe("to_ms", ExportKind.INT64, "When that was.", attrgetter("wait.to_ms")),
-        maybe("duration_ms", ExportKind.INT64, "How long it lasted.", lasted("wait.from_ms", "wait.to_ms")),
-        column(
-            "end",
-            ExportKind.TEXT,
-            "`released`, `fenced`, `left`, `overtaken`, `open` or `unknown`.",
-            lambda row: row.wait.end.value,
-        ),
+        text("group_id", "The group.", "wait.group_id"),
+        int32("shard", "Its shard.", "epoch.shard"),
+        int32("epoch", "The group epoch when it began.", "wait.epoch"),
+        text("topic", "The topic.", "wait.partition.topic"),
+        int32("partition", "The partition.", "wait.partition.partition"),
+        text("waiter", "The member that waited.", "wait.waiter"),
+        text("holder", "The member that held it.", "wait.holder"),
+        int64("from_index", "The entry with which it began.", "wait.from_index"),
+        moment("from_ms", "When that was.", "wait.from_ms"),
+        maybe(int64("told_index", "The entry that told the holder to give it up.", "wait.told_index")),
+        maybe(moment("told_ms", "When that was.", "wait.told_ms")),
+        maybe(int64("to_index", "The entry that ended it; null: it had not ended.", "wait.to_index")),
+        maybe(moment("to_ms", "When that was.", "wait.to_ms")),
+        maybe(span("duration_ms", "How long it lasted.", lasted("wait.from_ms", "wait.to_ms"))),
+        text("end", "`released`, `fenced`, `left`, `overtaken`, `open` or `unknown`.", "wait.end.value"),
     ),
 )
 
-SCHEMAS: dict[str, Table] = {
+SCHEMAS: dict[str, TableSchema] = {
     table.name: table
     for table in (
         _RECORDS,

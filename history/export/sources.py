@@ -17,7 +17,7 @@ from history.facts.rows import EpochRow, GroupRows, Moved, TermRow, Wait
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.source import LogGap, Reader, Walk
-from history.words import is_takeover, term_why, type_name
+from history.words import is_takeover, reason_names, term_why, trigger_name, type_name
 from raftlog.storage.frames import Frame
 from records import (
     RawRecord,
@@ -32,8 +32,6 @@ from records import (
 )
 from records.ids import METADATA_SHARD
 from records.jsonform import body_to_json
-
-from .columns import reason_names, trigger_name
 
 FACT_TABLES = frozenset({"group_epochs", "ownership", "member_sessions", "moves", "waits", "findings"})
 """Tables that need more than a single entry."""

@@ -25,7 +25,7 @@ from history.facts.rows import (
     waits_during,
 )
 from history.render import duration
-from history.words import cause_words, reasons_words, term_words
+from history.words import cause_words, reasons_words, term_words, trigger_name
 from records import Cause, Certainty, Trigger
 
 from .member_labels import MemberLabels, partitions_words, term_of
@@ -421,11 +421,3 @@ def _end_words(wait: Wait, them: str) -> str:
 
 def _longest(starts: Iterable[int | None], now_ms: int) -> int | None:
     return max((now_ms - start for start in starts if start is not None), default=None)
-
-
-def trigger_name(trigger: int) -> str:
-    """``MEMBER_JOINED``; the number if this release does not know it."""
-    try:
-        return Trigger(trigger).name
-    except ValueError:
-        return str(trigger)

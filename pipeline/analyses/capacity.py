@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from history.export.columns import trigger_name
-from pipeline.schema import RECORD_COLUMNS, ColumnKind, columns_named
+from history.export.columns import int64, moment
+from history.words import trigger_name
+from pipeline.schema import RECORD_COLUMNS, columns_named
 from records import RecordType, Trigger
 
 from .keys import GROUP
-from .registry import RECORDS, Analysis, column, needed
+from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,22 +72,14 @@ def _count(condition: Column) -> Column:
 
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "shard"]),
-    column("hour_ms", ColumnKind.INT64, "The hour's begin.", "ms since 1970, UTC"),
-    column("entries", ColumnKind.INT64, "Entries written."),
-    column("records", ColumnKind.INT64, "Records in them."),
-    column("commits", ColumnKind.INT64, "Offset commits among them, removals too."),
-    column(
-        "group_records",
-        ColumnKind.INT64,
-        "Other records of groups among them: members, targets, assignments.",
-    ),
-    column("heartbeat_records", ColumnKind.INT64, "Records that answer a member's heartbeat."),
-    column(
-        "groups",
-        ColumnKind.INT64,
-        "Groups that there were at the hour's end; without those of offsets alone.",
-    ),
-    column("members", ColumnKind.INT64, "Members that there were at the hour's end."),
+    moment("hour_ms", "The hour's begin."),
+    int64("entries", "Entries written."),
+    int64("records", "Records in them."),
+    int64("commits", "Offset commits among them, removals too."),
+    int64("group_records", "Other records of groups among them: members, targets, assignments."),
+    int64("heartbeat_records", "Records that answer a member's heartbeat."),
+    int64("groups", "Groups that there were at the hour's end; without those of offsets alone."),
+    int64("members", "Members that there were at the hour's end."),
 )
 
 ANALYSES = (

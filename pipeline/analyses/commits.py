@@ -13,11 +13,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from history.answers.stalls import INTERVALS_KEPT, INTERVALS_MIN, STALL_MS_MIN, STALL_TIMES
-from pipeline.schema import TABLES, ColumnKind, columns_named
+from history.export.columns import float64, int64, moment, span, text
+from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
 from .keys import GROUP
-from .registry import RECORDS, Analysis, column, needed
+from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -139,33 +140,25 @@ def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) ->
 _KEYS = columns_named(TABLES["commits"].columns, ["cluster_id", "group_id", "shard", "topic", "partition"])
 STALLED_COLUMNS = (
     *_KEYS,
-    column("member_id", ColumnKind.TEXT, "The member that owns it."),
-    column(
-        "last_commit_ms", ColumnKind.INT64, "Its last commit; null: none, or removed.", "ms since 1970, UTC"
-    ),
-    column("owned_since_ms", ColumnKind.INT64, "Since when the member owns it.", "ms since 1970, UTC"),
-    column("quiet_ms", ColumnKind.INT64, "How long nothing was committed while the member owned it.", "ms"),
-    column("usual_ms", ColumnKind.INT64, "The usual interval between two commits.", "ms"),
-    column(
-        "measured_by", ColumnKind.TEXT, "`own`: by the partition's own commits, or `others`: by the group's."
-    ),
+    text("member_id", "The member that owns it."),
+    moment("last_commit_ms", "Its last commit; null: none, or removed."),
+    moment("owned_since_ms", "Since when the member owns it."),
+    span("quiet_ms", "How long nothing was committed while the member owned it."),
+    span("usual_ms", "The usual interval between two commits."),
+    text("measured_by", "`own`: by the partition's own commits, or `others`: by the group's."),
 )
 LAGGING_COLUMNS = (
     *_KEYS,
-    column("commits", ColumnKind.INT64, "Commits, removals not counted."),
-    column("first_commit_ms", ColumnKind.INT64, "The first of them.", "ms since 1970, UTC"),
-    column("last_commit_ms", ColumnKind.INT64, "The last of them.", "ms since 1970, UTC"),
-    column("last_offset", ColumnKind.INT64, "What is committed now; null: it was removed."),
-    column("commits_per_s", ColumnKind.FLOAT64, "Commits a second between the first and the last.", "1/s"),
-    column(
-        "offsets_per_s", ColumnKind.FLOAT64, "Offsets a second between the first commit and the last.", "1/s"
-    ),
-    column("regressions", ColumnKind.INT64, "Commits of a lower offset than the one before."),
-    column(
-        "largest_regression", ColumnKind.INT64, "The most that one went back by; null: none did.", "offsets"
-    ),
-    column("end_offset", ColumnKind.INT64, "The end of the partition as it was given; null: it was not."),
-    column("lag", ColumnKind.INT64, "How far what is committed is behind that end.", "offsets"),
+    int64("commits", "Commits, removals not counted."),
+    moment("first_commit_ms", "The first of them."),
+    moment("last_commit_ms", "The last of them."),
+    int64("last_offset", "What is committed now; null: it was removed."),
+    float64("commits_per_s", "Commits a second between the first and the last.", unit="1/s"),
+    float64("offsets_per_s", "Offsets a second between the first commit and the last.", unit="1/s"),
+    int64("regressions", "Commits of a lower offset than the one before."),
+    int64("largest_regression", "The most that one went back by; null: none did.", unit="offsets"),
+    int64("end_offset", "The end of the partition as it was given; null: it was not."),
+    int64("lag", "How far what is committed is behind that end.", unit="offsets"),
 )
 
 ANALYSES = (

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from history.diagnoses.members import Flapping, flaps
+from history.export.columns import int32, text, texts
 from history.facts.rows import MemberSession, SessionEnd
-from pipeline.schema import TABLES, ColumnKind, arrow_type, columns_named, spark_type
+from pipeline.schema import TABLES, arrow_type, columns_named, spark_type
 
 from .keys import GROUP
-from .registry import Analysis, column
+from .registry import Analysis
 from .streams import Row, groups_of, in_groups
 
 if TYPE_CHECKING:
@@ -93,15 +94,11 @@ def _row(key: tuple[object, ...], one: Flapping) -> Row:
 _FINDING = TABLES["findings"].columns
 FLAPPING_COLUMNS = (
     *columns_named(_FINDING, ["cluster_id", "group_id", "shard"]),
-    column(
-        "process",
-        ColumnKind.TEXT,
-        "What makes it one process: its instance, its member id, or client and host.",
-    ),
-    column("returns", ColumnKind.INT32, "How often it came back."),
-    column("members", ColumnKind.TEXTS, "The member ids that it had, the newest first."),
+    text("process", "What makes it one process: its instance, its member id, or client and host."),
+    int32("returns", "How often it came back."),
+    texts("members", "The member ids that it had, the newest first."),
     *columns_named(_FINDING, ["from_index", "from_ms", "to_index", "to_ms"]),
-    column("ended", ColumnKind.TEXT, "How its stays ended, and how often: `left 3×`."),
+    text("ended", "How its stays ended, and how often: `left 3×`."),
 )
 
 ANALYSES = (

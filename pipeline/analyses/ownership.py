@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from pipeline.schema import TABLES, ColumnKind, columns_named
+from history.export.columns import int64, moment, span, text
+from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
 from .keys import GROUP, by, by_group, lasted, with_topic_names
-from .registry import RECORDS, Analysis, column, needed
+from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -159,17 +160,13 @@ DOUBLE_COLUMNS = (
     *columns_named(
         TABLES["ownership"].columns, ["cluster_id", "group_id", "shard", "topic", "topic_id", "partition"]
     ),
-    column("holder", ColumnKind.TEXT, "The member that had it."),
-    column("taker", ColumnKind.TEXT, "The member that was given it all the same."),
-    column("from_index", ColumnKind.INT64, "The entry that gave it to the second."),
-    column("from_ms", ColumnKind.INT64, "When that was.", "ms since 1970, UTC"),
-    column(
-        "to_index",
-        ColumnKind.INT64,
-        "The entry behind which one of them had it no more; null: both still have it.",
-    ),
-    column("to_ms", ColumnKind.INT64, "When that was.", "ms since 1970, UTC"),
-    column("duration_ms", ColumnKind.INT64, "How long both had it.", "ms"),
+    text("holder", "The member that had it."),
+    text("taker", "The member that was given it all the same."),
+    int64("from_index", "The entry that gave it to the second."),
+    moment("from_ms", "When that was."),
+    int64("to_index", "The entry behind which one of them had it no more; null: both still have it."),
+    moment("to_ms", "When that was."),
+    span("duration_ms", "How long both had it."),
 )
 
 ANALYSES = (

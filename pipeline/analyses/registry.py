@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OptionError
-from pipeline.schema import RECORD_COLUMNS, ColumnKind, TableColumn
+from pipeline.schema import RECORD_COLUMNS, TableColumn, columns_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,11 +38,6 @@ class Analysis:
     """The function's other arguments and their descriptions."""
     needs_raw: bool = False
     """Whether it needs the raw columns of `records` (``option("raw", "true")`` of the source)."""
-
-
-def column(name: str, kind: ColumnKind, means: str, unit: str = "") -> TableColumn:
-    """A column of an analysis's result."""
-    return TableColumn(name=name, kind=kind, means=means, unit=unit)
 
 
 def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:
@@ -76,13 +71,6 @@ def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
         else:
             yield from columns_text(one.columns)
         yield ""
-
-
-def columns_text(columns: Iterable[TableColumn]) -> Iterator[str]:
-    yield "| Column | Type | Unit | Meaning |"
-    yield "|---|---|---|---|"
-    for one in columns:
-        yield f"| `{one.name}` | {one.kind} | {one.unit} | {one.means} |"
 
 
 def needed(frame: DataFrame, analysis: str, *names: str) -> None:

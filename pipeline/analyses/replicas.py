@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from history.export.columns import int32, int64, ints, text
 from history.reading.quorum import Tail, TermRun, decided
-from pipeline.schema import ENTRY_COLUMNS, ColumnKind, arrow_type, columns_named, spark_type
+from pipeline.schema import ENTRY_COLUMNS, arrow_type, columns_named, spark_type
 
-from .registry import ENTRIES, Analysis, column, needed
+from .registry import ENTRIES, Analysis, needed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -253,22 +254,21 @@ def _cut(node: int, runs: dict[int, list[_Run]], known: dict[int, int], index: i
 
 _JUDGED = (
     *columns_named(ENTRY_COLUMNS, ["cluster_id", "shard"]),
-    column("kind", ColumnKind.TEXT, "What is told."),
-    column("node_id", ColumnKind.INT32, "Of which node."),
-    column("first", ColumnKind.INT64, "The first index, or the block."),
-    column("last", ColumnKind.INT64, "The last index."),
+    text("kind", "What is told."),
+    int32("node_id", "Of which node."),
+    int64("first", "The first index, or the block."),
+    int64("last", "The last index."),
 )
 COLUMNS = (
     *columns_named(ENTRY_COLUMNS, ["cluster_id", "shard"]),
-    column(
+    text(
         "kind",
-        ColumnKind.TEXT,
         "`differs`: one variant of an entry that is not the same everywhere; `missing`: entries that a node"
         " lacks in the middle of its log; `behind`: entries that it lacks at the end.",
     ),
-    column("from_index", ColumnKind.INT64, "The first entry."),
-    column("to_index", ColumnKind.INT64, "The last entry."),
-    column("node_ids", ColumnKind.INTS, "The nodes that hold this variant, or that lack the entries."),
+    int64("from_index", "The first entry."),
+    int64("to_index", "The last entry."),
+    ints("node_ids", "The nodes that hold this variant, or that lack the entries."),
     *columns_named(ENTRY_COLUMNS, ["term", "timestamp_ms", "size", "crc"]),
 )
 

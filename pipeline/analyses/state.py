@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from pipeline.schema import RECORD_COLUMNS, ColumnKind, columns_named
+from history.export.columns import int32, int64, moment, partitions, text
+from pipeline.schema import RECORD_COLUMNS, columns_named
 from records import RecordType
 
 from .keys import GROUP, until
-from .registry import RECORDS, Analysis, column, needed
+from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -146,28 +147,22 @@ def _told(rows: DataFrame) -> DataFrame:
 
 STATE_COLUMNS = (
     *columns_named(RECORD_COLUMNS, [*GROUP]),
-    column("kind", ColumnKind.TEXT, "What the row tells of: `group`, `member` or `offset`."),
-    column(
-        "protocol", ColumnKind.TEXT, "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."
-    ),
-    column("state", ColumnKind.TEXT, "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
-    column(
-        "epoch", ColumnKind.INT32, "The group's epoch, or the member's; -2: a static member that is away."
-    ),
-    column(
-        "assignment_epoch", ColumnKind.INT32, "Of a group: the epoch that its target is of; 0: it has none."
-    ),
-    column("num_members", ColumnKind.INT32, "Of a group: how many members it has."),
-    column("member_id", ColumnKind.TEXT, "Of a member: its id."),
+    text("kind", "What the row tells of: `group`, `member` or `offset`."),
+    text("protocol", "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."),
+    text("state", "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
+    int32("epoch", "The group's epoch, or the member's; -2: a static member that is away."),
+    int32("assignment_epoch", "Of a group: the epoch that its target is of; 0: it has none."),
+    int32("num_members", "Of a group: how many members it has."),
+    text("member_id", "Of a member: its id."),
     *columns_named(RECORD_COLUMNS, [*_OF_SAID, "previous_epoch", "member_state"]),
-    column("assigned", ColumnKind.PARTITIONS, "What the member has."),
-    column("pending", ColumnKind.PARTITIONS, "What it was told to give up and still has."),
-    column("target", ColumnKind.PARTITIONS, "What it is to have."),
-    column("topic", ColumnKind.TEXT, "Of an offset: the topic."),
-    column("partition", ColumnKind.INT32, "The partition."),
+    partitions("assigned", "What the member has."),
+    partitions("pending", "What it was told to give up and still has."),
+    partitions("target", "What it is to have."),
+    text("topic", "Of an offset: the topic."),
+    int32("partition", "The partition."),
     *columns_named(RECORD_COLUMNS, [*_OF_COMMIT]),
-    column("raft_index", ColumnKind.INT64, "Of members and offsets: the newest entry that tells of it."),
-    column("timestamp_ms", ColumnKind.INT64, "When that was written.", "ms since 1970, UTC"),
+    int64("raft_index", "Of members and offsets: the newest entry that tells of it."),
+    moment("timestamp_ms", "When that was written."),
 )
 
 ANALYSES = (

@@ -14,10 +14,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from history.diagnoses.storms import STORM_EPOCHS_MIN, STORM_WINDOW_MS
-from pipeline.schema import TABLES, ColumnKind, columns_named
+from history.export.columns import int32, int64, ints, moment, text, texts
+from pipeline.schema import TABLES, columns_named
 
 from .keys import GROUP
-from .registry import Analysis, column
+from .registry import Analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,15 +100,15 @@ def _summed(epochs: DataFrame, *storm: str) -> DataFrame:
 
 COLUMNS = (
     *columns_named(TABLES["group_epochs"].columns, ["cluster_id"]),
-    column("group_id", ColumnKind.TEXT, "The group whose own storm it is; null: it goes across groups."),
-    column("from_ms", ColumnKind.INT64, "Its first epoch.", "ms since 1970, UTC"),
-    column("to_ms", ColumnKind.INT64, "When the last group in it was stable again.", "ms since 1970, UTC"),
-    column("groups", ColumnKind.INT32, "Groups that rebalanced in it."),
-    column("shards", ColumnKind.INTS, "Their shards."),
-    column("rebalances", ColumnKind.INT64, "Epochs that began in it."),
-    column("unsettled", ColumnKind.INT64, "Those that were overtaken before their group was stable."),
-    column("moves", ColumnKind.INT64, "Partitions whose place changed."),
-    column("triggers", ColumnKind.TEXTS, "What set the epochs off, the most frequent first."),
+    text("group_id", "The group whose own storm it is; null: it goes across groups."),
+    moment("from_ms", "Its first epoch."),
+    moment("to_ms", "When the last group in it was stable again."),
+    int32("groups", "Groups that rebalanced in it."),
+    ints("shards", "Their shards."),
+    int64("rebalances", "Epochs that began in it."),
+    int64("unsettled", "Those that were overtaken before their group was stable."),
+    int64("moves", "Partitions whose place changed."),
+    texts("triggers", "What set the epochs off, the most frequent first."),
 )
 
 ANALYSES = (

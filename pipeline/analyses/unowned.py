@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.schema import TABLES, ColumnKind, columns_named
+from history.export.columns import float64, int32, span
+from pipeline.schema import TABLES, columns_named
 
-from .registry import Analysis, column
+from .registry import Analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,25 +60,17 @@ def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) ->
 
 COLUMNS = (
     *columns_named(TABLES["ownership"].columns, [*_TOPIC]),
-    column("num_partitions", ColumnKind.INT32, "Partitions of the topic that there were spans of."),
-    column("num_spans", ColumnKind.INT32, "How often a partition was nobody's."),
-    column(
-        "unowned_seconds", ColumnKind.FLOAT64, "How long they were nobody's, summed.", "partition-seconds"
-    ),
-    column(
+    int32("num_partitions", "Partitions of the topic that there were spans of."),
+    int32("num_spans", "How often a partition was nobody's."),
+    float64("unowned_seconds", "How long they were nobody's, summed.", unit="partition-seconds"),
+    float64(
         "expected_seconds",
-        ColumnKind.FLOAT64,
         "How long the group subscribed to them or had them, summed.",
-        "partition-seconds",
+        unit="partition-seconds",
     ),
-    column("share", ColumnKind.FLOAT64, "The first of these by the second; null: the second is 0.", "0 to 1"),
-    column(
-        "longest_ms",
-        ColumnKind.INT64,
-        "The longest time that one partition was nobody's; null: none was.",
-        "ms",
-    ),
-    column("longest_partition", ColumnKind.INT32, "That partition."),
+    float64("share", "The first of these by the second; null: the second is 0.", unit="0 to 1"),
+    span("longest_ms", "The longest time that one partition was nobody's; null: none was."),
+    int32("longest_partition", "That partition."),
 )
 
 ANALYSES = (

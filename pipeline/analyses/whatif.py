@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from history.export.columns import boolean, float64, int64, span, text, texts
 from history.state.group_view import MEMBERSHIP_TYPES
 from history.whatif.answer import WhatIfResult
 from history.whatif.answer import whatif as whatif_of_one
@@ -28,12 +29,12 @@ from history.whatif.extract import Extractor
 from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, WhatIfError
 from pipeline.errors import InputError, OptionError
-from pipeline.schema import RECORD_COLUMNS, ColumnKind, arrow_type, columns_named, spark_type
+from pipeline.schema import RECORD_COLUMNS, arrow_type, columns_named, spark_type
 from records import Entry, RawRecord, RecordsError, RecordType, TermStartValue, decode_value
 from records.entry import load_cause
 
 from .keys import GROUP
-from .registry import RECORDS, Analysis, column, needed
+from .registry import RECORDS, Analysis, needed
 from .streams import Row, groups_of, in_groups
 
 if TYPE_CHECKING:
@@ -252,27 +253,22 @@ _MEANS = {
 }
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "group_id", "shard"]),
-    column("asked", ColumnKind.TEXTS, "What is different, in words."),
-    column("left_out", ColumnKind.TEXT, "Why the group was not replayed; null: it was."),
-    column(
-        "assignor", ColumnKind.TEXT, "Whose targets the group really had, for members that vote for none."
-    ),
-    column(
-        "is_faithful", ColumnKind.BOOL, "True: a replay under the recorded settings is what really happened."
-    ),
-    column(
+    texts("asked", "What is different, in words."),
+    text("left_out", "Why the group was not replayed; null: it was."),
+    text("assignor", "Whose targets the group really had, for members that vote for none."),
+    boolean("is_faithful", "True: a replay under the recorded settings is what really happened."),
+    float64(
         "difference",
-        ColumnKind.FLOAT64,
         "How much the courses differ: a move, an epoch and a fence are one each, so is a partition-second.",
     ),
     *(
-        column(f"{course}_{name}", ColumnKind.INT64, f"{means}, {words}.", unit)
+        int64(f"{course}_{name}", f"{means}, {words}.", unit=unit)
         for course, words in (("really", "as it was"), ("whatif", "as it would have been"))
         for name, (means, unit) in _MEANS.items()
     ),
-    column("has_evidence", ColumnKind.BOOL, "True: the evidence beside the log was given."),
-    column("interval_ms", ColumnKind.INT64, "The interval of heartbeats that was taken.", "ms"),
-    column("notes", ColumnKind.TEXTS, "What limits the answer, in words."),
+    boolean("has_evidence", "True: the evidence beside the log was given."),
+    span("interval_ms", "The interval of heartbeats that was taken."),
+    texts("notes", "What limits the answer, in words."),
 )
 
 ANALYSES = (

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from history.export.columns import binary, int32, int64, text
 from history.export.formats import writable
 from history.export.schema import SCHEMAS
-from pipeline.schema import TABLES, ColumnKind, TableColumn, arrow_type, spark_type
+from pipeline.schema import TABLES, arrow_type, spark_type
 from records import RawRecord
 
 from .group import NOTES, PART, STATE, GroupRun
@@ -52,15 +53,11 @@ BATCH_BYTES = 8 << 20
 """Bytes of blobs that are buffered before a batch is emitted."""
 _STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
 _STORED = (
-    TableColumn(name="kind", kind=ColumnKind.TEXT, means="State, notes or part."),
-    TableColumn(name="shard", kind=ColumnKind.INT32, means="The group's shard."),
-    TableColumn(name="group_id", kind=ColumnKind.TEXT, means="The group."),
-    TableColumn(
-        name="sequence",
-        kind=ColumnKind.INT64,
-        means="Its place among the group's; of a state, whether it is restless.",
-    ),
-    TableColumn(name="blob", kind=ColumnKind.BYTES, means="What was written down."),
+    text("kind", "State, notes or part."),
+    int32("shard", "The group's shard."),
+    text("group_id", "The group."),
+    int64("sequence", "Its place among the group's; of a state, whether it is restless."),
+    binary("blob", "What was written down."),
 )
 STORED = arrow_type(_STORED)
 """Schema of the rows that are stored and passed in again by the next run."""
@@ -76,7 +73,7 @@ def out_type() -> StructType:
     """Spark type of the output rows."""
     found = stored_type()
     for name in FACT_TABLES:
-        found = found.add(name, TABLES[name].spark())
+        found = found.add(name, spark_type(TABLES[name].columns))
     return found
 
 

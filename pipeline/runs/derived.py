@@ -17,7 +17,7 @@ from pipeline.errors import OutputError
 from pipeline.facts.batches import FACT_TABLES, STORED, out_type, stored_type
 from pipeline.facts.derive import GROUP
 from pipeline.facts.group import STATE
-from pipeline.schema import TABLES, arrow_type
+from pipeline.schema import TABLES, arrow_type, spark_type
 from pipeline.tables import local
 from pipeline.tables.buckets import hash_of
 from pipeline.tables.reading import read_staged
@@ -141,7 +141,7 @@ def _in_table(kind: str) -> str | None:
 def spark_of(kind: str) -> StructType:
     """Spark type of the rows of a kind, as they are written."""
     table = _in_table(kind)
-    return stored_type() if table is None else TABLES[table].spark()
+    return stored_type() if table is None else spark_type(TABLES[table].columns)
 
 
 def arrow_of(kind: str) -> pa.Schema:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipeline.schema import SCHEMA_VERSION, TABLES
+from pipeline.schema import SCHEMA_VERSION, TABLES, columns_text
 from pipeline.tables.manifest import TableFile
 from pipeline.tables.reading import read_manifest
 
@@ -81,10 +81,7 @@ def tables_text() -> Iterator[str]:
         yield ""
         yield f"{table.means} Its `date` is the day of `{table.date_of}` (UTC)."
         yield ""
-        yield "| Column | Type | Unit | Meaning |"
-        yield "|---|---|---|---|"
-        for one in table.columns:
-            yield f"| `{one.name}` | {one.kind} | {one.unit} | {one.means} |"
+        yield from columns_text(table.columns)
         yield ""
 
 
@@ -97,7 +94,7 @@ def tables_json(held: OutputContents | None = None) -> dict[str, Any]:
             "partitioned_by": ["date", "shard"],
             "date_of": table.date_of,
             "columns": [
-                {"name": one.name, "type": one.kind.value, "unit": one.unit, "means": one.means}
+                {"name": one.name, "type": one.kind.spark, "unit": one.unit, "means": one.means}
                 for one in table.columns
             ],
         }

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from history.export.columns import reason_name, trigger_name
-from history.words import state_name
+from history.words import reason_name, state_name, trigger_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type
 from records import RecordsError, RecordType
 from records.cause import Reason

@@ -23,9 +23,11 @@ from pipeline.schema import (
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
     SPAN_COLUMNS,
+    ColumnKind,
     Presence,
     TableColumn,
     columns_named,
+    presence_of,
     spark_type,
 )
 from records import RecordType
@@ -330,15 +332,17 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[TableColu
     known = _known(rows)
     with_raw = _is_true(said, "raw")
     if "columns" not in said:
-        chosen = tuple(column for column in known if with_raw or not column.is_raw)
+        chosen = tuple(column for column in known if with_raw or column.kind is not ColumnKind.BYTES)
     else:
         chosen = _named((*known, DAMAGE), _words(said, "columns"))
         _check_damage(chosen, mode)
         chosen = tuple(column for column in chosen if column != DAMAGE)
         if with_raw:
-            chosen += tuple(column for column in known if column.is_raw and column not in chosen)
+            chosen += tuple(
+                column for column in known if column.kind is ColumnKind.BYTES and column not in chosen
+            )
     promise = _promise(rows, mode)
-    chosen = tuple(replace(column, is_required=column.presence >= promise) for column in chosen)
+    chosen = tuple(replace(column, is_required=presence_of(column) >= promise) for column in chosen)
     return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
 
 
@@ -359,7 +363,7 @@ def _columns_of(
     _check_damage(chosen, mode)
     promise = _promise(rows, mode)
     for column, given, ours in zip(chosen, schema.fields, spark_type(chosen).fields, strict=True):
-        if not given.nullable and column.presence < promise:
+        if not given.nullable and presence_of(column) < promise:
             raise OptionError(f"column {given.name} may be null", "leave NOT NULL out of the schema")
         if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from history.export.columns import reason_names, trigger_name
-from history.words import state_name, type_name
+from history.words import reason_names, state_name, trigger_name, type_name
 from pipeline.schema import TableColumn
 from records import (
     Cause,

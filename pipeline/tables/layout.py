@@ -15,7 +15,7 @@ from datetime import date
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pipeline.schema import TableSchema
+from pipeline.schema import TableSchema, spark_type
 
 from . import names
 from .buckets import HASHED_BITS
@@ -87,7 +87,7 @@ def _checked(df: DataFrame, schema: TableSchema) -> DataFrame:
     if missing:
         raise ValueError(f"rows of {schema.name} lack {', '.join(missing)}")
     found = df.select(*schema.names)
-    for is_now, is_to_be in zip(found.schema, schema.spark(), strict=True):
+    for is_now, is_to_be in zip(found.schema, spark_type(schema.columns), strict=True):
         if is_now.dataType.simpleString() != is_to_be.dataType.simpleString():
             raise ValueError(
                 f"{is_now.name} of {schema.name} is {is_now.dataType.simpleString()},"

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 
 from .manifest import TableFile
 
@@ -123,7 +123,7 @@ def _schema(root: str, merge: Merge) -> StructType | None:
 
     if merge.table not in TABLES:
         return None
-    known = TABLES[merge.table].spark().add("date", DateType())
+    known = spark_type(TABLES[merge.table].columns).add("date", DateType())
     names = set(known.names)
     is_known = all(names.issuperset(local.schema_of(root, file.path).names) for file in merge.files)
     return known if is_known else None

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OutputError
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 
 from . import names
 from .disk import OsOutputFiles, join, told
@@ -65,7 +65,7 @@ def read_table(
     if shards is not None:
         files = tuple(f for f in files if f.shard in shards)
     if name in TABLES:
-        schema = TABLES[name].spark()
+        schema = spark_type(TABLES[name].columns)
     elif schema is None:
         raise ValueError(f"{name} is internal: say which columns it has")
     return read_files(spark, place_of(path), name, files, schema)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.errors import OutputError
-from pipeline.schema import SCHEMA_VERSION, TABLES, arrow_type
+from pipeline.schema import SCHEMA_VERSION, TABLES, arrow_type, spark_type
 from raftlog.env.files import write_aside
 
 from . import journal, merging, names
@@ -133,7 +133,7 @@ class Transaction:
             raise ValueError("nothing is written yet")
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
         ready = join(self._output.root, self._ready)
-        return read_files(self._spark, ready, table, mine, TABLES[table].spark())
+        return read_files(self._spark, ready, table, mine, spark_type(TABLES[table].columns))
 
     def staged_few(self, table: str, part: str = "rows") -> pa.Table | None:
         """The same rows read by this process; None if they are not few."""

@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 
 from history.checking.commits import commits
 from history.export import files, formats, sources
-from history.export.columns import ExportKind, Table, column, maybe
+from history.export.columns import (
+    ColumnKind,
+    TableSchema,
+    boolean,
+    int64,
+    ints,
+    json_text,
+    maybe,
+    text,
+    texts,
+)
 from history.export.files import OutputFiles
 from history.export.formats import FORMATS, CannotWrite, csv_text, readable, writer_of
 from history.export.schema import SCHEMAS, tables_text
@@ -40,7 +50,7 @@ from .test_stats import Repeating, opened
 ROOT = Path(__file__).parents[2]
 
 
-def read_back(path: Path, table: Table) -> list[dict[str, Any]]:
+def read_back(path: Path, table: TableSchema) -> list[dict[str, Any]]:
     """The rows of a file, each value as it was."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
@@ -51,21 +61,21 @@ def read_back(path: Path, table: Table) -> list[dict[str, Any]]:
     return list(_from_csv(path.read_bytes().decode(), table))
 
 
-def _from_parquet(row: dict[str, Any], table: Table) -> dict[str, Any]:
+def _from_parquet(row: dict[str, Any], table: TableSchema) -> dict[str, Any]:
     for one in table.columns:
         value = row[one.name]
         if value is None:
             continue
-        if one.kind is ExportKind.TEXT:
+        if one.kind is ColumnKind.TEXT:
             row[one.name] = readable(value)
-        elif one.kind is ExportKind.TEXTS:
+        elif one.kind is ColumnKind.TEXTS:
             row[one.name] = [readable(text) for text in value]
-        elif one.kind is ExportKind.JSON:
+        elif one.kind is ColumnKind.JSON:
             row[one.name] = json.loads(value)
     return row
 
 
-def _from_csv(text: str, table: Table) -> Any:
+def _from_csv(text: str, table: TableSchema) -> Any:
     """Python's reader cannot tell null from the empty text: nulls are marked before it reads."""
     lines = csv.reader(io.StringIO(_nulls_marked(text), newline=""))
     assert next(lines) == [one.name for one in table.columns]
@@ -74,9 +84,9 @@ def _from_csv(text: str, table: Table) -> Any:
         for one, cell in zip(table.columns, cells, strict=True):
             if cell == "\0null\0":
                 row[one.name] = None
-            elif one.kind is ExportKind.TEXT:
+            elif one.kind is ColumnKind.TEXT:
                 row[one.name] = csv_text(cell)
-            elif one.kind is ExportKind.BOOL:
+            elif one.kind is ColumnKind.BOOL:
                 row[one.name] = {"true": True, "false": False}[cell]
             else:
                 row[one.name] = json.loads(cell)
@@ -97,17 +107,17 @@ def _nulls_marked(text: str) -> str:
 
 # Hostile names.
 
-HOSTILE = Table(
+HOSTILE = TableSchema(
     name="hostile",
     means="",
     columns=(
-        column("text", ExportKind.TEXT, "", lambda row: row[0]),
-        maybe("nullable", ExportKind.TEXT, "", lambda row: row[1]),
-        column("texts", ExportKind.TEXTS, "", lambda row: row[2]),
-        column("ints", ExportKind.INTS, "", lambda row: row[3]),
-        maybe("number", ExportKind.INT64, "", lambda row: row[4]),
-        column("flag", ExportKind.BOOL, "", lambda row: row[5]),
-        column("document", ExportKind.JSON, "", lambda row: row[6]),
+        text("text", "", lambda row: row[0]),
+        maybe(text("nullable", "", lambda row: row[1])),
+        texts("texts", "", lambda row: row[2]),
+        ints("ints", "", lambda row: row[3]),
+        maybe(int64("number", "", lambda row: row[4])),
+        boolean("flag", "", lambda row: row[5]),
+        json_text("document", "", lambda row: row[6]),
     ),
 )
 ODD = [

@@ -58,7 +58,7 @@ def main() -> None:
     spark = spark_session("local[1]")
     with Output.open(OLDER_RELEASE, cluster_id="older", num_shards=1) as output, output.begin() as tx:
         for name, rows in (("commits", COMMITS), ("failovers", FAILOVERS)):
-            kinds = schema.TABLES[name].spark()
+            kinds = schema.spark_type(schema.TABLES[name].columns)
             tx.write(name, spark.createDataFrame([tuple(row[n] for n in kinds.names) for row in rows], kinds))
         tx.commit({0: ShardProgress(7, 7, MAY_1 + 7)})
     (OLDER_RELEASE / "_quorate" / "lock").unlink()

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from history.export.columns import reason_names, trigger_name
 from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
-from history.words import state_name, type_name
+from history.words import reason_names, state_name, trigger_name, type_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type, spark_type
 from raftlog.storage.frames import Frame
 from records import (

@@ -17,13 +17,13 @@ from benchmarks.mixedlog import Life, write_life
 from history.answers.findings import findings
 from history.answers.stalls import PartitionCommits, stalls_of
 from history.answers.stats import stats
-from history.export.columns import trigger_name
 from history.facts.rows import OwnershipSpan, SpanKind, TopicPartition
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.whatif.answer import whatif_of
 from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, assignor_named
+from history.words import trigger_name
 from pipeline.analyses import ANALYSES
 from pipeline.analyses.capacity import HOUR_MS, capacity
 from pipeline.analyses.commits import stalled_commits
@@ -73,7 +73,7 @@ def told(frame: DataFrame, name: str) -> list[Row]:
 
 def frame_of(spark: SparkSession, name: str, rows: Iterable[Row]) -> DataFrame:
     data = [tuple(row[column] for column in TABLES[name].names) for row in rows]
-    return spark.createDataFrame(data, TABLES[name].spark()).repartition(3)
+    return spark.createDataFrame(data, spark_type(TABLES[name].columns)).repartition(3)
 
 
 def cluster_of(life: tuple[Path, Life]) -> str:

@@ -18,7 +18,7 @@ from pipeline.analyses import ANALYSES
 from pipeline.analyses.ownership import double_ownership, ownership_intervals
 from pipeline.analyses.rebalances import rebalance_timeline
 from pipeline.analyses.unowned import unowned_partition_seconds
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 from records import Cause, Record, Trigger, group_id_of, iter_records
 from records.ids import topic_id_text
 from tests.support.memory_log import (
@@ -216,7 +216,7 @@ def test_what_nobody_owned_is_what_the_statistics_say(spark: SparkSession, logs:
     rows = [row for name, log in logs.items() for row in table(log, "ownership", name)]
     columns = TABLES["ownership"]
     ownership = spark.createDataFrame(
-        [tuple(row[name] for name in columns.names) for row in rows], columns.spark()
+        [tuple(row[name] for name in columns.names) for row in rows], spark_type(columns.columns)
     )
     until_ms = {name: stats(log).until_ms for name, log in logs.items()}
     found = []
@@ -239,5 +239,7 @@ def test_of_several_partitions_the_first_is_told_and_no_time_is_less_than_none(s
     known = {"cluster_id": "c", "shard": 0, "group_id": "g", "topic": "t", "topic_id": "T", "kind": "unowned"}
     rows = [{**known, "partition": one, "from_ms": since, "to_ms": until} for one, since, until in spans]
     data = [tuple(row.get(name) for name in names) for row in rows]
-    (row,) = told(unowned_partition_seconds(spark.createDataFrame(data, TABLES["ownership"].spark())))
+    (row,) = told(
+        unowned_partition_seconds(spark.createDataFrame(data, spark_type(TABLES["ownership"].columns)))
+    )
     assert (row["longest_ms"], row["longest_partition"], row["unowned_seconds"]) == (200, 1, 0.4)

@@ -16,7 +16,7 @@ from history.reading.node import NodeLog
 from history.reading.source import Walk
 from history.state.replay import ShardReplay
 from pipeline.analyses.commits import lagging_commits
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 from records import Cause, Record, Trigger
 from tests.support.memory_log import GROUP, Writer, commit
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 def frame_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     data = [tuple(row[column] for column in TABLES["commits"].names) for row in rows]
-    return spark.createDataFrame(data, TABLES["commits"].spark()).repartition(3)
+    return spark.createDataFrame(data, spark_type(TABLES["commits"].columns)).repartition(3)
 
 
 def test_lag_speed_and_steps_back_of_commits(spark: SparkSession) -> None:

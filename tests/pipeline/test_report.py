@@ -24,7 +24,7 @@ from history.render import UTC_STYLE
 from pipeline.report.charts import _time_marks, bars, shortened
 from pipeline.report.figures import BUCKETS, ReportFigures, _step, figures_of
 from pipeline.report.page import report_page
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 from records import MemberState
 from tests.support.browser import browser_path, opened
 from tests.support.memory_log import Writer, current, group_epoch, group_topics, member, target, target_epoch
@@ -54,7 +54,7 @@ def plain_tables(spark: SparkSession, log: NodeLog) -> Tables:
             places = [names.index(one) for one in ("shard", "raft_index", "timestamp_ms")]
             moments = [tuple(row[place] for place in places) for row in rows["records"]]
             return spark.createDataFrame(moments, "shard int, raft_index bigint, timestamp_ms bigint")
-        return spark.createDataFrame(rows[name], TABLES[name].spark())
+        return spark.createDataFrame(rows[name], spark_type(TABLES[name].columns))
 
     return table
 
@@ -177,7 +177,7 @@ def test_years_have_few_marks() -> None:
 
 
 def test_no_rows_no_figures(spark: SparkSession) -> None:
-    assert figures_of(lambda name: spark.createDataFrame([], TABLES[name].spark())) is None
+    assert figures_of(lambda name: spark.createDataFrame([], spark_type(TABLES[name].columns))) is None
     assert "no record" in report_page(None, title="nothing")
 
 

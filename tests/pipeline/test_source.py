@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from history.export.schema import SCHEMAS  # noqa: E402
 from history.export.sources import ExportWindow, ShardRows  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
-from pipeline.schema import RECORD_COLUMNS, arrow_type  # noqa: E402
+from pipeline.schema import RECORD_COLUMNS, ColumnKind, arrow_type  # noqa: E402
 from pipeline.source.options import parse_options  # noqa: E402
 from pipeline.source.plan import plan  # noqa: E402
 from pipeline.source.reading import read_task  # noqa: E402
@@ -98,5 +98,5 @@ def test_spark_reads_the_same(spark, mixed_log: str) -> None:
 
     register(spark)
     read = spark.read.format("quorate").load(mixed_log)
-    assert read.columns == [column.name for column in RECORD_COLUMNS if not column.is_raw]
+    assert read.columns == [column.name for column in RECORD_COLUMNS if column.kind is not ColumnKind.BYTES]
     assert read.count() == len(rows_of(mixed_log))

@@ -15,8 +15,9 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql.types import StructType
 
+from history.export.columns import text
 from pipeline.errors import OptionError
-from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, ColumnKind, TableColumn, spark_type
+from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, spark_type
 from pipeline.source.options import OPTIONS, WantedRange, parse_options
 from pipeline.source.plan import plan
 from tests.support.recorded_incident import INCIDENT
@@ -124,9 +125,7 @@ def test_a_schema_names_what_is_read(mixed_log: str) -> None:
     with pytest.raises(OptionError, match="permissive"):
         parse_options({"path": mixed_log, "mode": "permissive"}, schema)
     with pytest.raises(OptionError, match="shard is int, not string"):
-        parse_options(
-            {"path": mixed_log}, spark_type((TableColumn(name="shard", kind=ColumnKind.TEXT, means=""),))
-        )
+        parse_options({"path": mixed_log}, spark_type((text("shard", ""),)))
     with pytest.raises(OptionError, match="no column 'node_id'"):
         parse_options({"path": mixed_log}, spark_type(ENTRY_COLUMNS))
     assert DAMAGE in parse_options({"path": mixed_log, "mode": "permissive"}, spark_type((DAMAGE,))).columns

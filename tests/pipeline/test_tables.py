@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from pipeline.errors import OutputError
-from pipeline.schema import TABLES, arrow_type
+from pipeline.schema import TABLES, arrow_type, spark_type
 from pipeline.tables import Output, ShardProgress, read_table, table_files
 from pipeline.tables.transaction import Staging
 
@@ -46,7 +46,7 @@ def commit_row(index: int, *, shard: int = 0, group: str = "g", ms: int | None =
 
 
 def frame(spark: SparkSession, rows: Iterable[dict[str, Any]], table: str = "commits") -> DataFrame:
-    schema = TABLES[table].spark()
+    schema = spark_type(TABLES[table].columns)
     return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
 
 
@@ -71,7 +71,7 @@ def test_rows_come_back_as_they_were_by_the_manifest_and_without_it(
 
     read = read_table(spark, out, "commits")
     assert read.columns == TABLES["commits"].names
-    assert read.schema == TABLES["commits"].spark()
+    assert read.schema == spark_type(TABLES["commits"].columns)
     assert rows_of(read) == rows_of(written)
     assert rows_of(read_table(spark, out, "states", schema=INTERNAL)) == [(0, b"s"), (1, b"t")]
     plain = pd.read_parquet(out / "commits")
@@ -177,7 +177,7 @@ def test_dates_and_shards_choose_files(spark: SparkSession, tmp_path: Path) -> N
     assert indexes(from_date="2026-05-02", to_date="2026-05-02") == [27, 36, 45]
     assert indexes(from_date="2026-05-03", shards=[1]) == [63]
     assert indexes(shards=[7]) == []
-    assert read_table(spark, out, "waits").schema == TABLES["waits"].spark()
+    assert read_table(spark, out, "waits").schema == spark_type(TABLES["waits"].columns)
     assert read_table(spark, out, "waits").count() == 0
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, spark_type
 from pipeline.tables import Output, ShardProgress, merging, read_manifest, read_table
 
 from . import make_golden as older
@@ -28,7 +28,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def frame(spark: SparkSession, table: str, rows: list[dict[str, Any]]) -> DataFrame:
-    kinds = TABLES[table].spark()
+    kinds = spark_type(TABLES[table].columns)
     return spark.createDataFrame([tuple(row[name] for name in kinds.names) for row in rows], kinds)
 
 
@@ -45,7 +45,7 @@ def test_the_older_files_lack_columns() -> None:
 def test_they_are_read_with_every_column_in_its_place(spark: SparkSession, out: Path) -> None:
     for name, rows in (("commits", older.COMMITS), ("failovers", older.FAILOVERS)):
         read = read_table(spark, out, name)
-        assert read.schema == TABLES[name].spark()
+        assert read.schema == spark_type(TABLES[name].columns)
         assert rows_of(read) == rows
 
 
