@@ -26,7 +26,7 @@ from cluster.runtime.answers import Unavailable
 from cluster.runtime.pending_replies import PendingReplies
 from cluster.runtime.shard_context import ShardContext, ShardMachine
 from cluster.runtime.shard_counters import ShardCounters
-from cluster.runtime.shard_state import ShardEvent, ShardState, ShardStatus
+from cluster.runtime.shard_state import ShardState, ShardStatus
 from cluster.runtime.slices import OWN
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.env.errors import in_one_line
@@ -34,6 +34,7 @@ from raftlog.env.host import Timer
 from raftlog.env.obstacles import Obstacle
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.replica.replica import Replica
+from raftlog.replica.replica_state import ReplicaState
 from raftlog.storage.directory import NodeDirectory, shard_name
 from records import RawRecord, iter_records
 
@@ -71,7 +72,6 @@ class ShardReplica(ABC):
         self._committed_index = 0
         self._proven_ms = math.inf if self._is_alone else -math.inf
         self._whole_from_index = 0
-        self._is_log_ready = False
         self._becoming: Iterator[None] | None = None
         self.replica = Replica(self.host, directory, shard, self, settings.log, node.links, node.clock)
         if node.links is not None:
@@ -159,13 +159,14 @@ class ShardReplica(ABC):
     def start(self) -> None:
         """Load the log in slices; requests are answered LOAD_IN_PROGRESS until the leader is known."""
         self.shard_status.began_ms = self.host.monotonic_ms()
-        self._move(ShardEvent.LOADING)
         self.replica.start()
+        self._update_state()
 
     def stop(self, done: Callable[[], None]) -> None:
         """Refuse new requests, sync, answer those that this decides, leave the marker of a clean stop."""
         self._stand_down()
-        self._move(ShardEvent.DEPOSED)
+        self.shard_status.conditions.is_stopping = True
+        self._update_state()
 
         def stopped() -> None:
             self._pending_replies.fail(Unavailable.STOPPED)
@@ -227,9 +228,8 @@ class ShardReplica(ABC):
         is_other = leader_id is not None and leader_id != self._node_id
         if is_other:
             LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
-        if is_other and self.shard_status.state is ShardState.CATCH_UP:
-            self._move(ShardEvent.FOLLOWING)
-        else:
+        self.shard_status.conditions.has_known_leader |= leader_id is not None
+        if not self._update_state():
             self.node.shard_moved(self)
 
     def leading(self, term: int) -> None:
@@ -237,10 +237,9 @@ class ShardReplica(ABC):
         self.counters.elections_won += 1
         if not self._is_alone:  # a node that is alone counts from its start
             self.shard_status.began_ms = self.host.monotonic_ms()
-        self._move(ShardEvent.LEADING)
+        self._update_state()
 
     def ready(self, term: int) -> None:
-        self._is_log_ready = True
         self.check_ready()
 
     def proven(self, proven_ms: float) -> None:
@@ -256,7 +255,7 @@ class ShardReplica(ABC):
         LOG.log(level, "%s: this node leads no longer: %s", self.name, reason)
         self._stand_down()
         self._proven_ms = -math.inf
-        self._move(ShardEvent.DEPOSED)
+        self._update_state()
         self._pending_replies.fail(Unavailable.DEPOSED)
         if is_given_away:
             self.node.shard_given_away(self)
@@ -265,7 +264,8 @@ class ShardReplica(ABC):
 
     def check_ready(self) -> None:
         """Become Ready if all conditions are met; to be called whenever one of them may have changed."""
-        if self.shard_status.state is not ShardState.CATCH_UP or not self._is_log_ready:
+        is_stopping = self.shard_status.conditions.is_stopping
+        if self.is_ready or is_stopping or self.replica.state is not ReplicaState.READY:
             return
         if self._becoming is None and self.may_serve():
             self._becoming = steps = self._become()
@@ -280,12 +280,13 @@ class ShardReplica(ABC):
             return
         self._becoming = None
         self.shard_status.load_ms = self.host.monotonic_ms() - self.shard_status.began_ms
-        self._move(ShardEvent.CAUGHT_UP)
+        self.shard_status.conditions.is_prepared = True
+        self._update_state()
         self._began_to_serve()
 
     def _stand_down(self) -> None:
         """End what only a leader does; replies stay held until their outcome is known."""
-        self._is_log_ready = False
+        self.shard_status.conditions.is_prepared = False
         self._becoming = None
 
     # The differences between the two kinds of shards.
@@ -333,8 +334,11 @@ class ShardReplica(ABC):
         """Move the deadlines after the loop stood still for `gap_ms`."""
         self._pending_replies.shift_deadlines(gap_ms)
 
-    def _move(self, event: ShardEvent) -> None:
-        if self.shard_status.on(event, self.host.wall_ms()):
-            if self.is_ready:
-                LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
-            self.node.shard_moved(self)
+    def _update_state(self) -> bool:
+        """Derive the shard's state from the replica's; returns whether it changed."""
+        if not self.shard_status.update(self.replica.state, self.host.wall_ms()):
+            return False
+        if self.is_ready:
+            LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
+        self.node.shard_moved(self)
+        return True

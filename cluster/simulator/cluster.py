@@ -143,7 +143,7 @@ class SimCluster:
                 found.append(f"node {node_id} is down ({why})")
             elif machine.node.shards:
                 states = ", ".join(
-                    f"{shard}: {runtime.replica.state} term {runtime.replica.term} "
+                    f"{shard}: {runtime.replica.state.value} term {runtime.replica.term} "
                     f"{runtime.replica.commit_index}/{runtime.replica.last_index}"
                     for shard in self.shards
                     for runtime in (self.runtime(node_id, shard),)

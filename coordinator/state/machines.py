@@ -4,7 +4,7 @@ A *member* changes state by reconciliation (KIP-848, "Member's State Machine"). 
 state and the finding of reconciliation to the next state and epoch; `coordinator.state.reconcile` computes
 the finding. A *group's* state is never stored: it is the first row of `GROUP_STATES` whose condition holds.
 
-docs/state-machines.md is rendered from these tables by `render_markdown`; a test keeps the two equal.
+docs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
 """
 
 from __future__ import annotations
@@ -118,61 +118,7 @@ GROUP_STATES: tuple[GroupStateRow, ...] = (
     GroupStateRow(GroupState.STABLE, lambda facts: True, "every member is STABLE at the assignment epoch"),
 )
 
-_GROUP_DIAGRAM = (
-    "[*] --> Assigning : first member joins",
-    "Empty --> Assigning : member joins",
-    "Assigning --> Reconciling : target computed",
-    "Reconciling --> Stable : last member settles",
-    "Reconciling --> Assigning : epoch bump",
-    "Stable --> Assigning : epoch bump",
-    "Assigning --> Empty : last member leaves",
-    "Reconciling --> Empty : last member leaves",
-    "Stable --> Empty : last member leaves",
-    "Empty --> [*] : deleted",
-)
-
 
 def group_state(facts: GroupFacts) -> GroupState:
     """The state given by the first row that holds. DEAD is only reported for a group that does not exist."""
     return next(row.state for row in GROUP_STATES if row.holds(facts))
-
-
-def render_markdown() -> str:
-    """Render docs/state-machines.md: both machines, each as a table and as a Mermaid diagram."""
-    lines = [
-        "# State machines",
-        "",
-        "Rendered from `coordinator/state/machines.py`. Do not edit; run",
-        "`python -m coordinator.state.machines > docs/state-machines.md`.",
-        "",
-        "## Member of a consumer group",
-        "",
-        "| State | Reconciliation finds | Next state | Member epoch |",
-        "|---|---|---|---|",
-    ]
-    for (state, finding), step in MEMBER_TRANSITIONS.items():
-        lines.append(f"| {state.name} | {finding.value} | {step.to.name} | {step.epoch.value} |")
-    lines += ["", "```mermaid", "stateDiagram-v2", "    [*] --> STABLE : joins, owns nothing yet"]
-    for (state, finding), step in MEMBER_TRANSITIONS.items():
-        lines.append(f"    {state.name} --> {step.to.name} : {finding.name}")
-    lines += [
-        "    STABLE --> [*] : leaves or expires",
-        "    UNREVOKED_PARTITIONS --> [*] : leaves or expires",
-        "    UNRELEASED_PARTITIONS --> [*] : leaves or expires",
-        "```",
-        "",
-        "## Consumer group",
-        "",
-        "Derived from the group and never stored. The first row that applies gives the state.",
-        "",
-        "| State | When |",
-        "|---|---|",
-    ]
-    lines += [f"| {row.state.value} | {row.when} |" for row in GROUP_STATES]
-    lines += [f"| {GroupState.DEAD.value} | only in responses: there is no such group |"]
-    lines += ["", "```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in _GROUP_DIAGRAM), "```", ""]
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(render_markdown(), end="")

@@ -142,10 +142,6 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         first = self._SyncObj__noopIDx
         return self.is_leader and first is not None and self.applied_index >= first
 
-    def next_deadline_ms(self) -> float | None:
-        """The time of the next tick of a node that is alone: now, until it leads."""
-        return None if self.is_leader else self._host.monotonic_ms()
-
     def tick(self, *, campaign: bool = False, is_transfer: bool = False) -> None:
         """Run the library once: campaign if `campaign`, and send a leader's heartbeats.
 

@@ -1,13 +1,14 @@
 """The replica of one shard: loading, following, leading, and applying what is committed.
 
-replica     one shard's replica, as its user sees it
-peering     its place in elections, and which half of replication it is in
-leader      entries to followers, what their answers mean, proofs, hand-over
-follower    entries of the leader, and when they are acknowledged
-applier     the state machine kept level with the log
-log_replay  applying what is on disk already
-agreement   hashes of entries and state, compared between nodes
-comparison  when they are sent, and what follows from a difference
-balancing   which node should lead which shard
-clock       the time that most nodes tell
+replica        one shard's replica, as its user sees it
+replica_state  its states, and what changes them, as a table
+peering        its place in elections, and which half of replication it is in
+leader         entries to followers, what their answers mean, proofs, hand-over
+follower       entries of the leader, and when they are acknowledged
+applier        the state machine kept level with the log
+log_replay     applying what is on disk already
+agreement      hashes of entries and state, compared between nodes
+comparison     when they are sent, and what follows from a difference
+balancing      which node should lead which shard
+clock          the time that most nodes tell
 """

@@ -54,6 +54,7 @@ from raftlog.replica.balancing import Balancing, preferred_node
 from raftlog.replica.comparison import HashComparison
 from raftlog.replica.follower import FollowerReplication
 from raftlog.replica.leader import LeaderReplication
+from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshotter import Snapshotter
@@ -64,6 +65,8 @@ DRAIN_MS = 30.0
 """Milliseconds to wait after a gap: several turns of the loop, each of which reads the sockets."""
 LOOK_AGAIN_MS = 1000.0
 """Milliseconds between checks of the own obstacle: no event reports the end of one."""
+
+_SETTLED = (ReplicaState.FOLLOWING, ReplicaState.READY)
 
 
 class PeerLinks(Protocol):
@@ -77,7 +80,7 @@ class PeerLinks(Protocol):
 class Owner(Protocol):
     """The replica, as this module sees it."""
 
-    state: str
+    replica_status: ReplicaStatus
     shard: int
     is_current: bool
 
@@ -86,7 +89,6 @@ class Owner(Protocol):
     @property
     def is_rebuilding(self) -> bool: ...
     def look_at_disk(self) -> bool: ...
-    def enter(self, state: str) -> None: ...
     def advance(self) -> None: ...
     def queue_flush(self) -> None: ...
     def leader_changed(self) -> None: ...
@@ -115,6 +117,7 @@ class Peering:
         identity = directory.identity
         self._host = host
         self._owner = owner
+        self._status = owner.replica_status
         self._links = links
         self._journal = journal
         self._raft = raft
@@ -219,7 +222,7 @@ class Peering:
     def _may_backfill(self) -> bool:
         """Whether this node is level with the cluster, and nothing else changes the archive on the loop."""
         owner = self._owner
-        is_settled = owner.state in ("Following", "Ready") and owner.is_current and not owner.is_rebuilding
+        is_settled = self._status.state in _SETTLED and owner.is_current and not owner.is_rebuilding
         return is_settled and not self.installing.is_finishing
 
     def _send(self, peer: int, payload: bytes) -> bool:
@@ -297,17 +300,17 @@ class Peering:
     def _followed(self, peer: int, term: int) -> bool:
         """Follow the leader of `term`, from which a message came; False when that term is over."""
         raft = self._raft
-        if self._owner.state == "Following" and raft.is_following(peer, term):
+        if self._status.state is ReplicaState.FOLLOWING and raft.is_following(peer, term):
             self.election.heard(self._host.monotonic_ms())
             return True
         before = raft.leader_id
         if not raft.follow(peer, term):
             return False
         self.election.heard(self._host.monotonic_ms())
-        if before != peer or self._owner.state == "Campaigning":
+        if before != peer or self._status.state is ReplicaState.CAMPAIGNING:
             self._lost_leader, self.last_leader = None, peer
             self._balancing.leads(peer, self._host.monotonic_ms())
-            self._owner.enter("Following")
+            self._status.on(ReplicaEvent.FOLLOWS)
             self._owner.leader_changed()
             self._arm()
         return True
@@ -454,7 +457,7 @@ class Peering:
 
     def _campaign(self, why: TermWhy) -> None:
         self.why = why
-        self._owner.enter("Campaigning")
+        self._status.on(ReplicaEvent.CAMPAIGNS)
         self._raft.tick(campaign=True, is_transfer=why is TermWhy.TRANSFER)
         self._owner.leader_changed()
         self._arm()
@@ -585,8 +588,8 @@ class Peering:
             else:
                 self._campaign(TermWhy.START if self.last_leader is None else TermWhy.EXPIRY)
         elif due is Due.ASK:
-            if self._owner.state == "Following":
-                self._owner.enter("Campaigning")
+            if self._status.state is ReplicaState.FOLLOWING:
+                self._status.on(ReplicaEvent.CAMPAIGNS)
             request = PreVoteRequest(
                 raft.term + 1, journal.last_index, journal.last_term, self.election.round
             ).encode()

@@ -1,11 +1,6 @@
 """One shard's replica: loads, leads or follows, appends entries, makes them durable, reports commits.
 
-    Loading --journal open--> Following <--another leads-- (any of the next three)
-                              Following --deadline--> Campaigning --elected--> CatchUp
-                              CatchUp --own term start applied--> Ready
-    (any of them) --stop / failure--> Down          (any) --hashes differ, no majority--> Halted
-
-A node that is alone campaigns as soon as its journal is open, and wins.
+Its states, and what changes them, are a table in `replica_state`.
 
 Entries proposed in one turn of the loop are written and synced together at the end of the turn, and sent to
 the peers just before, so that all disks work at the same time.  `committed` is called when a majority has
@@ -33,6 +28,7 @@ from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateM
 from raftlog.replica.applier import Applier
 from raftlog.replica.clock import AgreedClock, LogTime
 from raftlog.replica.peering import Peering, PeerLinks
+from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.archive import ARCHIVE, ArchiveCursor, read_manifest
 from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.storage.group_commit import GroupCommit
@@ -108,47 +104,54 @@ class Replica:
         self._disk_checked_ms = float("-inf")
         self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
-        self._since_ms: dict[str, int] = {}
-        self.state = "Down"
-        self.is_ready = False
+        self.replica_status = ReplicaStatus(host.wall_ms)
         self.is_current = False
         self.term = 0
         self.vote: str | None = None
-        self.leader_since_ms: int | None = None
         self.halted_reason: str | None = None
 
     # Life
 
     def start(self) -> None:
         """Begin to load, in slices; `StateMachine.ready` is called later."""
-        self.enter("Loading")
+        self.replica_status.on(ReplicaEvent.STARTS)
         self._host.call_soon(self._load_slice, self._load_steps())
 
     def stop(self, done: Callable[[], None]) -> None:
         """Sync the proposed entries, mark a clean stop, close the journal, then call `done()`."""
         self._stop_done = done
-        self.is_ready = False
         if self._snapshotter is not None:
             self._snapshotter.stop()
         if self._peering is not None:
             self._peering.stop()
         self._finish_stop()
 
-    def enter(self, state: str) -> None:
-        """Set the state that operators see, and note the wall-clock time."""
-        self.state = state
-        self._since_ms[state] = self._host.wall_ms()
+    @property
+    def state(self) -> ReplicaState:
+        """The state that operators see."""
+        return self.replica_status.state
 
     @property
     def _is_over(self) -> bool:
-        return self.state == "Down"
+        return self.replica_status.state is ReplicaState.DOWN
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this node leads, has applied everything before its term, and is not about to stop."""
+        return self.replica_status.state is ReplicaState.READY and self._stop_done is None
+
+    @property
+    def leader_since_ms(self) -> int | None:
+        """The wall-clock time of this node's election; None while it does not lead."""
+        status = self.replica_status
+        is_leading = status.state in (ReplicaState.CATCH_UP, ReplicaState.READY)
+        return status.entered_ms[ReplicaState.CATCH_UP] if is_leading else None
 
     def fail(self, error: BaseException) -> None:
         """Stop the node; no further entry is acknowledged."""
         if self._is_over:
             return
-        self.is_ready = False
-        self.enter("Down")
+        self.replica_status.on(ReplicaEvent.ENDS)
         if self._peering is not None:
             self._peering.stop()
         if isinstance(error, FileNotFoundError):
@@ -163,15 +166,15 @@ class Replica:
 
     def halt(self, reason: str) -> None:
         """Stop serving this shard until an operator steps in: no majority agrees on the log or the state."""
-        if self._is_over or self.state == "Halted":
+        if self._is_over or self.state is ReplicaState.HALTED:
             return
         LOG.error("%s: halted: %s", self.home, reason)
-        self.is_ready = self.is_current = False
+        self.is_current = False
         self.halted_reason = reason
         if self.is_leader:
             assert self._raft is not None
             self._raft.step_down()
-        self.enter("Halted")
+        self.replica_status.on(ReplicaEvent.HALTED)
         if self._peering is not None:
             self._peering.stop()
 
@@ -196,7 +199,7 @@ class Replica:
         except OSError as error:
             LOG.warning("%s: no marker of a clean stop, the log itself is synced: %s", self.home, error)
         self._journal.close()
-        self.enter("Down")
+        self.replica_status.on(ReplicaEvent.ENDS)
         self._stop_done = None
         done()
 
@@ -245,10 +248,10 @@ class Replica:
         self._applying.loaded(self._snapshotter)
         self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
         if self._links is None or not peers:
-            self.enter("Campaigning")
-            self._tick()
+            self.replica_status.on(ReplicaEvent.CAMPAIGNS)
+            self._raft.tick()
             return
-        self.enter("Following")
+        self.replica_status.on(ReplicaEvent.LOADED)
         self._peering = Peering(
             host,
             self._directory,
@@ -263,21 +266,6 @@ class Replica:
             self._time.clock.past_ms,
         )
         self._peering.start(sorted(self._linked))
-
-    def _tick(self) -> None:
-        """Tick the library of a node that is alone until it leads."""
-        if self._is_over or self._raft is None:
-            return
-        try:
-            self._raft.tick()
-        except Exception as error:
-            self.fail(error)
-            return
-        if self._raft.is_leader and self.state == "Campaigning":
-            self.enter("CatchUp")
-        deadline_ms = self._raft.next_deadline_ms()
-        if deadline_ms is not None:
-            self._host.call_later(max(0.0, deadline_ms - self._host.monotonic_ms()), self._tick)
 
     # Calls from the links (peers.LinkUser)
 
@@ -384,8 +372,7 @@ class Replica:
 
     def on_elected(self) -> None:
         """This node was elected; it serves once its term's first entry is applied."""
-        self.enter("CatchUp")
-        self.leader_since_ms = self._host.wall_ms()
+        self.replica_status.on(ReplicaEvent.ELECTED)
         assert self._raft is not None
         if self._peering is not None:
             self._peering.on_elected()
@@ -394,11 +381,11 @@ class Replica:
 
     def no_longer_leads(self) -> None:
         """Leadership ended: another term began, or no majority answers."""
-        self.is_ready = False
-        self.leader_since_ms = None
+        if self._is_over:
+            return
         assert self._raft is not None
         assert self._peering is not None
-        self.enter("Following")
+        self.replica_status.on(ReplicaEvent.DEPOSED)
         is_planned = self.is_handing_over
         self._peering.no_longer_leads()
         what = "handed over" if is_planned else "another leader, or none"
@@ -459,7 +446,7 @@ class Replica:
         """
         raft = self._raft
         if not self.is_ready or raft is None:
-            raise NotLeader(f"shard {self.shard} is {self.state}")
+            raise NotLeader(f"shard {self.shard} is {self.state.value}")
         journal = self._journal
         if not journal.has_room:
             raise LogFull(f"{journal.uncommitted_bytes} bytes wait to be committed (uncommitted_bytes_max)")
@@ -520,14 +507,14 @@ class Replica:
 
     def _tell_committed(self, raft: Raft, applied: int) -> None:
         """Notify the machine of entries that it has applied and that are committed."""
-        if not self.is_current and self._peering is not None and self.state != "Halted":
+        if not self.is_current and self._peering is not None and self.state is not ReplicaState.HALTED:
             self.is_current = self._peering.is_level(applied)
         known = max(applied, min(raft.commit_index, self._applying.projected_index))
         self._told_commit = max(self._told_commit, known)  # after a rebuild less may be known again
         self._machine.committed(self._told_commit)
-        if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
-            self.is_ready = self.is_current = True
-            self.enter("Ready")
+        if self.state is ReplicaState.CATCH_UP and raft.is_serving and self._stop_done is None:
+            self.is_current = True
+            self.replica_status.on(ReplicaEvent.CAUGHT_UP)
             self._machine.ready(raft.term)
 
     # Properties and calls for the runtime
@@ -555,7 +542,7 @@ class Replica:
     @property
     def leader_id(self) -> int | None:
         """The leader of the current term as far as this node knows; None if there is none in contact."""
-        if self._raft is None or self._is_over or self.state == "Halted":
+        if self._raft is None or self._is_over or self.state is ReplicaState.HALTED:
             return None
         return self._raft.leader_id
 
@@ -707,8 +694,8 @@ class Replica:
         journal, snapshotter = self._journal, self._snapshotter
         return {
             "shard": self.shard,
-            "state": self.state,
-            "state_since_ms": dict(self._since_ms),
+            "state": self.state.value,
+            "state_since_ms": {state.value: ms for state, ms in self.replica_status.entered_ms.items()},
             "is_leader": self.is_leader,
             "term": self.term,
             "last_index": self.last_index,

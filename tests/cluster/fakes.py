@@ -26,6 +26,7 @@ from coordinator.topics import CatalogView
 from raftlog.env.simulated_files import SimFiles
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.replica.clock import AgreedClock
+from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.storage.evidence import Evidence
 from records import METADATA_SHARD, RawRecord, iter_records
@@ -54,6 +55,9 @@ class FakeReplica:
         self.node_id = directory.identity.node_id
         self.bodies: list[bytes] = []
         self.leader_id: int | None = None
+        self.halted_reason: str | None = None
+        self.replica_status = ReplicaStatus(host.wall_ms)
+        self.is_alone = links is None
         self.term = 0
         self.is_leader = self.is_current = self.is_disk_full = self.is_handing_over = False
         self.is_rebuilding = False
@@ -63,8 +67,15 @@ class FakeReplica:
         self.everywhere: list[tuple[int, Callable[[], None]]] = []
         self.transfers: list[tuple[int | None, Told]] = []
 
+    @property
+    def state(self) -> ReplicaState:
+        return self.replica_status.state
+
     def start(self) -> None:
         self.clock.loaded(0)
+        self.replica_status.on(ReplicaEvent.STARTS)
+        if not self.is_alone:
+            self.replica_status.on(ReplicaEvent.LOADED)
 
     def time_at(self, now_ms: float) -> int:
         return self.clock.wall_ms()
@@ -116,6 +127,8 @@ class FakeReplica:
     def lead(self, *, until_ready: bool = True) -> None:
         self.term += 1
         self.is_leader, self.leader_id = True, self.node_id
+        self.replica_status.on(ReplicaEvent.CAMPAIGNS)
+        self.replica_status.on(ReplicaEvent.ELECTED)
         self.machine.leading(self.term)
         self.machine.followed(self.node_id)
         if until_ready:
@@ -124,6 +137,7 @@ class FakeReplica:
     def ready(self) -> None:
         self.is_current = True
         self.commit()
+        self.replica_status.on(ReplicaEvent.CAUGHT_UP)
         self.machine.ready(self.term)
 
     def commit(self, index: int | None = None) -> None:
@@ -131,6 +145,7 @@ class FakeReplica:
 
     def lose(self, reason: str = "term 9 began", leader_id: int | None = 2) -> None:
         self.is_leader, self.leader_id = False, None
+        self.replica_status.on(ReplicaEvent.DEPOSED)
         self.machine.deposed(reason)
         if leader_id is not None:
             self.follow(leader_id)

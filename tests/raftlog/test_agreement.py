@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.replica import agreement
+from raftlog.replica.replica_state import ReplicaState
 from tests.support.replica_cluster import ClusterNode, World
 
 
@@ -44,7 +45,7 @@ def test_without_a_majority_the_shard_is_halted() -> None:
     _spoil(other)
     leader.put_many(100)
     world.advance(5000)
-    assert {node.replica.state for node in world.running} == {"Halted"}
+    assert {node.replica.state for node in world.running} == {ReplicaState.HALTED}
     assert leader.machine.deposed_reasons
     assert "no majority agrees" in str(leader.replica.status()["halted_reason"])
     world.advance(5000)
@@ -93,7 +94,7 @@ def test_a_third_node_that_never_answers_halts_the_shard_in_the_end() -> None:
     world.advance(5)
     _spoil(spoiled)
     leader.put_many(100)
-    world.until(lambda: leader.replica.state == "Halted", 15_000)
+    world.until(lambda: leader.replica.state is ReplicaState.HALTED, 15_000)
 
 
 def test_a_node_past_the_index_that_is_asked_for_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from raftlog.consensus.messages import Ack, Append, Vote
 from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.leader import LeaderReplication
+from records import TermWhy
 from tests.support.replica_cluster import ClusterNode, World
 from tests.support.single_replica import SETTINGS
 
@@ -124,9 +125,10 @@ def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
     for node in world.running:
         if node is not candidate:
             node.pause()
-    raft = candidate.replica._raft
+    raft, peering = candidate.replica._raft, candidate.replica._peering
     assert raft is not None
-    raft.tick(campaign=True)
+    assert peering is not None
+    peering._campaign(TermWhy.EXPIRY)
     for _ in range(2):
         candidate.replica.peer_message(voter.number, Vote(raft.term).encode())
     assert raft.is_leader is (engine is not Raft)

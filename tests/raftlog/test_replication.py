@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.env.simulated_files import Crash
+from raftlog.replica.replica_state import ReplicaState
 from tests.support.replica_cluster import World
 
 
@@ -13,7 +14,7 @@ def test_a_cold_start_elects_the_preferred_node_and_everybody_follows() -> None:
     assert world.now_ms - 1000 < 400
     world.settle()
     assert {node.replica.leader_id for node in world.running} == {2}
-    assert {node.replica.state for node in world.followers()} == {"Following"}
+    assert {node.replica.state for node in world.followers()} == {ReplicaState.FOLLOWING}
     assert all(node.replica.is_current for node in world.running)
 
 

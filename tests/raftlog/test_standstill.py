@@ -8,6 +8,7 @@ import pytest
 
 from raftlog.consensus.messages import Append, MessageKind
 from raftlog.env.errors import PeerMessageRefused
+from raftlog.replica.replica_state import ReplicaState
 from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
 from tests.support.replica_cluster import ClusterNode, World
@@ -163,7 +164,7 @@ def test_a_stop_while_the_log_is_loaded_ends() -> None:
     stopped.start()
     while not stopped.replica.last_index:
         world.step()
-    assert stopped.replica.state == "Loading"
+    assert stopped.replica.state is ReplicaState.LOADING
     done: list[bool] = []
     stopped.replica.stop(lambda: done.append(True))
     world.until(lambda: done, 100)

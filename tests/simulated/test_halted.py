@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.env.state_machine import StateMachine
+from raftlog.replica.replica_state import ReplicaState
 from tests.report import count_fault
 from tests.simulated.stage import SHARD, Stage
 
@@ -19,8 +20,8 @@ def test_a_halted_shard_names_its_reason_and_coordinates_nothing() -> None:
     machine.state_hash = lambda: state_hash() ^ 1  # type: ignore[method-assign]
     count_fault("simulated", "state gone astray")
     stage.commit_many(leader, 70)
-    cluster.wait_for(lambda: stage.runtime(leader).replica.state == "Halted")
-    cluster.wait_for(lambda: replica.state == "Halted")
+    cluster.wait_for(lambda: stage.runtime(leader).replica.state is ReplicaState.HALTED)
+    cluster.wait_for(lambda: replica.state is ReplicaState.HALTED)
     for node_id in (leader, other):
         runtime = stage.runtime(node_id)
         status = runtime.status()

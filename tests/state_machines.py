@@ -1,0 +1,104 @@
+"""Renders docs/state-machines.md: `python -m tests.state_machines > docs/state-machines.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cluster.runtime.shard_state import SHARD_STATES
+from coordinator.state.machines import GROUP_STATES, MEMBER_TRANSITIONS, GroupState
+from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, ReplicaState
+
+_MEMBER_ENDS = ("STABLE", "UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
+
+_GROUP_ARROWS = (
+    "[*] --> Assigning : first member joins",
+    "Empty --> Assigning : member joins",
+    "Assigning --> Reconciling : target computed",
+    "Reconciling --> Stable : last member settles",
+    "Reconciling --> Assigning : epoch bump",
+    "Stable --> Assigning : epoch bump",
+    "Assigning --> Empty : last member leaves",
+    "Reconciling --> Empty : last member leaves",
+    "Stable --> Empty : last member leaves",
+    "Empty --> [*] : deleted",
+)
+
+_SHARD_ARROWS = (
+    "[*] --> CatchUp : the node starts",
+    "CatchUp --> Down : another node leads, or the lead is lost",
+    "Down --> CatchUp : this node is elected",
+    "CatchUp --> Ready : caught up and prepared",
+    "Ready --> Down : the lead is lost, or the node stops",
+)
+
+
+def document() -> str:
+    """The whole document."""
+    sections = (_head(), _member(), _group(), _replica(), _shard())
+    return "\n".join(line for section in sections for line in section) + "\n"
+
+
+def _head() -> Iterator[str]:
+    yield "# State machines"
+    yield ""
+    yield "Rendered from `coordinator/state/machines.py`, `raftlog/replica/replica_state.py` and"
+    yield "`cluster/runtime/shard_state.py`. Do not edit; run"
+    yield "`python -m tests.state_machines > docs/state-machines.md`."
+
+
+def _member() -> Iterator[str]:
+    yield from ("", "## Member of a consumer group", "")
+    yield "| State | Reconciliation finds | Next state | Member epoch |"
+    yield "|---|---|---|---|"
+    for (state, finding), step in MEMBER_TRANSITIONS.items():
+        yield f"| {state.name} | {finding.value} | {step.to.name} | {step.epoch.value} |"
+    steps = MEMBER_TRANSITIONS.items()
+    yield from _diagram([
+        "[*] --> STABLE : joins, owns nothing yet",
+        *(f"{state.name} --> {step.to.name} : {finding.name}" for (state, finding), step in steps),
+        *(f"{state} --> [*] : leaves or expires" for state in _MEMBER_ENDS),
+    ])  # fmt: skip
+
+
+def _group() -> Iterator[str]:
+    yield from ("", "## Consumer group", "")
+    yield "Derived from the group and never stored. The first row that applies gives the state."
+    yield from ("", "| State | When |", "|---|---|")
+    for row in GROUP_STATES:
+        yield f"| {row.state.value} | {row.when} |"
+    yield f"| {GroupState.DEAD.value} | only in responses: there is no such group |"
+    yield from _diagram(_GROUP_ARROWS)
+
+
+def _replica() -> Iterator[str]:
+    yield from ("", "## Replica of a shard on one node", "")
+    yield "Every state becomes Down when the node stops or fails. A leader is deposed before it is Halted."
+    yield from ("", "| State | Event | Next state |", "|---|---|---|")
+    steps = [
+        (state, event, to)
+        for (state, event), to in REPLICA_TRANSITIONS.items()
+        if event is not ReplicaEvent.ENDS
+    ]
+    for state, event, to in steps:
+        yield f"| {state.value} | {event.value} | {to.value} |"
+    yield from _diagram([
+        f"[*] --> {ReplicaState.DOWN.value}",
+        *(f"{state.value} --> {to.value} : {event.name}" for state, event, to in steps),
+    ])  # fmt: skip
+
+
+def _shard() -> Iterator[str]:
+    yield from ("", "## Shard on one node", "")
+    yield "Derived from its replica's state. The first row that applies gives the state."
+    yield from ("", "| State | When |", "|---|---|")
+    for row in SHARD_STATES:
+        yield f"| {row.state.value} | {row.when} |"
+    yield from _diagram(_SHARD_ARROWS)
+
+
+def _diagram(arrows: Iterable[str]) -> Iterator[str]:
+    yield from ("", "```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in arrows), "```")
+
+
+if __name__ == "__main__":
+    print(document(), end="")
