@@ -5,6 +5,8 @@ Invariants: they are few, and their size in bytes is known.
 
 from __future__ import annotations
 
+from struct import Struct
+
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import HeartbeatEntry
 
@@ -14,14 +16,21 @@ FAST_REPLIES_MAX = 64
 CORRELATION_END = 8
 """Every request begins with API key, version (2 bytes each) and correlation id (4)."""
 
+FRAME_HEAD = Struct(">ihh")
+"""What a frame has before its correlation id: its length, API key and version."""
+
+TAIL_BEGIN = 12
+"""Bytes of a frame up to the end of its correlation id."""
+
 
 class FastReply:
     """The cached reply to a steady heartbeat, without its correlation id, and the entry that validates it."""
 
-    __slots__ = ("entry", "head", "length", "rest")
+    __slots__ = ("entry", "frame_head", "head", "length", "rest")
 
-    def __init__(self, head: bytes, data: bytes, entry: HeartbeatEntry) -> None:
-        self.head = head  # API key and version of the request
+    def __init__(self, frame_head: bytes, data: bytes, entry: HeartbeatEntry) -> None:
+        self.frame_head = frame_head  # length, API key and version of the request
+        self.head = frame_head[4:]
         self.length = data[:4]
         self.rest = data[8:]
         self.entry = entry
@@ -43,7 +52,8 @@ class FastReplies:
         if len(self.by_tail) >= FAST_REPLIES_MAX:
             self.clear()
         self.forget(exchange.tail)
-        head = exchange.api_key.to_bytes(2, "big") + exchange.api_version.to_bytes(2, "big")
+        num_bytes = CORRELATION_END + len(exchange.tail)
+        head = FRAME_HEAD.pack(num_bytes, exchange.api_key, exchange.api_version)
         self.by_tail[exchange.tail] = FastReply(head, data, entry)
         self.num_bytes += len(exchange.tail) + len(data)
 

@@ -57,20 +57,25 @@ class watched:
 
     def __init__(self, lab: Lab) -> None:
         self.shadow = Shadow(lab)
-        self._original = Connection._answer_fast
+        self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> Shadow:
-        original, shadow = self._original, self.shadow
+        among_others, alone, shadow = Connection._answer_fast, Connection._answer_alone, self.shadow
 
-        def both(connection: Connection, hit: FastReply, payload: bytes, now_ms: float) -> None:
+        def both_among_others(connection: Connection, hit: FastReply, payload: bytes, now_ms: float) -> None:
             shadow.watch(connection, hit, payload)
-            original(connection, hit, payload, now_ms)
+            among_others(connection, hit, payload, now_ms)
 
-        Connection._answer_fast = both  # type: ignore[method-assign]
+        def both_alone(connection: Connection, hit: FastReply, data: bytes) -> None:
+            shadow.watch(connection, hit, data[4:])
+            alone(connection, hit, data)
+
+        self._patch.setattr(Connection, "_answer_fast", both_among_others)
+        self._patch.setattr(Connection, "_answer_alone", both_alone)
         return self.shadow
 
     def __exit__(self, *exc: object) -> None:
-        Connection._answer_fast = self._original  # type: ignore[method-assign]
+        self._patch.undo()
 
 
 ACTIONS = st.sampled_from(
