@@ -35,43 +35,23 @@ from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
 from records import MemberState
-from wire.apis import ApiKey
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
+from wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
+from wire.messages.leave_group import LeaveGroupRequest
+from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.offset_commit import OffsetCommitRequest
+from wire.messages.offset_delete import OffsetDeleteRequest
+from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.refusals import refuse
+from wire.schema import Message
 
 COUNTED_PER_STEP = 1_000
 """Groups and members counted in one step: about a millisecond."""
-
-Handler = Callable[[GroupContext, Any, int, Context, DecisionBuilder], Any]
-
-_HANDLERS: dict[int, Handler] = {
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
-    ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT: extended_heartbeat,
-    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: lambda core, request, version, ctx, builder: prepare_assignment(
-        core, request, ctx, builder
-    ),
-    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
-    ApiKey.OFFSET_COMMIT: commit_offsets,
-    ApiKey.OFFSET_FETCH: fetch_offsets,
-    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, builder: admin.list_groups(
-        core, request, builder
-    ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (
-        lambda core, request, version, ctx, builder: admin.describe_consumer_groups(
-            core, request, ctx, builder
-        )
-    ),
-    ApiKey.DESCRIBE_GROUPS: (
-        lambda core, request, version, ctx, builder: admin.describe_groups(core, request, version)
-    ),
-    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, builder: removal.delete_groups(
-        core, request, builder
-    ),
-    ApiKey.OFFSET_DELETE: lambda core, request, version, ctx, builder: removal.delete_offsets(
-        core, request, ctx, builder
-    ),
-    ApiKey.LEAVE_GROUP: removal.remove_members,
-}
-
 
 JobEnd = Callable[[GroupContext, Job, object, str | None, Context, DecisionBuilder], Steps]
 
@@ -157,17 +137,49 @@ class GroupShard:
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision:
         """Decide one request. Raises KeyError for an API that group shards do not handle."""
-        handler = _HANDLERS[api_key]
         self.settings = ctx.settings
         builder = DecisionBuilder()
         try:
-            answer = handler(self.core, request, api_version, ctx, builder)
+            answer = self._answer(api_key, api_version, request, ctx, builder)
             if isinstance(answer, GeneratorType):
                 return self._run(answer, ctx, builder)
         except RequestRefused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
             return Decision(reply=reply, failure=builder.failure)
         return Decision(reply=answer, failure=builder.failure)
+
+    def _answer(
+        self, api_key: int, version: int, request: Message, ctx: Context, builder: DecisionBuilder
+    ) -> Steps | Message:
+        """Return the steps that decide a request, or its answer if that takes none; frequent ones first."""
+        core = self.core
+        match request:
+            case ConsumerGroupHeartbeatRequest():
+                return heartbeat(core, request, version, ctx, builder)
+            case OffsetCommitRequest():
+                return commit_offsets(core, request, version, ctx, builder)
+            case OffsetFetchRequest():
+                return fetch_offsets(core, request, version, ctx, builder)
+            case ExtendedConsumerGroupHeartbeatRequest():
+                return extended_heartbeat(core, request, version, ctx, builder)
+            case ConsumerGroupPrepareAssignmentRequest():
+                return prepare_assignment(core, request, ctx, builder)
+            case ConsumerGroupInstallAssignmentRequest():
+                return install_assignment(core, request, version, ctx, builder)
+            case ListGroupsRequest():
+                return admin.list_groups(core, request, builder)
+            case ConsumerGroupDescribeRequest():
+                return admin.describe_consumer_groups(core, request, ctx, builder)
+            case DescribeGroupsRequest():
+                return admin.describe_groups(core, request, version)
+            case DeleteGroupsRequest():
+                return removal.delete_groups(core, request, builder)
+            case OffsetDeleteRequest():
+                return removal.delete_offsets(core, request, ctx, builder)
+            case LeaveGroupRequest():
+                return removal.remove_members(core, request, version, ctx, builder)
+            case _:
+                raise KeyError(api_key)
 
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""

@@ -37,17 +37,14 @@ from records import (
     Value,
     decode_record,
 )
-from wire.apis import ApiKey
+from wire.messages.create_partitions import CreatePartitionsRequest
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from wire.refusals import refuse
+from wire.schema import Message
 
 __all__ = ["CatalogShard", "CatalogTopic", "CatalogView"]
-
-_HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, DecisionBuilder], Steps]] = {
-    ApiKey.CREATE_TOPICS: create_topics,
-    ApiKey.CREATE_PARTITIONS: create_partitions,
-    ApiKey.DELETE_TOPICS: delete_topics,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
-}
 
 
 class CatalogShard:
@@ -97,11 +94,25 @@ class CatalogShard:
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision:
         """Decide a request that changes topics or configs. Raises KeyError for any other API."""
         builder = DecisionBuilder(by_operator=True)
-        steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, builder)
         try:
-            return self._run(steps, ctx, builder)
+            return self._run(self._steps(api_key, api_version, request, ctx, builder), ctx, builder)
         except RequestRefused as refused:
             return Decision(reply=refuse(api_key, api_version, request, refused.code, refused.message))
+
+    def _steps(
+        self, api_key: int, version: int, request: Message, ctx: Context, builder: DecisionBuilder
+    ) -> Steps:
+        match request:
+            case CreateTopicsRequest():
+                return create_topics(self.view, self.limits, request, version, ctx, builder)
+            case CreatePartitionsRequest():
+                return create_partitions(self.view, self.limits, request, version, ctx, builder)
+            case DeleteTopicsRequest():
+                return delete_topics(self.view, self.limits, request, version, ctx, builder)
+            case IncrementalAlterConfigsRequest():
+                return alter_configs(self.view, self.limits, request, version, ctx, builder)
+            case _:
+                raise KeyError(api_key)
 
     def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
         decision = run_steps(steps, self.apply_all, ctx, builder)
