@@ -19,8 +19,9 @@ from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.node_view import HeartbeatEntry
 from cluster.node_info import ClientInfo
 from raftlog.env.host import Timer
-from wire.apis import ApiKey, api_name
-from wire.protocol import encode_response_in_pieces
+from wire.apis import HEARTBEATS, ApiKey, api_name
+from wire.encoding import PIECE_BYTES
+from wire.protocol import encode_response, encode_response_in_pieces
 
 if TYPE_CHECKING:
     from cluster.kafka.connection import Connection
@@ -78,24 +79,37 @@ class Exchange:
 
     def reply(self, body: object) -> None:
         """Answer with a response dataclass of this API, which must not change any more."""
-        self._begin(self._encoding(body, self.send))
+        if (listener := self._begin()) is None:
+            return
+        if not self._is_short(body) or not listener.slices.at_once(self._encode, body):
+            self._make(listener, self._encoding(body, self.send))
 
     def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
         """Answer with the response that `answer` makes, within this turn if that is short.
 
         With `deliver`, that function gets the whole frame and calls `send` with it later.
         """
-        self._begin(self._making(answer, deliver or self.send))
+        if (listener := self._begin()) is not None:
+            self._make(listener, self._making(answer, deliver or self.send))
 
-    def _begin(self, work: Iterator[None]) -> None:
-        connection = self.connection
-        if connection is None:
-            return
+    def _begin(self) -> KafkaListener | None:
+        """Note that the answer has begun; return the listener, or None if the connection is gone."""
+        if self.connection is None:
+            return None
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        if not connection.listener.slices.run(work, self._is_wanted):
-            connection.serve_alone(self)  # one answer in the making for each connection
+        return self.connection.listener
+
+    def _is_short(self, body: Any) -> bool:
+        """Whether the response is certainly short: no assignment, or no longer than its short request."""
+        if self.api_key in HEARTBEATS:
+            return body.assignment is None
+        return self.api_key == ApiKey.OFFSET_COMMIT and self.asked_bytes <= PIECE_BYTES
+
+    def _make(self, listener: KafkaListener, work: Iterator[None]) -> None:
+        if not listener.slices.run(work, self._is_wanted) and self.connection is not None:
+            self.connection.serve_alone(self)  # one answer in the making for each connection
 
     def _is_wanted(self) -> bool:
         return self.connection is not None
@@ -115,11 +129,25 @@ class Exchange:
             )
             if (listener := self.listener) is not None:
                 yield from count_errors(listener.counters, self.api_key, body)
-            if self.entry is not None and (connection := self.connection) is not None:
-                connection.remember(self, body, data)
-            deliver(data)
+            self._encoded(body, data, deliver)
         except Exception:
             self._failed()
+
+    def _encode(self, body: Any) -> None:
+        """Encode a short response in a single call, and send it."""
+        try:
+            data = encode_response(self.api_key, self.api_version, self.correlation_id, body)
+            if (listener := self.listener) is not None:
+                for _ in count_errors(listener.counters, self.api_key, body):
+                    pass
+            self._encoded(body, data, self.send)
+        except Exception:
+            self._failed()
+
+    def _encoded(self, body: Any, data: bytes, deliver: Callable[[bytes], None]) -> None:
+        if self.entry is not None and (connection := self.connection) is not None:
+            connection.remember(self, body, data)
+        deliver(data)
 
     def _failed(self) -> None:
         """Log an exception of our own, and do not leave the client waiting."""

@@ -60,6 +60,15 @@ def test_long_work_takes_a_share_of_each_turn_and_ends_in_order(bench: Bench) ->
     assert max(sizes) <= SHARE_MS / STEP_MS + 1
 
 
+def test_short_calls_are_made_until_the_turn_has_spent_its_slice(bench: Bench) -> None:
+    calls: list[int] = []
+    made = [bench.slices.at_once(calls.append, number) for number in range(100)]
+    assert made.count(True) == len(calls) <= SLICE_MS / STEP_MS + 1
+    assert made == sorted(made, reverse=True), "once the slice is spent, no call is made in this turn"
+    bench.world.run_for(1)
+    assert bench.slices.at_once(calls.append, 100)
+
+
 def _watch(bench: Bench, sizes: list[int], before: int = 0) -> None:
     """How much is done between two turns."""
     if before:
