@@ -46,7 +46,7 @@ class HandOver:
             return
         target = self._best_peer(runtime)
         if target is None or not runtime.replica.is_leader:
-            reason = None if target is not None else "no other node is in contact and can serve"
+            reason = None if target is not None else "no connected node can serve"
             self._settled(runtime, reason)
             return
         self._tried[runtime.shard].add(target)

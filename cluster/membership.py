@@ -78,7 +78,7 @@ class Membership:
         own_id = self._own().node_id
         missing = [str(voter) for voter in self.voters if voter != own_id and voter not in peers]
         if missing:
-            return f"what node {', '.join(missing)} can read is not known: it is not in contact"
+            return f"what node {', '.join(missing)} can read is not known: it is not connected"
         return min([own_level_max, *(peer.format_level_max for peer in peers.values())])
 
 

@@ -134,7 +134,7 @@ def _clock(status: Json) -> Iterator[Metric]:
 
 def _links(links: Links) -> Iterator[Metric]:
     """Yield one sample for each peer; a peer that was never in contact has no skew."""
-    up = GaugeMetricFamily("quorate_link_up", "1 while the node is in contact.", labels=["node"])
+    up = GaugeMetricFamily("quorate_link_up", "1 while the node is connected.", labels=["node"])
     skew = GaugeMetricFamily(
         "quorate_link_clock_skew_seconds", "The peer's clock less this node's.", labels=["node"]
     )

@@ -78,7 +78,7 @@ def check_leads(node: HttpNode, shard: ShardRuntime) -> None:
 
 def no_leader(shard: ShardRuntime) -> HttpError:
     message = f"{reads.shard_name(shard)} has no leader at the moment"
-    return HttpError(503, "NO_LEADER", message, "ask again; /v1/cluster shows which nodes are in contact")
+    return HttpError(503, "NO_LEADER", message, "ask again; /v1/cluster shows which nodes are connected")
 
 
 async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: str) -> Json:

@@ -169,7 +169,7 @@ def as_launch_errors(what: str) -> Iterator[None]:
     except SettingsError as error:
         raise LaunchError(str(error), EXIT_USAGE) from error
     except BlockingIOError as error:
-        raise LaunchError(f"{what}: another process runs on it, stop that first") from error
+        raise LaunchError(f"{what}: another process uses it: stop it first") from error
     except OSError as error:
         said = error if error.strerror is None else f"{error.strerror} ({error.filename})"
         raise LaunchError(f"{what}: {said}") from error

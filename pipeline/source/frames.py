@@ -231,7 +231,7 @@ def gap(path: str, offset: int, first: int, what: str, goes_on_at: int | None) -
 
 
 def _missing(expected: int) -> str:
-    return f"no whole frame where entry {expected} should be"
+    return f"no complete frame where entry {expected} should be"
 
 
 def _may_be_torn(data: Data, at: int, expected: int, bounds: Bounds) -> bool:

@@ -182,7 +182,7 @@ class ArchiveBackfill:
             if gap.before_index:
                 self._choose(gap)
             else:
-                self._rest("it is whole")
+                self._rest("it is complete")
 
     def _choose(self, gap: Gap) -> None:
         """Ask the next peer; the leader last, as it has the most to do."""
@@ -196,14 +196,14 @@ class ArchiveBackfill:
                 self._fetch = _Fetch(peer, gap, self._host.fresh_id())
                 self._ask(self._fetch)
                 return
-        self._rest("no peer in contact has more that this node would keep")
+        self._rest("no connected peer has older entries that this node would keep")
         self._peers.lacking.clear()
         self._later(LOOK_AGAIN_MS, self._look)
 
     def _rest(self, why: str) -> None:
         """Pause: nothing more can be fetched at present."""
         if self._is_begun and self._gap is not None:
-            what = "%s: history from entry %d on is here, %d segments of it from peers: %s"
+            what = "%s: has the history from entry %d on, %d segments of it from peers: %s"
             LOG.info(what, self._name, self._gap.before_index + 1, self.fetched_segments, why)
         self._is_begun = False
 
@@ -215,7 +215,7 @@ class ArchiveBackfill:
 
     def _bar(self, fetch: _Fetch, why: str) -> None:
         LOG.warning(
-            "%s: node %d sent history before entry %d that is not taken: %s",
+            "%s: node %d sent history before entry %d, which was refused: %s",
             self._name,
             fetch.peer,
             fetch.gap.before_index + 1,
@@ -266,13 +266,13 @@ class ArchiveBackfill:
         elif (chunk.size, chunk.chain_before) != (fetch.size, fetch.chain_before) or not chunk.data:
             self._lacks(fetch)  # the peer has another file there by now
         elif len(chunk.data) > min(CHUNK_BYTES, fetch.size - fetch.received):
-            self._bar(fetch, "more than was asked for")
+            self._bar(fetch, "more data than was requested")
         else:
             self._write(fetch, chunk)
 
     def _take_offer(self, fetch: _Fetch, chunk: HistoryChunk) -> None:
         if chunk.size > READ_BYTES_MAX or len(chunk.chain_before) != DIGEST_BYTES:
-            self._bar(fetch, f"a segment of {chunk.size} bytes")
+            self._bar(fetch, f"the segment has {chunk.size} bytes")
             return
         now_ms = min(self._journal.last_timestamp_ms, self._past_ms())
         if not fetch.gap.has_room(self._settings, chunk.size, chunk.newest_ms, now_ms):
@@ -280,7 +280,7 @@ class ArchiveBackfill:
             return
         if not self._is_begun:
             self._is_begun = True
-            what = "%s: fetches its history before entry %d, from node %d first"
+            what = "%s: fetching the history before entry %d, from node %d first"
             LOG.info(what, self._name, fetch.gap.before_index + 1, fetch.peer)
         fetch.size, fetch.chain_before = chunk.size, chunk.chain_before
         self._later(self._pace_ms, self._ask, fetch)
@@ -307,7 +307,7 @@ class ArchiveBackfill:
 
     def _put_off(self, fetch: _Fetch, error: BaseException) -> None:
         """Try again later after trouble with a temporary file; serious trouble will show in the live log."""
-        LOG.warning("%s: fetching history is put off: %s", self._name, error)
+        LOG.warning("%s: fetching history is postponed: %s", self._name, error)
         self._drop()
         self._later(LOOK_AGAIN_MS, self._look)
 

@@ -150,7 +150,7 @@ def _check(request: Any, files: Files) -> Sealed:
         raise PeerMessageRefused(f"it ends with entry {sealed.last_index}, not {request['last_index']}")
     if sealed.chain_after != request["chain_after"]:
         raise PeerMessageRefused(
-            f"the hash chain from entry {sealed.first_index} on does not lead to what is known here"
+            f"the hash chain from entry {sealed.first_index} on does not end at the hash that this node knows"
         )
     file = files.open(path, "w")
     try:
@@ -164,7 +164,7 @@ def _check(request: Any, files: Files) -> Sealed:
 def sealed_of(result: object) -> Sealed:
     """The header of the index that the child built; raises PeerMessageRefused when it refused the segment."""
     if not isinstance(result, dict):
-        raise TypeError(f"the child answered {result!r}")
+        raise TypeError(f"the child process returned {result!r}")
     if "refused" in result:
         raise PeerMessageRefused(result["refused"])
     return Sealed(**(result["sealed"] | {"types": tuple(result["sealed"]["types"])}))
@@ -181,7 +181,7 @@ def adopt(files: Files, home: str, token: str, sealed: Sealed) -> None:
     is_next = sealed.last_index == manifest.dropped_index
     if not is_next or sealed.chain_after != _chain_at_start(files, home, manifest):
         raise PeerMessageRefused(
-            f"the archive lacks what is before entry {manifest.dropped_index + 1} by now"
+            f"the archive no longer holds the entries before {manifest.dropped_index + 1}"
         )
     # The log first: a log without an index is found again by the next start, the reverse is not.
     for path, name in (

@@ -74,7 +74,7 @@ class SnapshotReceiver:
         if message.offset == 0 and (self._sink is None or self._source != source):
             if self._sink is not None:
                 self._sink.abandon()
-            LOG.info("%s: receives the snapshot up to entry %d", self._journal.home, message.last_index)
+            LOG.info("%s: receiving the snapshot up to entry %d", self._journal.home, message.last_index)
             self._sink = SnapshotSink(self._host.files, self._journal.home, self._host.fresh_id())
             self._source = source
         sink = self._sink
@@ -105,7 +105,7 @@ class SnapshotReceiver:
         self._sink = None
         self.is_finishing = False
         if isinstance(error, PeerMessageRefused):
-            LOG.warning("%s: %s; it will be sent again", self._journal.home, error)
+            LOG.warning("%s: %s; the snapshot will be sent again", self._journal.home, error)
             self._journal.release()
             self._snapshotter.release()
             return

@@ -302,7 +302,7 @@ class HistoryChunk(_Plain):
 def _check_counts(*counts: int) -> None:
     """Check indexes, offsets and sizes; raises ValueError for a negative one."""
     if min(counts) < 0:
-        raise ValueError(f"{counts} are no counts")
+        raise ValueError(f"{counts} are not valid counts")
 
 
 Message = (
@@ -363,7 +363,7 @@ def decode(payload: bytes) -> Message:
             is_sound = tuple(map(type, fields[1:8])) == _APPEND
             numbers = (term, prev, prev_term, commit, joined)
             if not is_sound or min(numbers) < -1 or max(numbers) > NUMBER_MAX:
-                raise ValueError("fields of other types, or out of range")
+                raise ValueError("fields have the wrong types or are out of range")
             known_ms = _time(fields[9]) if len(fields) > 9 else None
             return Append(
                 term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point), known_ms
@@ -375,13 +375,13 @@ def decode(payload: bytes) -> Message:
             is_sound = is_sound and type(obstacle) is int
             counts = (term, match, applied, obstacle)
             if not is_sound or min(counts) < 0 or max(counts) > NUMBER_MAX:
-                raise ValueError("fields of other types, or out of range")
+                raise ValueError("fields have the wrong types or are out of range")
             asked_ms = _time(fields[7]) if len(fields) > 7 else -1.0
             return Ack(term, match, applied, sent_ms, joining, _checkpoint(point), asked_ms, obstacle)
         if kind == MessageKind.DIVERGED:
             found = _checkpoint(fields[2])
             if found is None or type(fields[3]) is not bool:
-                raise ValueError("fields of other types")
+                raise ValueError("fields have the wrong types")
             _check(fields[1:2], (int,))
             return DivergedMessage(fields[1], found, fields[3])
         values = fields[1 : 1 + len(_FIELDS[kind])]
@@ -396,14 +396,14 @@ def _check(values: list[Any], types: tuple[Any, ...]) -> None:
     """Raise ValueError if a field is of another type or out of range; the last fields may be missing."""
     for value, kind in zip(values, types, strict=False):
         if type(value) is not kind:
-            raise ValueError(f"{value!r} where {kind.__name__} is due")
+            raise ValueError(f"{value!r} instead of a {kind.__name__}")
         if kind in (int, float) and not -1 <= value <= NUMBER_MAX:  # nor NaN
             raise ValueError(f"{value!r} is out of range")
 
 
 def _time(value: Any) -> float:
     if type(value) is not float or not -1 <= value <= NUMBER_MAX:
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a valid time")
     return value
 
 
@@ -412,5 +412,5 @@ def _checkpoint(point: Any) -> Checkpoint | None:
         return None
     index, chain, state = point
     if (type(index), type(chain), type(state)) != (int, bytes, int):
-        raise ValueError("a checkpoint of other types")
+        raise ValueError("the checkpoint has the wrong types")
     return Checkpoint(index, chain, state)

@@ -258,7 +258,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         now_ms = self._host.monotonic_ms()
         if not message.sent_ms <= now_ms:
             raise PeerMessageRefused(
-                f"an answer to what was sent at {message.sent_ms} ms, and it is {now_ms} ms"
+                f"a response to a message sent at {message.sent_ms} ms, but it is {now_ms} ms"
             )
         follower = self.progress.peers[peer]
         if message.is_joining and not follower.is_joining:
@@ -297,7 +297,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             return True, keeps
         if keeps < log.last_index:
             if keeps < self.commit_index:
-                raise AssertionError(f"entry {keeps + 1} is committed, but the leader has another one")
+                raise AssertionError(
+                    f"entry {keeps + 1} is committed here, but the leader sent a different one"
+                )
             before = log.term_at(keeps), log.timestamp_at(keeps)
             self._checked(check_frames, frames[at:], keeps, *before)  # before anything is removed
             self._owner.truncate_after(keeps)
@@ -323,7 +325,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             if index == last or term_at(found) != term:
                 return at, index
             if found != index + 1:
-                raise PeerMessageRefused(f"entry {found} behind entry {index}")
+                raise PeerMessageRefused(f"entry {found} follows entry {index}")
             index = found
         return len(frames), index
 
@@ -416,7 +418,7 @@ def _headers(frames: bytes) -> Iterator[tuple[int, int, int]]:
     at = 0
     while at < len(frames):
         if at + HEADER_BYTES > len(frames):
-            raise PeerMessageRefused(f"{len(frames) - at} bytes behind the last whole entry")
+            raise PeerMessageRefused(f"{len(frames) - at} bytes after the last complete entry")
         _, _, length, _, index, term, _, _ = HEADER.unpack_from(frames, at)
         yield at, index, term
         at += HEADER_BYTES + length

@@ -59,7 +59,10 @@ def way_out(error: OSError) -> str:
     """Advice to an operator about a failed file call."""
     if is_short_of_descriptors(error):
         short_s = SHORT_MS / 1000
-        return f"none closed for {short_s:g} s: raise the limit (ulimit -n, LimitNOFILE=, fs.file-max)"
+        return (
+            f"no file descriptor became free within {short_s:g} s: raise the limit (ulimit -n, "
+            "LimitNOFILE=, fs.file-max)"
+        )
     return "free space or replace the disk, then start again"
 
 
@@ -201,14 +204,16 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
-        raise Corrupt(path, 0, f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, no file", RESTORE_HINT)
+        raise Corrupt(
+            path, 0, f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a regular file", RESTORE_HINT
+        )
     return fd
 
 
 def check_size(path: str, size_bytes: int, bytes_max: int = READ_BYTES_MAX) -> None:
     """Raise Corrupt if a file is longer than anything that is ever written there."""
     if size_bytes > bytes_max:
-        what = f"is {size_bytes} bytes long, more than the {bytes_max} that it can have"
+        what = f"is {size_bytes} bytes long; the maximum is {bytes_max}"
         raise Corrupt(path, bytes_max, what, RESTORE_HINT)
 
 
@@ -268,7 +273,7 @@ class OsLock:
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)
         if self._path in self._held:
-            raise BlockingIOError(f"{path} is locked by this process")
+            raise BlockingIOError(f"{path} is already locked by this process")
         self._fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,10 +26,10 @@ class Obstacle(IntEnum):
 _WORDS: Final = {
     Obstacle.JOINING: "its disk was replaced and is still joining",
     Obstacle.REBUILDING: "its state is being built from the log",
-    Obstacle.DISK_STALLED: "its disk does not answer",
-    Obstacle.DISK_FULL: "its disk is full, free some space",
-    Obstacle.CATALOG_BEHIND: "its catalog of topics is older than what the shard's groups rely on",
-    Obstacle.CATALOG_STALE: "it has not heard for a while which topics there are",
+    Obstacle.DISK_STALLED: "its disk does not respond",
+    Obstacle.DISK_FULL: "its disk is full: free some space",
+    Obstacle.CATALOG_BEHIND: "its topic catalog is older than the one that the shard's groups use",
+    Obstacle.CATALOG_STALE: "it has not received news of the topic catalog for a while",
 }
 
 

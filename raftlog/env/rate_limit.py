@@ -65,6 +65,6 @@ class RateLimitedLogger:
             return
         bucket.tokens -= 1
         if bucket.suppressed:
-            message += f" (and {bucket.suppressed} lines like this were not written)"
+            message += f" ({bucket.suppressed} similar lines were suppressed)"
             bucket.suppressed = 0
         self._log.log(level, message, *args)

@@ -212,5 +212,5 @@ def _frame(file: File, path: str, index: int, offset: int) -> Frame:
         frame = read_frame(memoryview(head + file.pread(length, offset + HEADER_BYTES)), 0, path, offset)
         if frame is not None and frame.index == index:
             return frame
-    what = f"no whole frame where entry {index} should be"
+    what = f"no complete frame where entry {index} should be"
     raise Damaged(path, offset, what, "`log verify` lists all damage")

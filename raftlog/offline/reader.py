@@ -68,7 +68,7 @@ def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> N
     files = OsFiles() if files is None else files
     home = os.fspath(path)
     if not files.exists(join(home, NODE_FILE)):
-        raise Damaged(join(home, NODE_FILE), 0, "is missing", "give the directory of a node")
+        raise Damaged(join(home, NODE_FILE), 0, "is missing", "give a node's directory")
     return _read_identity(files, home)
 
 
@@ -181,7 +181,7 @@ class ShardReader:
     def _missing(self, first: int, expected: int) -> Damaged:
         path = join(self.home, log_name(first))
         return Damaged(
-            path, 0, f"begins with entry {first}, but entries from {expected} on are missing before"
+            path, 0, f"begins with entry {first}, but entries from {expected} on are missing before it"
         )
 
     def _segment(
@@ -216,7 +216,7 @@ class ShardReader:
             at += HEADER_BYTES + len(frame.body)
             expected += 1
         if following is None and decided_to is not None and expected <= decided_to:
-            raise Torn(path, at, f"no whole frame where entry {expected} should be", RESTORE_HINT)
+            raise Torn(path, at, f"no complete frame where entry {expected} should be", RESTORE_HINT)
 
     def _behind_damage(
         self, path: str, data: bytes, at: int, expected: int, wanted: int, *, is_last: bool
@@ -231,7 +231,7 @@ class ShardReader:
                 return found
         elif is_last and self._may_be_torn(data[at:], expected):
             return None
-        what = f"no whole frame where entry {max(expected, wanted)} should be"
+        what = f"no complete frame where entry {max(expected, wanted)} should be"
         raise Damaged(path, at, what, "`log verify` lists all damage")
 
     def _may_be_torn(self, rest: bytes, index: int) -> bool:

@@ -55,11 +55,13 @@ from raftlog.storage.sync_mark import SYNCED_FILE, is_whole, read_mark, way_out
 from raftlog.transport.boots import BOOTS_FILE, check_boots, read_boots
 from records import MalformedEntry, iter_records
 
-EVIDENCE_HINT = "explanations say unknown for what is missing; the node goes on behind the last whole note"
+EVIDENCE_HINT = (
+    "explanations report the missing part as unknown; the node continues after the last complete note"
+)
 INSTALL_HINT = "the next start completes it"
-KEPT_HINT = "remove the file: readers of the past do without it"
-MARK_HINT = "the next start writes it anew"
-TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its last group was damaged later"
+KEPT_HINT = "remove the file: readers of the history do not need it"
+MARK_HINT = "the next start writes it again"
+TORN_HINT = "the next start cuts it; it holds no acknowledged entry, unless its last group was damaged later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def verify_node(files: Files, path: str) -> list[Problem]:
             walk.note(damage)
             continue
         if at is not None:
-            walk.found(file, at, "the notes from here on are not whole", EVIDENCE_HINT, severity="torn")
+            walk.found(file, at, "the notes from here on are incomplete", EVIDENCE_HINT, severity="torn")
     return walk.problems
 
 
@@ -153,7 +155,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     firsts = all_segments(files, walk.home)
     if walk.snapshot_index + 1 not in firsts:
         path = join(walk.home, log_name(walk.snapshot_index + 1))
-        walk.found(path, 0, "is missing: the log goes on there behind its snapshot")
+        walk.found(path, 0, "is missing: the log continues there after its snapshot")
     for place, first in enumerate(firsts):
         following = firsts[place + 1] if place + 1 < len(firsts) else None
         _check_segment(walk, first, following)
@@ -179,7 +181,7 @@ def _is_installing(walk: _Walk) -> bool:
     if header is None:
         return False
     _check_snapshot(walk)
-    what = f"the snapshot up to entry {header.last_index} replaces the log; that is not complete"
+    what = f"the snapshot up to entry {header.last_index} replaces the log, which was not completed"
     walk.found(path, 0, what, INSTALL_HINT, severity="torn")
     return True
 
@@ -250,7 +252,10 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
         walk.found(path, 0, f"is segment {header.first_index} of {header.identity}, not of this log")
     if walk.index and first != walk.index + 1:
         walk.found(
-            path, 0, f"begins with entry {first}, the one before is {walk.index}", index=walk.index + 1
+            path,
+            0,
+            f"begins with entry {first}, but the entry before it is {walk.index}",
+            index=walk.index + 1,
         )
         walk.chain = None
     _start_chain(walk, first)
@@ -261,7 +266,11 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
     _walk_frames(walk, path, data, header.frames_offset, following)
     newest_index = join(walk.home, index_name(first))
     if following is None and walk.files.exists(newest_index):
-        walk.found(newest_index, 0, "the newest segment is never sealed: one that follows it is missing")
+        walk.found(
+            newest_index,
+            0,
+            "it is sealed, so it cannot be the newest segment: the one that follows is missing",
+        )
     if following is not None:
         _check_sealed(walk, path, data, first, before)
 
@@ -297,7 +306,7 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
                 _torn(walk, path, at, len(data) - at)
                 return
             until = "the end of the file" if again is None else f"byte {again[0]} (entry {again[1]})"
-            what = f"no whole frame where entry {expected} should be, up to {until}"
+            what = f"no complete frame where entry {expected} should be, up to {until}"
             walk.found(path, at, what, index=expected)
             if again is None:
                 return
@@ -305,7 +314,12 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
             continue
         end, index, term, commit_index, timestamp_ms, count = whole
         if term < walk.term or timestamp_ms < walk.timestamp_ms or commit_index >= index:
-            walk.found(path, at, f"term, time or commit index of entry {index} go back", index=index)
+            walk.found(
+                path,
+                at,
+                f"the term, time or commit index of entry {index} is lower than that of the entry before",
+                index=index,
+            )
         _check_body(walk, path, at, index, view[at + HEADER_BYTES : end], count)
         walk.index, walk.term, walk.timestamp_ms = index, term, timestamp_ms
         if walk.chain is not None:
@@ -318,10 +332,10 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
 def _torn(walk: _Walk, path: str, at: int, size: int) -> None:
     expected = walk.index + 1
     if walk.synced_index >= expected:
-        what = f"no whole frame where entry {expected} should be, which was synced once"
+        what = f"no complete frame where entry {expected} should be, though that entry was synced"
         walk.found(path, at, what, way_out(is_alone=walk.is_alone), index=expected)
         return
-    what = f"the last {size} bytes are no whole frame"
+    what = f"the last {size} bytes are not a complete frame"
     walk.found(path, at, what, TORN_HINT, index=expected, severity="torn")
 
 
@@ -367,7 +381,7 @@ def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes
     _compare_sealed(walk, index_path, sealed, data, before)
     if archived and walk.manifest is not None and sealed not in walk.manifest.segments:
         manifest = join(walk.home, ARCHIVE, MANIFEST)
-        walk.found(manifest, 0, f"what it says of {index_name(first)} is not what that file says")
+        walk.found(manifest, 0, f"its row for {index_name(first)} differs from that file")
     if sealed.log_crc == crc32c(data):
         try:
             rebuilt = build_index(data, path, sealed.chain_before)[1]
@@ -381,7 +395,7 @@ def _compare_sealed(walk: _Walk, path: str, sealed: Sealed, data: bytes, before:
     if sealed.log_bytes != len(data) or sealed.log_crc != crc32c(data):
         walk.found(path, 0, "its segment is not the file that was sealed", index=sealed.first_index)
     if before is not None and sealed.chain_before != before:
-        walk.found(path, 0, f"its hash chain does not go on from entry {sealed.first_index - 1}")
+        walk.found(path, 0, f"its hash chain does not continue from entry {sealed.first_index - 1}")
 
 
 def _read_clean(walk: _Walk) -> None:
@@ -414,7 +428,7 @@ def _check_ends(walk: _Walk) -> None:
         path = join(walk.home, TERM_FILE)
         walk.found(path, 0, f"the term is {named}, but entry {walk.index} is of term {walk.term}")
     if clean is not None and walk.index and (walk.index, walk.term) != (clean.last_index, clean.last_term):
-        what = f"the log ends with entry {walk.index}, its clean stop was at entry {clean.last_index}"
+        what = f"the log ends with entry {walk.index}, but its clean stop was at entry {clean.last_index}"
         walk.found(join(walk.home, CLEAN_FILE), 0, what, index=walk.index + 1)
 
 
@@ -437,8 +451,8 @@ def _check_mark(walk: _Walk) -> None:
         return  # written by an older release; or by a node that is running
     if not is_whole(mark):
         severity = "torn" if walk.clean is None else "damage"
-        walk.found(path, 0, "is not whole", MARK_HINT, severity=severity)
+        walk.found(path, 0, "is incomplete", MARK_HINT, severity=severity)
     is_told = any(one.index == walk.index + 1 for one in walk.problems)
     if walk.synced_index > walk.index and not is_told:
-        what = f"the log ends with entry {walk.index}, entries up to {walk.synced_index} were synced once"
+        what = f"the log ends with entry {walk.index}, though entries up to {walk.synced_index} were synced"
         walk.found(path, 0, what, way_out(is_alone=walk.is_alone), index=walk.index + 1)

@@ -133,5 +133,5 @@ def explain(ours: Checkpoint, right: Checkpoint) -> str:
         kind, mine, others = "state", f"{ours.state:016x}", f"{right.state:016x}"
     return (
         f"the {kind} up to entry {right.index} have the hash {mine} here and {others} on the majority: keep "
-        "this directory for analysis, format another one with `quorate node format --replace`"
+        "this directory for analysis, format a new one with `quorate node format --replace`"
     )

@@ -64,7 +64,10 @@ class Applier:
         finally:
             snapshot.close()
         if (state_hash := self._machine.state_hash()) != header.state_hash:
-            what = f"its records give the state hash {state_hash:016x}, it names {header.state_hash:016x}"
+            what = (
+                f"its records have the state hash {state_hash:016x}, but its header says "
+                f"{header.state_hash:016x}"
+            )
             raise Corrupt(path, 0, what, STATE_HINT)
         self.projected_index = header.last_index
         yield header

@@ -189,15 +189,15 @@ class AgreedClock:
         if ahead_ms > WARNED_MS and not self._has_warned:
             self._has_warned = True
             LOG.warning(
-                "most wall clocks are %.0f s ahead of the time that has passed as far as this node knows "
-                "(it was down, or they were set): nothing expires by that before it has stood for %.0f h; "
-                "if they are wrong, set them right before then",
+                "most wall clocks are %.0f s ahead of the time that this node saw pass (it was down, or "
+                "they were set): nothing expires by the difference until it has lasted for %.0f h; if the "
+                "clocks are wrong, correct them before then",
                 ahead_ms / 1000,
                 RETENTION_DELAY_MS / 3_600_000,
             )
         elif self._has_warned and ahead_ms <= 0:
             self._has_warned = False
-            LOG.info("the wall clocks and the time that has passed agree again")
+            LOG.info("the wall clocks agree again with the time that passed")
 
 
 class LogTime:
@@ -221,7 +221,10 @@ class LogTime:
         slow_ms = self._slow_ms(monotonic_ms)
         if slow_ms is None or slow_ms < last_ms:
             if slow_ms is None and last_ms - wall_ms > STEP_MS:
-                what = "%s: the newest entry is %.0f s ahead of most clocks: times go on at half their speed"
+                what = (
+                    "%s: the newest entry is %.0f s ahead of most clocks: the log's time advances at half "
+                    "speed"
+                )
                 LOG.warning(what, self._home, (last_ms - wall_ms) / 1000)
             self._slow_from = monotonic_ms, last_ms
             return last_ms

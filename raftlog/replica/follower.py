@@ -103,7 +103,7 @@ class FollowerReplication:
         now_ms = self._clock()
         known_ms = now_ms if message.known_ms is None else message.known_ms
         if known_ms > now_ms:
-            raise PeerMessageRefused(f"an answer to what was sent at {known_ms} ms, and it is {now_ms} ms")
+            raise PeerMessageRefused(f"a response to a message sent at {known_ms} ms, but it is {now_ms} ms")
         if 0 <= known_ms > self.horizon[0]:
             self.horizon = (known_ms, message.commit_index)
 

@@ -182,7 +182,8 @@ class LeaderReplication:
         """Note that a follower has synced entries; returns whether that may commit some."""
         if message.match_index > self._journal.last_index:
             raise PeerMessageRefused(
-                f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
+                f"it acknowledges entry {message.match_index}, but the last entry is "
+                f"{self._journal.last_index}"
             )
         peer.last_index = max(peer.last_index, message.match_index)
         peer.asks(message.asked_ms, self._host.monotonic_ms())
@@ -212,7 +213,10 @@ class LeaderReplication:
             return
         peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
         if message.next_index <= peer.match_index:
-            what = "node %d acknowledged entry %d and lacks entry %d now: was its disk put back or damaged?"
+            what = (
+                "node %d acknowledged entry %d and now lacks entry %d: was its disk restored from a copy, "
+                "or damaged?"
+            )
             self._limited_log.error(peer.node_id, what, peer.node_id, peer.match_index, message.next_index)
             return
         self.feed(peer)
@@ -297,7 +301,7 @@ class LeaderReplication:
         self._progress.peers[node_id].link(is_up=is_up, next_index=next_index, now_ms=now_ms)
         transfer = self.transfer_under_way
         if transfer is not None and transfer.target == node_id and not is_up and not transfer.is_handed_over:
-            self._end_transfer(f"the link to node {node_id} is gone")
+            self._end_transfer(f"the link to node {node_id} was lost")
         if self._waiting:
             self._look_everywhere()
 
@@ -322,7 +326,7 @@ class LeaderReplication:
         if not self._raft.is_leader:
             refusal = "this node does not lead the shard"
         elif self.transfer_under_way is not None:
-            refusal = f"it is being handed over to node {self.transfer_under_way.target} already"
+            refusal = f"it is already being handed over to node {self.transfer_under_way.target}"
         elif best is None:
             refusal = self._why_nobody()
         elif not best.can_lead:
@@ -338,7 +342,7 @@ class LeaderReplication:
     def _why_nobody(self) -> str:
         """The reason why there is no peer to hand over to."""
         there = [_why_not(peer) for peer in self._progress.peers.values() if peer.is_up]
-        return "; ".join(there) or "no other node is in contact"
+        return "; ".join(there) or "no other node is connected"
 
     def _push_transfer(self) -> None:
         transfer = self.transfer_under_way
@@ -395,7 +399,7 @@ class LeaderReplication:
 def _why_not(peer: FollowerProgress) -> str:
     """The reason why a peer cannot take over, in words."""
     if not peer.is_up:
-        return f"node {peer.node_id} is not in contact"
+        return f"node {peer.node_id} is not connected"
     if peer.is_joining:
         return f"node {peer.node_id} is still joining"
     return f"node {peer.node_id} cannot serve: {obstacle_words(peer.obstacle)}"

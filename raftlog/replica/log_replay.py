@@ -65,7 +65,7 @@ class LogReplay:
         while at < size and in_time:
             _, _, length, _, index, term, _, timestamp_ms = unpack(data, at)
             if index != applied_index + 1:
-                what = f"entry {index} where {applied_index + 1} was read before"
+                what = f"read entry {index} where entry {applied_index + 1} was read before"
                 raise Corrupt(self._path, at, what, RESTORE_HINT)
             end = at + header_bytes + length
             apply(index, term, timestamp_ms, data[at + header_bytes : end])

@@ -271,7 +271,7 @@ class Peering:
         try:
             message = decode(payload)
         except BadMessage as error:
-            self._complain(peer, f"said what is no message: {error}")
+            self._complain(peer, f"sent an invalid message: {error}")
             return
         self._carefully(self._handlers[type(message)], peer, message)
 
@@ -281,7 +281,7 @@ class Peering:
         try:
             do(peer, *more)
         except PeerMessageRefused as error:
-            self._complain(peer, f"said what cannot be: {error}")
+            self._complain(peer, f"sent an impossible message: {error}")
         except Exception as error:
             self._owner.fail(error)
 
@@ -508,7 +508,10 @@ class Peering:
         self._raft.forgo_vote()
         joined(self._host.files, self._home)
         self.is_joining = False
-        LOG.info("%s: has everything that was committed when this disk came: it votes now", self._name)
+        LOG.info(
+            "%s: has all entries that were committed when this disk was added: it votes from now on",
+            self._name,
+        )
         self._arm()
 
     # Time
@@ -555,7 +558,9 @@ class Peering:
             )
         stalled_ms = self._owner.sync_outstanding_ms
         if stalled_ms > 2 * self._settings.sync_stall_ms:
-            LOG.error("%s: the disk has not answered for %d ms: leads no more", self._name, stalled_ms)
+            LOG.error(
+                "%s: the disk has not responded for %d ms: stepping down as leader", self._name, stalled_ms
+            )
             self._raft.step_down()
         self.comparing.judge()
         if self._raft.is_leader:
@@ -573,7 +578,7 @@ class Peering:
         if to is None:
             return
         if obstacle is not Obstacle.NONE:
-            what = "%s: is handed to node %d, as this node cannot serve it: %s"
+            what = "%s: handing leadership to node %d, because this node cannot serve it: %s"
             self._limited_log.warning(obstacle, what, self._name, to, obstacle_words(obstacle))
         self.leading.transfer(to, lambda reason: None)
 

@@ -197,7 +197,9 @@ class Replica:
             if self._raft is not None and not self._is_over and is_ours:
                 mark_clean(self._host.files, self._journal, self.commit_index)
         except OSError as error:
-            LOG.warning("%s: no marker of a clean stop, the log itself is synced: %s", self.home, error)
+            LOG.warning(
+                "%s: could not write the clean stop marker (the log itself is synced): %s", self.home, error
+            )
         self._journal.close()
         self.replica_status.on(ReplicaEvent.ENDS)
         self._stop_done = None
@@ -230,7 +232,9 @@ class Replica:
             yield
         yield from load_journal(files, self._journal, snapshot)
         if self.term < self._journal.last_term:
-            what = f"the term is {self.term}, but the log has entries of term {self._journal.last_term}"
+            what = (
+                f"the stored term is {self.term}, but the log has entries of term {self._journal.last_term}"
+            )
             raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
 
     def _open(self) -> None:
@@ -239,7 +243,7 @@ class Replica:
         identity = self._directory.identity
         peers = [one for one in identity.voters if one != identity.node_id]
         if peers and self._links is None:
-            self.fail(ValueError(f"it is one of {identity.voters}, and has no links to the others"))
+            self.fail(ValueError(f"it is one of nodes {identity.voters}, but has no links to the others"))
             return
         self._time.clock.loaded(journal.last_timestamp_ms)
         self._snapshotter = Snapshotter(
@@ -344,7 +348,7 @@ class Replica:
     def installed(self, header: SnapshotHeader) -> None:
         """Continue after a snapshot from the leader that has just been put in place."""
         assert self._raft is not None
-        LOG.info("%s: goes on behind the snapshot up to entry %d", self.home, header.last_index)
+        LOG.info("%s: continues after the snapshot up to entry %d", self.home, header.last_index)
         self._journal.adopt_snapshot(header)
         self._applying.installed()
         self._raft.installed(header.last_index)
@@ -388,7 +392,7 @@ class Replica:
         self.replica_status.on(ReplicaEvent.DEPOSED)
         is_planned = self.is_handing_over
         self._peering.no_longer_leads()
-        what = "handed over" if is_planned else "another leader, or none"
+        what = "handed over" if is_planned else "another leader, or no leader"
         self._machine.deposed(f"{what} in term {self._raft.term}")
         self._host.call_soon(self.leader_changed)
 
@@ -426,10 +430,12 @@ class Replica:
         least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
         self.is_disk_full = free_bytes < (DISK_ROOM_AGAIN * least if was_full else least)
         if self.is_disk_full and not was_full:
-            what = "%d bytes are free on the disk of %s: writes are refused below %d; free some space"
+            what = (
+                "%d bytes are free on the disk of %s, fewer than %d: writes are refused until space is freed"
+            )
             LOG.error(what, free_bytes, self.home, least)
         elif was_full and not self.is_disk_full:
-            LOG.info("%d bytes are free on the disk of %s: writes are taken again", free_bytes, self.home)
+            LOG.info("%d bytes are free on the disk of %s: writes are accepted again", free_bytes, self.home)
         return self.is_disk_full
 
     def _obstacle(self) -> Obstacle:
@@ -449,7 +455,7 @@ class Replica:
             raise NotLeader(f"shard {self.shard} is {self.state.value}")
         journal = self._journal
         if not journal.has_room:
-            raise LogFull(f"{journal.uncommitted_bytes} bytes wait to be committed (uncommitted_bytes_max)")
+            raise LogFull(f"{journal.uncommitted_bytes} bytes are not committed yet (uncommitted_bytes_max)")
         term = raft.term
         time_ms = max(timestamp_ms, journal.last_timestamp_ms)
         index = journal.append(term, raft.commit_index, time_ms, record_count, body)
@@ -602,7 +608,7 @@ class Replica:
         leads.
         """
         if self._peering is None:
-            self._host.call_soon(done, "there is no other node")
+            self._host.call_soon(done, "the cluster has no other node")
             return
         try:
             self._peering.leading.transfer(target, done)

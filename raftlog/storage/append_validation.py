@@ -14,7 +14,7 @@ from raftlog.storage.frames import frame_at
 RECEIVED = "entries from the leader"
 """Used in place of a file name for damage in data that a peer sent."""
 
-_HINT = "nothing of it was written; check the memory and the network of both nodes"
+_HINT = "nothing was written; check the memory and the network of both nodes"
 
 
 class Received(NamedTuple):
@@ -38,11 +38,13 @@ def check_frames(data: bytes, last_index: int, last_term: int, last_timestamp_ms
     while at < len(data):
         whole = frame_at(view, at)
         if whole is None:
-            raise Corrupt(RECEIVED, at, f"no whole frame where entry {index + 1} is due", _HINT)
+            raise Corrupt(RECEIVED, at, f"no complete frame where entry {index + 1} should be", _HINT)
         end, its_index, its_term, commit_index, its_ms, records = whole
         goes_back = its_term < term or its_ms < timestamp_ms
         if its_index != index + 1 or goes_back or commit_index >= its_index:
-            what = f"entry {its_index} of term {its_term} where {index + 1} of term {term} or later is due"
+            what = (
+                f"entry {its_index} of term {its_term} instead of entry {index + 1} of term {term} or later"
+            )
             raise Corrupt(RECEIVED, at, what, _HINT)
         found.append(Received(data[at:end], its_term, commit_index, its_ms, records))
         at, index, term, timestamp_ms = end, its_index, its_term, its_ms

@@ -185,9 +185,9 @@ def segment_by(read: Callable[[str], _Read], home: str, first_index: int) -> tup
         except FileNotFoundError:
             continue
         except OSError as error:
-            hint = "check the disk, and whether you may read the file"
+            hint = "check the disk and the file's permissions"
             raise Damaged(path, 0, f"cannot be read: {error.strerror}", hint) from None
-    raise Damaged(live, 0, "is missing, in the archive too", "copy it here from another node")
+    raise Damaged(live, 0, "is missing, also from the archive", "copy it here from another node")
 
 
 class ArchiveCursor:
@@ -228,13 +228,13 @@ class ArchiveCursor:
             if one.first_index <= index <= one.last_index:
                 break
         else:
-            raise KeyError(f"entry {index} is not kept any more, or not in the archive yet")
+            raise KeyError(f"entry {index} is no longer kept, or not in the archive yet")
         self._path = join(self._archive, log_name(one.first_index))
         try:
             found = self._find(join(self._archive, index_name(one.first_index)), index)
             self._file = self._files.open(self._path, "r")
         except FileNotFoundError:
-            raise KeyError(f"entry {index} is not kept any more: retention removes it just now") from None
+            raise KeyError(f"entry {index} is no longer kept: retention is removing it") from None
         if found is None:
             head = decode_header(self._file.pread(HEADER_BYTES_MAX, 0), self._path)
             found = one.first_index, head.frames_offset
@@ -262,7 +262,7 @@ class ArchiveCursor:
         while (found := frame_at(view, end)) is not None and found[1] == index:
             end, index = found[0], index + 1
         if not end:
-            what = f"no whole frame where entry {index} should be"
+            what = f"no complete frame where entry {index} should be"
             raise Damaged(self._path, self._at, what, "`log verify` lists all damage")
         self._at += end
         self._next_index = index

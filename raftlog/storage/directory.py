@@ -55,8 +55,8 @@ _JOINING_KIND = "joining"
 TERM_KIND = "term"
 
 OWNER_HINT = (
-    "put the shard's directory back where it was: its vote, and what it has acknowledged, are one disk's; a "
-    "node whose own is lost starts with an empty disk, `quorate node format --replace`"
+    "restore the shard's directory: its vote and its acknowledgements belong to this disk; if it is lost, "
+    "start with an empty directory, `quorate node format --replace`"
 )
 
 
@@ -78,11 +78,13 @@ class NodeIdentity:
 
     def __post_init__(self) -> None:
         if self.voters != tuple(sorted(set(self.voters))):
-            raise ValueError(f"the nodes of a cluster are named once each, rising: {self.voters}")
+            raise ValueError(f"node ids must be unique and in ascending order: {self.voters}")
         if self.voters and self.node_id not in self.voters:
             raise ValueError(f"node {self.node_id} is not one of the cluster's nodes {self.voters}")
         if self.is_replacement and self.is_alone:
-            raise ValueError("a cluster of one has no other node that a replaced disk could catch up from")
+            raise ValueError(
+                "a cluster of one node has no other node from which a replaced disk could catch up"
+            )
 
     @property
     def is_alone(self) -> bool:
@@ -142,7 +144,7 @@ def format_node(files: Files, path: str, identity: NodeIdentity) -> None:
 def _check_empty(files: Files, path: str, identity: NodeIdentity) -> None:
     names = files.listdir(path)
     if NODE_FILE in names:
-        raise NotEmpty(f"{path} is formatted already: start the node on it, or choose another directory")
+        raise NotEmpty(f"{path} is already formatted: start the node on it, or choose another directory")
     ours = {BOOT_FILE, LOCK_FILE, *map(shard_name, identity.shards)}
     if foreign := [name for name in names if name.removesuffix(TEMPORARY_SUFFIX) not in {NODE_FILE, *ours}]:
         raise NotEmpty(f"{path} is not empty ({foreign[0]} is in it): choose an empty directory")
@@ -188,7 +190,7 @@ def _lock(files: Files, path: str) -> Lock:
     try:
         return files.lock(join(path, LOCK_FILE))
     except BlockingIOError:
-        raise AlreadyRunning(f"another process runs on {path}: stop it first") from None
+        raise AlreadyRunning(f"another process uses {path}: stop it first") from None
 
 
 def read_identity(files: Files, path: str) -> NodeIdentity:
@@ -244,8 +246,8 @@ def read_term(files: Files, home: str, identity: NodeIdentity | None) -> tuple[i
     term, vote, *owner = read_meta(files, path, TERM_KIND)[:4]
     if owner and identity is not None and owner != [identity.node_id, identity.incarnation]:
         what = (
-            f"is of node {owner[0]}, disk {owner[1]}; this directory is of node {identity.node_id}, "
-            f"disk {identity.incarnation}"
+            f"belongs to node {owner[0]}, disk {owner[1]}; this directory belongs to node "
+            f"{identity.node_id}, disk {identity.incarnation}"
         )
         raise Corrupt(path, 0, what, OWNER_HINT)
     return term, vote, bool(owner)

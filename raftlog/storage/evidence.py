@@ -235,7 +235,7 @@ class Evidence:
             self._size += len(data)
         except (OSError, Corrupt) as error:
             self._broken = True
-            LOG.warning("evidence is not kept any more: %s", error)
+            LOG.warning("evidence is no longer written: %s", error)
 
     def _open(self) -> File:
         """Continue after the newest whole note of an earlier run."""

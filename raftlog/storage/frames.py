@@ -125,7 +125,7 @@ def frames_in(data: bytes, path: str = "", start: int = 0) -> list[Frame]:
         frame = read_frame(view, at, path, start + at)
         if frame is None:
             expected = f"entry {found[-1].index + 1}" if found else "the first entry"
-            raise Corrupt(path, start + at, f"no whole frame where {expected} should be", RESTORE_HINT)
+            raise Corrupt(path, start + at, f"no complete frame where {expected} should be", RESTORE_HINT)
         found.append(frame)
         at += frame.size
     return found

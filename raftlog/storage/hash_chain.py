@@ -25,7 +25,7 @@ class Chain:
 
     def __init__(self, index: int = 0, link: bytes = GENESIS) -> None:
         if index % CHAIN_STRIDE or len(link) != DIGEST_BYTES:
-            raise ValueError(f"a chain goes on from the end of a link, not from index {index}")
+            raise ValueError(f"a chain continues from the end of a link, not from index {index}")
         self.index = index
         self._link = link
         self._hash = blake2b(link, digest_size=DIGEST_BYTES)

@@ -31,7 +31,9 @@ def build_index(segment: bytes, path: str, chain_before: bytes) -> tuple[Sealed,
     while at < len(segment):
         found = frame_at(view, at)
         if found is None:
-            raise Corrupt(path, at, f"no whole frame where entry {chain.index + 1} should be", RESTORE_HINT)
+            raise Corrupt(
+                path, at, f"no complete frame where entry {chain.index + 1} should be", RESTORE_HINT
+            )
         end, index, _, _, timestamp, count = found
         if index != chain.index + 1:
             raise Corrupt(path, at, f"entry {index} where {chain.index + 1} should be", RESTORE_HINT)

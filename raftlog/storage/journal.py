@@ -173,7 +173,7 @@ class Journal:
         while at < len(view):
             frame = read_frame(view, at, chunk.path, chunk.start + at)
             if frame is None or frame.index != from_index + len(found):
-                what = f"entry {from_index + len(found)} is not whole any more, though it was once"
+                what = f"entry {from_index + len(found)} was complete before and is not any more"
                 raise Corrupt(chunk.path, chunk.start + at, what, RESTORE_HINT)
             found.append(frame)
             at += frame.size
@@ -208,7 +208,7 @@ class Journal:
             raise LogFull(f"an entry of {len(body)} bytes is larger than entry_bytes_max")
         index = self.last_index + 1
         if term < self.last_term or timestamp_ms < self.last_timestamp_ms:
-            raise AssertionError(f"term {term} or time {timestamp_ms} goes back at entry {index}")
+            raise AssertionError(f"term {term} or time {timestamp_ms} of entry {index} is lower than before")
         frame = encode_frame(index, term, commit_index, timestamp_ms, count, body)
         self._queue(frame, term, commit_index, timestamp_ms, count)
         return index
@@ -310,7 +310,7 @@ class Journal:
         assert synced is not None
         if count and self.offsets[self.durable_index - self.base_index] != segment.end:
             raise AssertionError(
-                f"entry {self.durable_index + 1} was promised another place than {segment.end}"
+                f"entry {self.durable_index + 1} was assigned another offset than {segment.end}"
             )
 
         def work() -> None:
@@ -382,7 +382,9 @@ class Journal:
         if index >= self.last_index:
             return
         if index < max(self.chain.index, self.base_index):
-            raise AssertionError(f"entry {self.chain.index} is committed: nothing is cut behind {index}")
+            raise AssertionError(
+                f"entry {self.chain.index} is committed: the log cannot be truncated after entry {index}"
+            )
         self.tail_records -= self._records_behind(index)
         self.last_timestamp_ms = self.timestamp_at(index)
         place = index - self.base_index

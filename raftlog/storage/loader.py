@@ -72,7 +72,7 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
     if files.exists(clean):
         last_index, last_term = read_meta(files, clean, CLEAN_KIND)[:2]
         if (journal.last_index, journal.last_term) != (last_index, last_term):
-            what = f"ends with entry {journal.last_index}, the clean stop was at entry {last_index}"
+            what = f"ends with entry {journal.last_index}, but the clean stop was at entry {last_index}"
             raise Corrupt(journal.segments[-1].path, journal.segments[-1].end, what, CLEAN_HINT)
         files.unlink(clean)
     journal.synced = Synced(files, home)
@@ -135,7 +135,7 @@ def _load_segment(files: Files, journal: Journal, first: int, mark: int, *, is_l
     header = decode_header(file.pread(HEADER_BYTES_MAX, 0), path)
     check_header(header, path, journal.identity, first)
     if first != journal.last_index + 1:
-        what = f"begins with entry {first}, the entry before it is {journal.last_index}"
+        what = f"begins with entry {first}, but the entry before it is {journal.last_index}"
         raise Corrupt(path, 0, what, RESTORE_HINT)
     sealed = read_sealed(files, journal.home, first)
     if is_last and sealed is not None:  # the next segment is made before this one is sealed
@@ -156,8 +156,8 @@ def _load_segment(files: Files, journal: Journal, first: int, mark: int, *, is_l
     journal.tail_records += scan.records
     if is_last and journal.last_index < mark:
         what = (
-            f"no whole frame where entry {journal.last_index + 1} should be, though entries up to {mark} "
-            "were synced here, and may be acknowledged"
+            f"no complete frame where entry {journal.last_index + 1} should be, though entries up to {mark} "
+            "were synced here and may be acknowledged"
         )
         raise Corrupt(path, scan.end, what, way_out(is_alone=journal.is_alone))
     if scan.end < size:
@@ -189,13 +189,14 @@ def _cut_torn_tail(journal: Journal, segment: Segment, size: int, *, is_last: bo
     """Cut off the bytes after `segment.end` if they are a torn tail; raises Corrupt if they are damage."""
     lost = journal.last_index + 1
     if not is_last:
-        what = f"no whole frame where entry {lost} should be, and more segments follow"
+        what = f"no complete frame where entry {lost} should be, and more segments follow"
         raise Corrupt(segment.path, segment.end, what, RESTORE_HINT)
     rest = segment.file.pread(size - segment.end, segment.end)
     proof = proof_of_loss(rest, lost, is_alone=journal.is_alone)
     if proof is not None:
         what = (
-            f"no whole frame where entry {lost} should be; byte {segment.end + proof} shows it was committed"
+            f"no complete frame where entry {lost} should be; byte {segment.end + proof} shows it was "
+            "committed"
         )
         raise Corrupt(segment.path, segment.end, what, RESTORE_HINT)
     segment.file.truncate(segment.end)

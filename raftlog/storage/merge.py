@@ -131,7 +131,7 @@ def _records_of(log: bytes, after_index: int) -> Iterator[Stamped]:
 def check_result(result: object) -> dict[str, Any]:
     """The job's result; raises Corrupt for damage that it found."""
     if not isinstance(result, dict):
-        raise TypeError(f"the merge job answered {result!r}")
+        raise TypeError(f"the merge job returned {result!r}")
     if "corrupt" in result:
         file, offset, what, hint = result["corrupt"]
         raise Corrupt(file, offset, what, hint or RESTORE_HINT)

@@ -74,7 +74,7 @@ class Scan:
                 break
             if index != expected or term < last_term or timestamp < last_ms or commit_index >= index:
                 what = (
-                    f"entry {index} of term {term} where entry {expected} of term {last_term} or later is due"
+                    f"entry {index} of term {term} instead of entry {expected} of term {last_term} or later"
                 )
                 raise Corrupt(self._path, base + at, what, RESTORE_HINT)
             add_offset(base + at)

@@ -105,7 +105,7 @@ def decode_index(data: bytes, path: str) -> Sealed:
     if crc32c(memoryview(data)[_CRC_START:]) != crc:
         raise Corrupt(path, 8, "the CRC of the sealed index does not match", REBUILD_HINT)
     if len(data) != _HEAD.size + 4 * types + ROW.size * rows:
-        raise Corrupt(path, len(data), f"is not {rows} rows and {types} types long", REBUILD_HINT)
+        raise Corrupt(path, len(data), f"is too short for {rows} rows and {types} types", REBUILD_HINT)
     return Sealed(
         first_index=first,
         last_index=last,

@@ -124,7 +124,7 @@ def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader:
         raise Corrupt(path, 8, "the CRC of the segment header does not match", RESTORE_HINT)
     version, origin, _, shard, num_shards, first = _FIELDS.unpack_from(data, _HEAD.size)
     if version != FORMAT:
-        hint = "start the release that wrote it, or a newer one"
+        hint = "start the release that wrote this file, or a newer one"
         raise NewerFormat(path, _HEAD.size, f"format {version} is unknown, this release reads {FORMAT}", hint)
     cluster_id = bytes(data[_HEAD.size + _FIELDS.size : end]).decode()
     identity = LogIdentity(cluster_id=cluster_id, shard=shard, num_shards=num_shards, origin=origin)
@@ -143,7 +143,7 @@ def create_segment(files: Files, directory: str, identity: LogIdentity, first_in
 def check_header(header: SegmentHeader, path: str, identity: LogIdentity, first_index: int) -> None:
     """Check that the header belongs to this log and matches the file's name; raises Corrupt."""
     if header.identity != identity:
-        hint = "the file was put here from another node or shard; take it away"
+        hint = "the file was copied here from another node or shard; remove it"
         raise Corrupt(path, 0, f"belongs to {header.identity}, expected {identity}", hint)
     if header.first_index != first_index:
         hint = "rename it to the index in its header"

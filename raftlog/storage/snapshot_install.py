@@ -78,9 +78,9 @@ class SnapshotSink:
     def take(self, offset: int, data: bytes) -> None:
         """Append the next chunk; raises PeerMessageRefused when it is not the next one, or too much."""
         if self._file is None or offset != self.offset:
-            raise PeerMessageRefused(f"a chunk of a snapshot at byte {offset}, byte {self.offset} is due")
+            raise PeerMessageRefused(f"a chunk of a snapshot at byte {offset} instead of byte {self.offset}")
         if offset + len(data) > SNAPSHOT_BYTES_MAX:
-            raise PeerMessageRefused(f"a snapshot of more than {SNAPSHOT_BYTES_MAX} bytes")
+            raise PeerMessageRefused(f"the snapshot is larger than {SNAPSHOT_BYTES_MAX} bytes")
         self._file.pwrite(data, offset)
         self.offset += len(data)
 
@@ -91,7 +91,7 @@ class SnapshotSink:
         """
         file = self._file
         if file is None:
-            raise PeerMessageRefused("this snapshot was given up")
+            raise PeerMessageRefused("this snapshot was abandoned")
         self._file = None
         try:
             file.fdatasync()
@@ -126,13 +126,13 @@ def _check(files: Files, path: str, identity: LogIdentity) -> SnapshotHeader:
             snapshot.close()
     except Corrupt as damage:
         raise PeerMessageRefused(
-            f"the snapshot did not arrive whole: byte {damage.offset}: {damage.what}"
+            f"the received snapshot is damaged: byte {damage.offset}: {damage.what}"
         ) from None
     header = snapshot.header
     ours = (identity.cluster_id, identity.shard, identity.num_shards)
     if (header.cluster_id, header.shard, header.num_shards) != ours:
         raise PeerMessageRefused(
-            f"a snapshot of shard {header.shard} of cluster {header.cluster_id}, not of {ours}"
+            f"the snapshot belongs to shard {header.shard} of cluster {header.cluster_id}, not to {ours}"
         )
     if header.last_index <= 0 or header.last_index % CHAIN_STRIDE:
         raise PeerMessageRefused(f"a snapshot cannot end with entry {header.last_index}")

@@ -173,7 +173,9 @@ class SnapshotFile:
         if magic != _END_MAGIC or crc32c(data[12:], crcs) != crc:
             raise self._corrupt(at, "the snapshot's footer is damaged or does not match its blocks")
         if (said_blocks, said_records) != (blocks, total) or total != self.header.record_count:
-            raise self._corrupt(at, f"{total} records in {blocks} blocks are not what the header announces")
+            raise self._corrupt(
+                at, f"its {total} records in {blocks} blocks differ from what the header announces"
+            )
 
     def stamped(self) -> Iterator[Stamped]:
         """The records with the index and time of their last writes."""

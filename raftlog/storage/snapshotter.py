@@ -157,7 +157,7 @@ class Snapshotter:
             return
         applied = self._machine.applied_index()
         if applied != index:
-            raise AssertionError(f"entry {index} was just applied, but the machine is at {applied}")
+            raise AssertionError(f"entry {index} was just applied, but the state machine is at {applied}")
         point.state_hash = self._machine.state_hash()
         point.catalog_version = self._machine.catalog_version()
 
@@ -252,7 +252,7 @@ class Snapshotter:
             if point is not None and chain != point.chain:
                 path = join(self._journal.home, index_name(firsts[-1]))
                 raise Corrupt(
-                    path, 0, "the hash chain of the file is not the chain of what was written", SEALING_HINT
+                    path, 0, "the hash chain of the file differs from that of what was written", SEALING_HINT
                 )
         except (Corrupt, TypeError) as damage:
             self._fail(damage)
@@ -272,7 +272,7 @@ class Snapshotter:
         )
 
     def _try_again(self, error: BaseException, firsts: list[int], token: str) -> None:
-        LOG.warning("sealing or snapshot of %s failed, will be tried again: %s", self._journal.home, error)
+        LOG.warning("sealing or snapshot of %s failed and will be tried again: %s", self._journal.home, error)
         self._remove_asides(firsts, token)
         self._retry = self._host.call_later(self._settings.snapshot_retry_ms, self._retry_now)
         self._is_busy = False

@@ -30,8 +30,8 @@ from raftlog.env.files import Files, join
 
 SYNCED_FILE = "synced"
 REPLACE_HINT = (
-    "the other nodes have it: start this node with an empty disk, `quorate node format --replace`; going on "
-    "without it could lose what was acknowledged"
+    "the other nodes have that entry: start this node with an empty directory, `quorate node format "
+    "--replace`; without it, acknowledged entries could be lost"
 )
 
 _MAGIC = b"QSYN"

@@ -35,8 +35,8 @@ An image older than that many starts, months in practice, is taken for a peer th
 _KIND: Final = "boots"
 
 MISSING_HINT: Final = (
-    "put the file back; without it this node would take a peer with an old disk for one that was away: if it "
-    "is lost, start the node with an empty disk, `quorate node format --replace`"
+    "restore the file: without it this node could not recognise a peer with an old copy of its disk; if it "
+    "is lost, start the node with an empty directory, `quorate node format --replace`"
 )
 
 
@@ -74,7 +74,7 @@ class Boots:
             if error is not None:
                 hint = f": {way_out(error)}" if isinstance(error, OSError) else ""
                 self._host.fatal(
-                    f"cannot note the boot of node {hello.node_id} in {self._path}: {error}{hint}"
+                    f"cannot record the boot of node {hello.node_id} in {self._path}: {error}{hint}"
                 )
                 return
             accepted()
@@ -100,8 +100,8 @@ class Boots:
         if hello.boot_id in known.boot_ids or _is_old(hello.previous_boot_id, known.boot_ids):
             raise HelloRefused(
                 HelloRefusal.OLD_DISK,
-                f"started from an old copy of its disk, without what it acknowledged since; format an empty "
-                f"directory for node {hello.node_id} with --replace",
+                "started from an old copy of its disk, which lacks entries that it has acknowledged; format "
+                f"an empty directory for node {hello.node_id} with --replace",
             )
         known.boot_ids = [*known.boot_ids, hello.boot_id][-BOOTS_KEPT:]
         return True
@@ -117,12 +117,13 @@ def _check_replacement(hello: Hello, known: _Known) -> None:
     if hello.incarnation in known.replaced:
         raise HelloRefused(
             HelloRefusal.OLD_DISK,
-            f"runs on a disk that was replaced; format an empty one for node {hello.node_id} with --replace",
+            f"runs on a disk that has been replaced; format an empty directory for node {hello.node_id} "
+            "with --replace",
         )
     if not hello.is_replacement:
         raise HelloRefused(
             HelloRefusal.INCARNATION,
-            f"was formatted anew, and its votes of before are lost; format node {hello.node_id} with "
+            f"was formatted again, so its earlier votes are lost; format node {hello.node_id} with "
             "--replace, or stop the second node with this id",
         )
 
@@ -136,9 +137,7 @@ def check_boots(files: Files, directory: str, identity: NodeIdentity) -> None:
     """Raise Corrupt when the file is missing although it must have existed."""
     path = join(directory, BOOTS_FILE)
     if not (identity.is_alone or files.exists(path)) and has_entries(files, directory, identity):
-        what = (
-            "is missing, though the logs have entries, and the first of them came after a peer was accepted"
-        )
+        what = "is missing, though the logs have entries, which are written only after a peer was accepted"
         raise Corrupt(path, 0, what, MISSING_HINT)
 
 

@@ -29,10 +29,10 @@ from raftlog.transport.refusals import HelloRefusal, HelloRefused, RefusedByPeer
 class Stage(Enum):
     """The stages of a handshake; `take` moves it on, `accept` ends it."""
 
-    HELLO = "waits for the peer's hello"
-    PROOF = "waits for the peer's proof"
-    DECIDING = "the peer has proven itself; its boot id is being looked at"
-    DONE = "both are proven, or one refused"
+    HELLO = "waiting for the peer's hello"
+    PROOF = "waiting for the peer's proof"
+    DECIDING = "the peer is authenticated; its boot id is being checked"
+    DONE = "both are authenticated, or one refused"
 
 
 class Handshake:
@@ -63,7 +63,7 @@ class Handshake:
             return self._take_hello(body)
         if kind == HelloFrame.PROOF and self.stage is Stage.PROOF:
             return self._take_proof(body)
-        raise HelloRefused(HelloRefusal.MALFORMED, f"sent frame {kind} out of turn")
+        raise HelloRefused(HelloRefusal.MALFORMED, f"sent frame {kind} out of order")
 
     def accept(self) -> bytes:
         """Accept the peer, whose boot id is noted durably; returns the bytes to send.  Keys apply now."""
@@ -103,7 +103,8 @@ class Handshake:
         if not hmac.compare_digest(body, self._digest(role)):
             raise HelloRefused(
                 HelloRefusal.SECRET,
-                "does not know this cluster's secret; cluster.secret.file must hold the same on every node",
+                "does not know this cluster's secret; cluster.secret.file must hold the same secret on "
+                "every node",
             )
         assert self.peer is not None
         check_membership(self.own, self.peer)

@@ -79,7 +79,7 @@ def pack_description(of: SelfDescription) -> list[object]:
 def _description(fields: list[Any]) -> SelfDescription:
     release, kafka_host, kafka_port, http_host, http_port, format_level_max, format_level = fields
     if not all(0 <= port < 1 << 16 for port in (kafka_port, http_port)):
-        raise ValueError("an advertised port is none")
+        raise ValueError("an advertised port is out of range")
     return SelfDescription(
         release=release,
         kafka_host=kafka_host,
@@ -113,19 +113,19 @@ def decode_hello(body: bytes) -> Hello:
     start = len(_MAGIC) + _VERSION.size
     if len(body) < start or not body.startswith(_MAGIC):
         raise HelloRefused(
-            HelloRefusal.MALFORMED, "is not a node of Quorate; its first bytes are something else"
+            HelloRefusal.MALFORMED, "is not a Quorate node: its first bytes are of another protocol"
         )
     (version,) = _VERSION.unpack_from(body, len(_MAGIC))
     if version != PROTOCOL_VERSION:
         raise HelloRefused(
             HelloRefusal.PROTOCOL,
-            f"speaks version {version} of the protocol between nodes, this release {PROTOCOL_VERSION}; "
-            "run releases that are nearer to each other",
+            f"speaks version {version} of the peer protocol, but this release speaks version "
+            f"{PROTOCOL_VERSION}; run releases that are closer to each other",
         )
     try:
         fields = _unpack(body[start:], _FIELD_TYPES)
         if not all(type(voter) is int for voter in fields[4]) or len(fields[_NONCE_AT]) != NONCE_BYTES:
-            raise ValueError("a field of its hello has the wrong shape")
+            raise ValueError("a field of its hello has the wrong type")
         description = _description(fields[_DESCRIPTION_AT:_NONCE_AT])
     except ValueError as error:
         raise HelloRefused(HelloRefusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
@@ -155,7 +155,7 @@ def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
         raise ValueError(f"not a list of {len(types)} fields")
     for number, (field, expected) in enumerate(zip(fields, types, strict=False)):
         if type(field) is not expected:
-            raise ValueError(f"field {number} is no {expected.__name__}")
+            raise ValueError(f"field {number} is not a {expected.__name__}")
     return fields[: len(types)]
 
 
@@ -172,7 +172,7 @@ def take_frame(buffer: bytearray) -> tuple[int, bytes] | None:
     length, kind = _FRAME.unpack_from(buffer)
     if not 1 <= length <= HELLO_BYTES_MAX:
         raise HelloRefused(
-            HelloRefusal.MALFORMED, "is not a node of Quorate; its first bytes are something else"
+            HelloRefusal.MALFORMED, "is not a Quorate node: its first bytes are of another protocol"
         )
     if len(buffer) < _FRAME.size - 1 + length:
         return None

@@ -110,7 +110,9 @@ def _ours(call: Callable[Concatenate[Link, P], None]) -> Callable[Concatenate[Li
         try:
             call(self, *args, **kwargs)
         except Exception as error:
-            self.host.fatal(f"link at {self.remote} failed, a fault of this program: {in_one_line(error)}")
+            self.host.fatal(
+                f"link at {self.remote} failed because of an internal error: {in_one_line(error)}"
+            )
 
     return called
 
@@ -252,7 +254,7 @@ class Link:
                 self.flush()
             return
         if size > PAYLOAD_BYTES_MAX:
-            raise ValueError(f"a payload of {size} bytes; a packet holds {PAYLOAD_BYTES_MAX}")
+            raise ValueError(f"a payload of {size} bytes; the maximum of a packet is {PAYLOAD_BYTES_MAX}")
         self.flush()
         self._write(self._sealer.head(head, payload) + head)
         self._write(payload)
@@ -274,7 +276,7 @@ class Link:
             self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS_MAX:
             silent_s = SILENT_TICKS_MAX * TICK_MS / 1000
-            self.close(TimeoutError(f"does not answer for {silent_s:g} s (stopped, or cut off?)"))
+            self.close(TimeoutError(f"has not responded for {silent_s:g} s (stopped, or disconnected?)"))
         elif self.state is LinkState.UP:
             self._ticks += 1
             if self._ticks % CLOCK_TICKS == 0:
@@ -326,7 +328,7 @@ class Link:
                 self._sealer, self._opener = Sealer(sending), Opener(receiving)
                 self._owner.link_proven(self)
         if len(self._buffer) > HELLO_BYTES_MAX or (self._buffer and self.state is not LinkState.SHAKING):
-            raise BadPacket("it sends before it may")
+            raise BadPacket("it sends messages before the handshake is complete")
 
     def _shaken(self, kind: int, body: bytes) -> bytes:
         """The answer in the handshake.
@@ -401,5 +403,5 @@ class Link:
         if self.is_paused and self._transport is not None:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > OUTBOUND_MAX_BYTES:  # later: this is inside a user's call
-                why = TimeoutError(f"it does not take what is sent: {waiting_bytes} bytes wait")
+                why = TimeoutError(f"it does not read what is sent: {waiting_bytes} bytes are waiting")
                 self.host.call_soon(self.close, why)

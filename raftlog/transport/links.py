@@ -118,7 +118,7 @@ class Links:
             formatted_for = ", ".join(map(str, voters)) or "a cluster of one"
             raise PeersError(
                 f"cluster.nodes names nodes {', '.join(map(str, ids))}, but {self._directory.path} was "
-                f"formatted for {formatted_for}; name the same nodes, or format anew"
+                f"formatted for {formatted_for}; name the same nodes, or format another directory"
             )
 
     def _listening(
@@ -238,7 +238,9 @@ class Links:
     def _accept(self) -> Link:
         strangers = [link for link in self._open if not link.is_dialer and link.state is LinkState.SHAKING]
         if len(strangers) >= STRANGERS_MAX:
-            strangers[0].close(TimeoutError(f"{STRANGERS_MAX} others are in their hello too"))
+            strangers[0].close(
+                TimeoutError(f"{STRANGERS_MAX} other connections have not completed their handshake either")
+            )
         link = Link(self._host, self, Handshake(self._secret, self._hello(-1, 0), is_dialer=False))
         self._open[link] = None
         if self._is_over:
@@ -277,7 +279,7 @@ class Links:
         peer = self._configured[hello.node_id]
         boot, attempt = peer.last_attempt
         if not self._boots.is_latest(hello) or (boot == hello.boot_id and hello.attempt < attempt):
-            link.close(BadPacket("a newer connection of this peer came up before it"))
+            link.close(BadPacket("a newer connection of this peer came up first"))
             return
         if peer.link is not None:
             peer.link.close(BadPacket("the peer has opened another connection"))
@@ -298,7 +300,7 @@ class Links:
     def link_message(self, link: Link, shard: int, payload: bytes) -> None:
         user = self._users.get(shard)
         if user is None:
-            raise BadPacket(f"a message for shard {shard}, which is not here")
+            raise BadPacket(f"a message for shard {shard}, which this node does not have")
         assert link.peer is not None
         user.peer_message(link.peer.node_id, payload)
 
@@ -370,8 +372,8 @@ class Links:
         for peer in self._configured.values():
             peer.trouble = text
         LOG.error(
-            "node %d knows of a newer disk of this node: this one takes no part until it is formatted with "
-            "--replace; if two nodes run with this id, stop one and start the other again",
+            "node %d knows a newer disk of this node: this one does not participate until it is formatted "
+            "with --replace; if two nodes run with this id, stop one and restart the other",
             node_id,
         )
         for link in tuple(self._open):
@@ -408,7 +410,7 @@ def _said(why: Exception) -> str:
     if isinstance(why, HelloRefused):
         return f"refused: it {why}"
     if isinstance(why, RefusedByPeer):
-        return f"refused by it: {why}"
+        return f"it refused this node: {why}"
     if isinstance(why, OSError) and why.strerror:
         return why.strerror
     return str(why) or type(why).__name__

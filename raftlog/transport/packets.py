@@ -75,7 +75,7 @@ class Opener:
             while len(view) - position >= _HEAD_BYTES:
                 (length,) = _LENGTH.unpack_from(view, position)
                 if length > PACKET_BYTES_MAX:
-                    raise BadPacket(f"a packet of {length} bytes; at most {PACKET_BYTES_MAX} are sent")
+                    raise BadPacket(f"a packet of {length} bytes; the maximum is {PACKET_BYTES_MAX}")
                 end = position + _HEAD_BYTES + length
                 if end > len(view):
                     break
@@ -94,12 +94,12 @@ class Opener:
         mac.update(_NUMBER.pack(self._number))
         mac.update(body)
         if not hmac.compare_digest(mac.digest(), packet[_LENGTH.size : _HEAD_BYTES]):
-            raise BadPacket(f"packet {self._number} is not what the peer sealed")
+            raise BadPacket(f"the MAC of packet {self._number} does not match")
         self._number += 1
         position, end = 0, len(body)
         while position < end:
             if end - position < MESSAGE_HEAD.size:
-                raise BadPacket("a message is cut short")
+                raise BadPacket("a message is truncated")
             kind, length = MESSAGE_HEAD.unpack_from(body, position)
             position += MESSAGE_HEAD.size
             if length > end - position:

@@ -77,7 +77,7 @@ class Peer:
             self.skew_noted_ms = skew_ms
             way = "ahead of" if skew_ms > 0 else "behind"
             LOG.warning(
-                "the wall clock of node %d is %.1f s %s this node's: set both by NTP",
+                "the wall clock of node %d is %.1f s %s this node's: synchronise both by NTP",
                 self.address.node_id,
                 abs(skew_ms) / 1000,
                 way,
@@ -101,7 +101,7 @@ class Notes:
         more = ""
         if now_ms - started_ms >= NOTES_PERIOD_MS:
             if count > NOTES_MAX:
-                more = f" ({count - NOTES_MAX} more like this were not logged)"
+                more = f" ({count - NOTES_MAX} similar lines were suppressed)"
             started_ms, count = now_ms, 0
         self._periods[node_id, kind] = (started_ms, count + 1)
         if count < NOTES_MAX:

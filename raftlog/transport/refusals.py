@@ -24,23 +24,24 @@ class HelloRefusal(IntEnum):
 
 
 TOLD: Final = {
-    HelloRefusal.MALFORMED: "it did not understand this node's hello",
-    HelloRefusal.PROTOCOL: "it speaks another version of the protocol between nodes; run releases that "
-    "are nearer",
+    HelloRefusal.MALFORMED: "it could not read this node's hello",
+    HelloRefusal.PROTOCOL: "it speaks another version of the peer protocol; run releases that are closer to "
+    "each other",
     HelloRefusal.CLUSTER: "it belongs to another cluster; correct cluster.nodes, or this node's data.dir",
-    HelloRefusal.SAME_NODE: "it has the same node id as this node; each node of a cluster has an id "
-    "of its own",
-    HelloRefusal.UNKNOWN_NODE: "this node is not in its cluster.nodes",
-    HelloRefusal.WRONG_ADDRESS: "cluster.nodes gives its address to another node; correct the address",
-    HelloRefusal.SECRET: "the two have different secrets; cluster.secret.file must hold the same on "
-    "every node",
-    HelloRefusal.SHARDS: "the two were formatted with different numbers of shards",
-    HelloRefusal.VOTERS: "the two were formatted for different sets of nodes",
-    HelloRefusal.INCARNATION: "it knows this node by another disk; format an empty one here with --replace",
-    HelloRefusal.OLD_DISK: "it has seen this node with a newer disk: an old copy was put back here; format "
-    "an empty directory with --replace instead",
-    HelloRefusal.FORMAT_LEVEL: "one of the two cannot read the format level that the cluster uses; run the "
-    "newer release on both",
+    HelloRefusal.SAME_NODE: "it has the same node id as this node; give each node its own node.id",
+    HelloRefusal.UNKNOWN_NODE: "its cluster.nodes does not contain this node",
+    HelloRefusal.WRONG_ADDRESS: "cluster.nodes has another node under its address; correct the address",
+    HelloRefusal.SECRET: "the two nodes have different secrets; cluster.secret.file must hold the same "
+    "secret on every node",
+    HelloRefusal.SHARDS: "the two nodes were formatted with different numbers of shards",
+    HelloRefusal.VOTERS: "the two nodes were formatted for different sets of nodes",
+    HelloRefusal.INCARNATION: (
+        "it knows this node with another disk; format an empty directory here with --replace"
+    ),
+    HelloRefusal.OLD_DISK: "it has seen a newer state of this node's disk: an old copy was restored here; "
+    "format an empty directory with --replace instead",
+    HelloRefusal.FORMAT_LEVEL: "one of the two nodes cannot read the format level that the cluster uses; "
+    "run the newer release on both",
 }
 """The reasons in words of the refused node; the refusing one knows and logs more."""
 
@@ -51,7 +52,7 @@ def told(body: bytes) -> str:
     return (
         TOLD[HelloRefusal(code)]
         if code in TOLD
-        else f"it gives reason {code}, which this release does not know"
+        else f"it gave reason {code}, which is unknown to this release"
     )
 
 

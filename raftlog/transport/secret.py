@@ -20,10 +20,10 @@ def read_secret(host: Host, path: str) -> bytes:
     except OSError as error:
         raise PeersError(f"cluster.secret.file {path} cannot be read: {error.strerror or error}") from None
     if not is_private:
-        raise PeersError(f"cluster.secret.file {path} can be read by everybody: chmod 600 it")
+        raise PeersError(f"cluster.secret.file {path} is readable by all users: run chmod 600 on it")
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise PeersError(
             f"cluster.secret.file {path} holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to "
-            f"{SECRET_BYTES_MAX}, e.g. of `openssl rand -hex 32`"
+            f"{SECRET_BYTES_MAX}, for example from `openssl rand -hex 32`"
         )
     return secret

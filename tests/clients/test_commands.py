@@ -277,7 +277,7 @@ def test_a_directory_that_a_node_runs_on_is_not_taken_away_from_it(
     node: NodeProcess, said: Run, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["up", "--data", str(node.data), "--port", "0", "--http-port", "0"]
-    assert "another process runs" in refused(arguments, ExitCode.UNREADABLE, capsys)
+    assert "another process uses" in refused(arguments, ExitCode.UNREADABLE, capsys)
     said("topics", "list", "-b", bootstrap)
 
 

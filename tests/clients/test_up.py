@@ -116,7 +116,7 @@ def test_a_directory_is_not_formatted_twice(tmp_path: Path, capfd: pytest.Captur
     assert run([*command, "--json"]) == ExitCode.OK
     assert json.loads(capfd.readouterr().out)["voters"] == [1]
     assert run(command) == ExitCode.UNREADABLE
-    assert "is formatted already" in capfd.readouterr().err
+    assert "is already formatted" in capfd.readouterr().err
 
 
 def test_one_node_that_is_killed_ends_up_as_ever(tmp_path: Path) -> None:

@@ -113,5 +113,5 @@ def test_a_node_that_never_gets_one_stops_and_names_the_limit() -> None:
     assert stopped
     for message in stopped:
         assert "Too many open files" in message
-        assert "none closed for 1 s: raise the limit (ulimit -n" in message
+        assert "no file descriptor became free within 1 s: raise the limit (ulimit -n" in message
         assert "disk" not in message

@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_before_anything_is_written_and_says_so(caplog: pyte
     lab.machine.disk.free = 1 << 40
     lab.world.run_for(2_000)
     assert lab.commit(client, "billing", {0: 1}) == [0]
-    assert "writes are taken again" in caplog.text
+    assert "writes are accepted again" in caplog.text
 
 
 def test_a_disk_that_cannot_be_asked_stops_the_node() -> None:

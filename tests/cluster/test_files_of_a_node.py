@@ -190,21 +190,21 @@ def test_the_shard_of_another_node_is_refused_and_reported(cluster: SimCluster, 
     _put(theirs, ours, join(DATA_DIR, shard_name(shard)))
     (problem,) = _verify(ours)
     assert problem.file == join(DATA_DIR, shard_name(shard), TERM_FILE)
-    assert "is of node 1, disk node-1-incarnation" in problem.what
-    assert "put the shard's directory back where it was" in problem.hint
+    assert "belongs to node 1, disk node-1-incarnation" in problem.what
+    assert "restore the shard's directory" in problem.hint
     before = {path: ours.read(path) for path in _files(ours, join(DATA_DIR, shard_name(shard)))}
     refusal = _refusal(ours)
     assert problem.file in refusal
-    assert "this directory is of node 3" in refusal
+    assert "this directory belongs to node 3" in refusal
     assert before == {path: ours.read(path) for path in _files(ours, join(DATA_DIR, shard_name(shard)))}
 
 
 def test_the_shard_of_the_same_nodes_replaced_disk_is_refused(cluster: SimCluster) -> None:
     replaced, old = _replaced(cluster), _killed(cluster)
     _put(old, replaced, join(DATA_DIR, shard_name(0)))
-    assert "is of node 3, disk node-3-incarnation; this directory is of node 3, disk node-" in _refusal(
-        replaced
-    )
+    assert (
+        "belongs to node 3, disk node-3-incarnation; this directory belongs to node 3, disk node-"
+    ) in _refusal(replaced)
     assert any(one.file.endswith("shard-0/term") for one in _verify(replaced))
 
 

@@ -206,7 +206,7 @@ def test_a_paused_node_is_one_that_runs_and_goes_on_when_told(made: ClusterProce
 
 def test_two_launchers_on_one_directory_are_refused(made: ClusterProcess) -> None:
     config = (made.node(1).data / "node.toml").read_bytes()
-    with pytest.raises(LaunchError, match="another process runs on it"):
+    with pytest.raises(LaunchError, match="another process uses it"):
         prepare_cluster(made.data, 3)
     assert (made.node(1).data / "node.toml").read_bytes() == config
 

@@ -116,12 +116,12 @@ def test_a_node_stops_when_whoever_launched_it_is_killed(tmp_path: Path) -> None
 
 def test_a_second_node_on_a_directory_is_refused_with_its_own_words(node: NodeProcess) -> None:
     config = (node.data / "node.toml").read_bytes()
-    with pytest.raises(LaunchError, match="another process runs on"):
+    with pytest.raises(LaunchError, match="another process uses"):
         launch_node(node.data)
     assert (node.data / "node.toml").read_bytes() == config
     second = subprocess.run(node.command, capture_output=True, timeout=20, check=False)
     assert second.returncode == EXIT_UNREADABLE
-    assert b"another process runs on" in second.stderr
+    assert b"another process uses" in second.stderr
     assert node.poll() is None
 
 

@@ -80,7 +80,7 @@ def test_without_a_link_nothing_is_sent() -> None:
     assert not lab[1].links.send(3, 0, b"lost")
     assert not lab[1].links.can_send(3)
     assert not lab[1].links.send(1, 0, b"to itself")
-    with pytest.raises(ValueError, match="a packet holds"):
+    with pytest.raises(ValueError, match="the maximum of a packet is"):
         lab[1].links.send(2, 0, bytes((32 << 20) + 1))
 
 
@@ -209,7 +209,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_before_memory_fills() -> None:
         lab.settle(0.01)
         assert sent < 100
     assert OUTBOUND_MAX_BYTES >> 20 <= sent <= (OUTBOUND_MAX_BYTES >> 20) + 2
-    assert "does not take" in lab[1].trouble(2)
+    assert "does not read" in lab[1].trouble(2)
 
 
 def test_what_a_node_says_of_itself_is_told_again_when_it_changes() -> None:
@@ -239,9 +239,9 @@ def test_a_skewed_clock_is_measured_shown_and_logged_once_per_change(
     assert next(row for row in lab[1].links.status() if row["node_id"] == 3)["clock_skew_ms"] > 2_490
     lines = [record.message for record in caplog.records if "wall clock" in record.message]
     assert sorted(lines) == [
-        *["the wall clock of node 1 is 2.5 s behind this node's: set both by NTP"],
-        *["the wall clock of node 2 is 2.5 s behind this node's: set both by NTP"],
-        *["the wall clock of node 3 is 2.5 s ahead of this node's: set both by NTP"] * 2,
+        *["the wall clock of node 1 is 2.5 s behind this node's: synchronise both by NTP"],
+        *["the wall clock of node 2 is 2.5 s behind this node's: synchronise both by NTP"],
+        *["the wall clock of node 3 is 2.5 s ahead of this node's: synchronise both by NTP"] * 2,
     ]
     lab[3].host.wall_skew_ms = 0
     caplog.clear()

@@ -45,7 +45,7 @@ def test_an_old_disk_that_is_put_back_is_refused_and_says_replace(caplog: pytest
     lab.settle(3_000)
     assert lab[3].ups == []
     assert lab[1].ups == [2]
-    assert "an old copy was put back here; format an empty directory with --replace" in lab[3].trouble(1)
+    assert "an old copy was restored here; format an empty directory with --replace" in lab[3].trouble(1)
     assert "started from an old copy of its disk" in lab[1].trouble(3)
     assert any("link to node 3" in line and "--replace" in line for line in lines(caplog))
 
@@ -84,8 +84,8 @@ def test_a_disk_formatted_anew_needs_replace_and_the_old_one_never_comes_back(
     fresh.boot()
     lab.settle(1_000)
     assert fresh.ups == []
-    assert "format an empty one here with --replace" in fresh.trouble(1)
-    assert any("was formatted anew" in line for line in lines(caplog))
+    assert "format an empty directory here with --replace" in fresh.trouble(1)
+    assert any("was formatted again" in line for line in lines(caplog))
     fresh.kill()
     replacement = LinkedNode(lab, 3, incarnation="third", is_replacement=True)
     count_fault("cluster", "disk replaced")
@@ -99,7 +99,7 @@ def test_a_disk_formatted_anew_needs_replace_and_the_old_one_never_comes_back(
     lab[3].boot()
     lab.settle(1_000)
     assert lab[3].ups == []
-    assert "runs on a disk that was replaced" in lab[1].trouble(3)
+    assert "runs on a disk that has been replaced" in lab[1].trouble(3)
 
 
 def test_accepted_boots_outlive_a_restart_and_are_synced_before_the_peer_hears() -> None:
@@ -145,7 +145,7 @@ def test_an_acceptor_with_the_dialers_own_id_and_a_node_that_dials_itself() -> N
     lab[2].boot()
     impostor.boot()
     lab.settle(300)
-    assert "same node id" in lab[2].trouble(1) or "an id of its own" in lab[2].trouble(1)
+    assert "same node id" in lab[2].trouble(1) or "its own node.id" in lab[2].trouble(1)
     mixed = LinksLab(count=2)
     mixed[2].name = "n1"
     mixed[2].settings = impostor.settings
@@ -236,7 +236,7 @@ def test_a_disk_that_cannot_note_a_boot_stops_the_node() -> None:
     lab.boot(1, 3)
     lab[1].disk.fail = lambda operation, path: OSError(5, "I/O error") if "boots" in path else None
     lab.settle(500)
-    assert "cannot note the boot of node 3" in (lab[1].host.fatal_message or "")
+    assert "cannot record the boot of node 3" in (lab[1].host.fatal_message or "")
 
 
 # Strangers

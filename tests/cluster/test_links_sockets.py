@@ -145,12 +145,12 @@ async def test_strangers_on_a_real_port(rig: Rig, caplog: pytest.LogCaptureFixtu
     await rig.start(2)
     await rig.until_up()
     assert all(record.exc_info is None for record in caplog.records)
-    assert sum("not a node of Quorate" in record.message for record in caplog.records) == 3
+    assert sum("not a Quorate node" in record.message for record in caplog.records) == 3
 
 
 async def test_a_secret_that_everybody_can_read_is_refused(rig: Rig) -> None:
     rig.secret.chmod(0o644)
-    with pytest.raises(PeersError, match="can be read by everybody: chmod 600"):
+    with pytest.raises(PeersError, match="is readable by all users: run chmod 600"):
         await rig.start(1)
     rig.secret.unlink()
     with pytest.raises(PeersError, match="cannot be read: No such file"):

@@ -378,7 +378,7 @@ def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: Nodes) 
     nodes.world.run_for(100)
     machine.host.call_soon(machine.node.upgrade, told.append)
     nodes.cluster.wait_for(lambda: len(told) == 2)
-    assert told[1] == f"what node {gone} can read is not known: it is not in contact"
+    assert told[1] == f"what node {gone} can read is not known: it is not connected"
 
 
 def refused(machine: Machine) -> str:

@@ -177,7 +177,7 @@ def _wait_for_snapshot(leader: NodeProcess, missed_from: int) -> None:
 
 
 def _was_installed(node: NodeProcess) -> bool:
-    return "receives the snapshot" in (node.data / "node.log").read_text()
+    return "receiving the snapshot" in (node.data / "node.log").read_text()
 
 
 # A new disk
@@ -195,11 +195,11 @@ def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: C
     count_fault("failover", "a disk lost")
     _put_empty_disk(lost, replace=False)
     lost.spawn()
-    refuses = _who_refuses(others, lost, "was formatted anew", "--replace")
-    wait_for_line(refuses, "link to node 3", "was formatted anew", "--replace")
-    wait_for_line(lost, "refused by it", "it knows this node by another disk", "--replace")
+    refuses = _who_refuses(others, lost, "was formatted again", "--replace")
+    wait_for_line(refuses, "link to node 3", "was formatted again", "--replace")
+    wait_for_line(lost, "it refused this node", "it knows this node with another disk", "--replace")
     wait_for(lambda: "--replace" in trouble(lost, 1), "the refused node says why")
-    wait_for(lambda: "was formatted anew" in _shown(others[0]), "the command line says why")
+    wait_for(lambda: "was formatted again" in _shown(others[0]), "the command line says why")
     for one in working:
         one.wait_for_more()
     lost.kill()
@@ -271,7 +271,7 @@ def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Pat
     restored.spawn()
     refuses = _who_refuses(others, restored, "old copy of its disk", "--replace")
     wait_for_line(refuses, "link to node 2", "old copy of its disk", "--replace")
-    wait_for_line(restored, "an old copy was put back here", "--replace")
+    wait_for_line(restored, "an old copy was restored here", "--replace")
     wait_for(lambda: "--replace" in trouble(restored, 1), "the refused node says why")
     for one in working:
         one.wait_for_more()
@@ -431,7 +431,7 @@ def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     small_disk.fill(leave_mib=DISK_KEPT_MIB / 2)
     count_fault("failover", "a leader's disk is nearly full")
     wait_for(lambda: leader_of(cluster.nodes, group_id) is not full, "another node leads", within_s=5)
-    wait_for_line(full, "bytes are free on the disk of", "writes are refused below", "free some space")
+    wait_for_line(full, "bytes are free on the disk of", "writes are refused until space is freed")
     one.wait_for_more(200)
     leader = leader_of(cluster.nodes, group_id)
     refused = quorate("cluster", "transfer", "1", "--to", "3", "--url", leader.url)
@@ -440,7 +440,7 @@ def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     shown = quorate("cluster", "status", "--url", leader.url)
     assert "node 3 cannot serve shard-1: its disk is full" in shown.stdout
     small_disk.free()
-    wait_for_line(full, "writes are taken again")
+    wait_for_line(full, "writes are accepted again")
     wait_for(lambda: leader_of(cluster.nodes, group_id) is full, "it leads again")
     one.wait_for_more()
     small_disk.fill(leave_mib=0)

@@ -149,7 +149,7 @@ def test_a_secret_that_others_can_read_is_not_used(
     shutil.copytree(cluster.node(3).data, tmp_path / "node")
     careless = _instead(cluster, tmp_path / "node", {"cluster.secret.file": str(secret)})
     count_fault("failover", "a secret that everybody can read")
-    with pytest.raises(LaunchError, match="can be read by everybody: chmod 600 it") as refused:
+    with pytest.raises(LaunchError, match="is readable by all users: run chmod 600 on it") as refused:
         careless.start()
     assert refused.value.exit_code == 5
     secret.chmod(0o600)
@@ -188,8 +188,8 @@ def test_a_copy_of_a_node_that_runs_is_kept_out(cluster: ClusterProcess, tmp_pat
     twin.spawn()
     count_fault("failover", "two processes with one node id")
     try:
-        wait_for(lambda: "knows of a newer disk of this node" in log_text(twin)[lines:], "the copy withdraws")
-        wait_for(lambda: "an old copy was put back here" in trouble(twin, 1), "the copy shows why")
+        wait_for(lambda: "knows a newer disk of this node" in log_text(twin)[lines:], "the copy withdraws")
+        wait_for(lambda: "an old copy was restored here" in trouble(twin, 1), "the copy shows why")
         assert any("old copy of its disk" in log_text(node) for node in cluster.nodes[:2])
         for one in working:
             one.wait_for_more()
@@ -242,7 +242,7 @@ def _check_upgrade(cluster: ClusterProcess) -> None:
     older.spawn()
     count_fault("failover", "a release that cannot read the format")
     for node in cluster.nodes[:2]:
-        reads = f"reads format levels up to {LATEST_FORMAT_LEVEL}, and the cluster uses"
+        reads = f"reads format levels up to {LATEST_FORMAT_LEVEL}, but the cluster uses"
         line = wait_for_line(node, "link to node 3", reads)
         assert "start a newer release" in line
     wait_for_line(older, "cannot read the format level that the cluster uses")

@@ -130,7 +130,10 @@ def both(*harms: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 NOTHING_TO_SAY = ""
-IS_MISSING = "cannot be read|stands in|missing|not kept|no whole frame|does not match|damaged|is not a sealed"
+IS_MISSING = (
+    "cannot be read|stands in|missing|not kept|no longer kept|no complete frame|does not match|damaged|"
+    "is not a sealed"
+)
 NOT_HERE = "not here|is missing|metadata"
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing wrong": (lambda path: None, "nothing missing|entries|#1"),

@@ -273,7 +273,7 @@ async def test_a_damaged_archive_is_said_to_be() -> None:
         rig.node.add_topic("orders", 1)
 
         def read_committed(from_index: int, bytes_max: int) -> bytes:
-            raise Damaged("archive/1.log", 64, "no whole frame here", "verify it")
+            raise Damaged("archive/1.log", 64, "no complete frame here", "verify it")
 
         rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
         status, answer = await rig.get("/v1/shards/metadata/log")

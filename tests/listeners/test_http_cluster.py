@@ -286,7 +286,7 @@ async def test_a_transfer_to_the_leader_itself_changes_nothing() -> None:
 async def test_an_upgrade_is_answered_with_the_level() -> None:
     async with http_rig() as rig:
         assert await rig.post("/v1/cluster/upgrade") == (200, {"format_level": 2})
-        rig.node.refusal = "node 8 is not in contact: start it first"
+        rig.node.refusal = "node 8 is not connected: start it first"
         status, answer = await rig.post("/v1/cluster/upgrade")
         assert (status, answer["error"], answer["message"]) == (409, "NOT_UPGRADED", rig.node.refusal)
 
@@ -306,7 +306,7 @@ async def test_a_follower_names_the_leader(path: str) -> None:
 
 async def test_a_refused_transfer_says_why() -> None:
     async with http_rig() as rig:
-        rig.node.refusal = "node 8 is not in contact"
+        rig.node.refusal = "node 8 is not connected"
         status, answer = await rig.post("/v1/shards/0/transfer", {"to": 8})
         assert (status, answer["error"], answer["message"]) == (409, "NOT_TRANSFERRED", rig.node.refusal)
 

@@ -122,7 +122,7 @@ def test_fail_names_file_byte_and_a_way_on(log: Path) -> None:
     flip(path, 12_000)
     said = refusal(log)
     assert f"{path}: byte " in said
-    assert "no whole frame where entry" in said
+    assert "no complete frame where entry" in said
     assert "mode=permissive" in said
     assert "\n" not in said
 
@@ -141,7 +141,7 @@ def test_a_half_copied_segment_is_one_range_of_damage(log: Path) -> None:
         "raft_index",
         "damage",
     ]
-    assert "no whole frame" in refusal(log)
+    assert "no complete frame" in refusal(log)
 
 
 def test_a_segment_that_is_gone_is_damage(log: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_segment_that_vanishes_between_plan_and_reading_is_looked_for_in_the_a
     index.rename(index.parent / "archive" / index.name)
     assert sum(batch.num_rows for task in tasks for batch in read_task(task)) == before
     second.unlink()
-    with pytest.raises(InputError, match="is missing, in the archive too"):
+    with pytest.raises(InputError, match="is missing, also from the archive"):
         [batch for task in tasks for batch in read_task(task)]
 
 
@@ -347,5 +347,5 @@ def test_what_is_no_file_is_damage_before_a_byte_of_it_is_read(
 ) -> None:
     path = tmp_path / "00000000000000000001.log"
     make(path)
-    with pooled_buffer() as memory, pytest.raises(Damaged, match="no file"):
+    with pooled_buffer() as memory, pytest.raises(Damaged, match="not a regular file"):
         memory.read(str(path))

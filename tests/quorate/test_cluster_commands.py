@@ -109,11 +109,11 @@ def test_what_a_node_could_not_serve_is_shown(
     start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = start()
-    full = shard(0, "Ready", 1, cannot_serve="its disk is full, free some space")
+    full = shard(0, "Ready", 1, cannot_serve="its disk is full: free some space")
     node.script["/v1/cluster"] = [(200, view(1, {1: node}, [full]))]
     assert run(["cluster", "status", "--url", node.url]) == 0
     shown = capsys.readouterr().out
-    assert "node 1 cannot serve shard-0: its disk is full, free some space" in shown
+    assert "node 1 cannot serve shard-0: its disk is full: free some space" in shown
 
 
 @pytest.mark.parametrize(

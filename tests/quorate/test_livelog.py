@@ -124,7 +124,7 @@ def test_an_answer_that_is_harmed_on_its_way_is_asked_of_another_node(
         node.fault = harmed
     found, walk = walked(opened(*three))
     assert found == []
-    assert "sent no whole frame" in walk.basis.words()
+    assert "sent no complete frame" in walk.basis.words()
 
 
 def test_a_node_that_has_another_history_is_not_gone_on_with(three: list[LogNode]) -> None:

@@ -388,7 +388,7 @@ def test_a_peer_that_repeats_itself_is_written_about_seldom(caplog: pytest.LogCa
     assert caplog.messages == ["node 2"]
     now_ms = 10_050.0
     limited.error(2, "node %d", 2)
-    assert caplog.messages[1:] == ["node 2 (and 199 lines like this were not written)"]
+    assert caplog.messages[1:] == ["node 2 (199 similar lines were suppressed)"]
     for number in range(1000):
         limited.warning(("kind", number), "one of a kind")
     assert len(caplog.messages) < 100

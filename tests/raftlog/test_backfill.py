@@ -128,11 +128,11 @@ def test_what_is_not_the_missing_history_is_refused() -> None:
     older = _segment(peer, _manifest(peer.disk).segments[-2].last_index)
     with pytest.raises(PeerMessageRefused, match="it ends with entry"):
         _adopt(disk, *older)
-    with pytest.raises(PeerMessageRefused, match="does not lead to what is known here"):
+    with pytest.raises(PeerMessageRefused, match="does not end at the hash that this node knows"):
         _adopt(disk, newest[0], older[1])
-    with pytest.raises(PeerMessageRefused, match="goes on from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="continues from the end of a link"):
         _adopt(disk, newest[0], b"short")
-    with pytest.raises(PeerMessageRefused, match="goes on from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="continues from the end of a link"):
         _adopt(disk, encode_header(LOG, 7) + newest[0][-200:], newest[1])
     with pytest.raises(PeerMessageRefused, match="belongs to"):
         _adopt(disk, *newest, LogIdentity(cluster_id="x", shard=0, num_shards=1))
@@ -214,7 +214,7 @@ def test_a_gap_that_was_filled_or_moved_meanwhile_is_not_filled_again() -> None:
     write_chunk(disk, segment_aside(HOME, "late"), 0, segment)
     late = sealed_of(run(request_of(HOME, "late", LOG, gap, chain), disk))
     _adopt(disk, segment, chain)
-    with pytest.raises(PeerMessageRefused, match="by now"):
+    with pytest.raises(PeerMessageRefused, match="no longer holds"):
         adopt(disk, HOME, "late", late)
     remove_asides(disk, HOME, "late")
     _fill(disk, peer)

@@ -131,7 +131,7 @@ def test_a_replaced_disk_gets_the_whole_history_back(caplog: pytest.LogCaptureFi
         "from": None,
     }
     lines = [one.getMessage() for one in caplog.records if "history" in one.getMessage()]
-    assert [("fetches its history before" in one, "from entry 1 on" in one) for one in lines] == [
+    assert [("fetching the history before" in one, "from entry 1 on" in one) for one in lines] == [
         (True, False),
         (False, True),
     ]
@@ -228,7 +228,7 @@ def test_damage_from_a_peer_is_refused_and_another_one_is_asked(caplog: pytest.L
     with caplog.at_level(logging.WARNING, LOG_NAME):
         _replace(world, node)
         _until_whole(world, node)
-    refused = [one for one in caplog.records if "is not taken" in one.getMessage()]
+    refused = [one for one in caplog.records if "which was refused" in one.getMessage()]
     assert len(refused) == 1, "it is not asked again soon"
     assert f"node {liar.number}" in refused[0].getMessage()
     assert leader.is_up

@@ -72,7 +72,7 @@ def test_one_process_at_a_time(place: tuple[Files, str]) -> None:
     files, path = place
     format_node(files, path, IDENTITY)
     node = open_node(files, path, _ids().fresh_id)
-    with pytest.raises(AlreadyRunning, match="another process runs on"):
+    with pytest.raises(AlreadyRunning, match="another process uses"):
         open_node(files, path, _ids().fresh_id)
     assert node.boot_id
     node.close()
@@ -112,7 +112,7 @@ def test_an_unformatted_directory_is_not_started_on(place: tuple[Files, str]) ->
 def test_formatting_refuses_what_it_did_not_make(place: tuple[Files, str]) -> None:
     files, path = place
     format_node(files, path, IDENTITY)
-    with pytest.raises(NotEmpty, match="is formatted already"):
+    with pytest.raises(NotEmpty, match="is already formatted"):
         format_node(files, path, IDENTITY)
     files.unlink(f"{path}/node")
     format_node(files, path, IDENTITY)  # what an interrupted format leaves
@@ -178,10 +178,10 @@ def test_members_are_kept_and_an_old_directory_is_alone() -> None:
     ("changes", "what"),
     [
         ({"voters": (2, 3)}, "node 1 is not one of the cluster's nodes"),
-        ({"voters": (2, 1)}, "once each, rising"),
-        ({"voters": (1, 1, 2)}, "once each, rising"),
-        ({"is_replacement": True}, "a cluster of one has no other node"),
-        ({"voters": (1,), "is_replacement": True}, "a cluster of one has no other node"),
+        ({"voters": (2, 1)}, "in ascending order"),
+        ({"voters": (1, 1, 2)}, "in ascending order"),
+        ({"is_replacement": True}, "a cluster of one node has no other node"),
+        ({"voters": (1,), "is_replacement": True}, "a cluster of one node has no other node"),
     ],
 )
 def test_a_membership_that_cannot_be_is_refused(changes: dict[str, Any], what: str) -> None:

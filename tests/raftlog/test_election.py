@@ -297,7 +297,7 @@ def test_a_transfer_to_nobody_says_why() -> None:
     done: list[str | None] = []
     leader.replica.transfer(target.number, done.append)
     world.advance(1)
-    assert done == [f"node {target.number} is not in contact"]
+    assert done == [f"node {target.number} is not connected"]
     leader.put_committed(("a", "1"))
 
 

@@ -218,7 +218,7 @@ def test_damage_in_the_archive_is_not_sent_on() -> None:
         for _ in range(200):
             index = _indexes(cursor.frames(index, 400))[-1] + 1
     assert 10 < index < 128
-    with pytest.raises(Damaged, match=f"no whole frame where entry {index} should be"):
+    with pytest.raises(Damaged, match=f"no complete frame where entry {index} should be"):
         cursor.frames(index, 400)
 
 
@@ -227,7 +227,7 @@ def test_a_segment_that_retention_removes_meanwhile_is_a_key_error() -> None:
     cursor = ArchiveCursor(follower.disk, HOME)
     cursor.frames(1, 100)
     follower.disk.unlink(f"{HOME}/{ARCHIVE}/00000000000000000129.index")
-    with pytest.raises(KeyError, match="retention removes it"):
+    with pytest.raises(KeyError, match="retention is removing it"):
         cursor.frames(130, 100)
 
 

@@ -103,7 +103,7 @@ def test_damage_to_one_is_told_and_does_no_harm() -> None:
     file.pwrite(b"\xff\xff", file.size() // 2)
     file.close()
     assert [(one.file, one.hint) for one in reader.verify()] == [
-        (path, "remove the file: readers of the past do without it")
+        (path, "remove the file: readers of the history do not need it")
     ]
     with pytest.raises(Damaged):
         reader.snapshot(index)

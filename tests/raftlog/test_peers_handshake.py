@@ -106,24 +106,24 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], HelloRefusal, str]] = [
         {"cluster_id": "other\n"},
         {},
         HelloRefusal.CLUSTER,
-        r"belongs to cluster 'other\\n', this node to 'cluster'",
+        r"belongs to cluster 'other\\n', but this node belongs to 'cluster'",
     ),
-    ({"node_id": 1, "boot_id": "x"}, {}, HelloRefusal.SAME_NODE, "says that it is node 1, as this one is"),
+    ({"node_id": 1, "boot_id": "x"}, {}, HelloRefusal.SAME_NODE, "has node id 1, as this node has"),
     (
         {"node_id": 1, "boot_id": "boot of 1"},
         {},
         HelloRefusal.SAME_NODE,
-        "is this node itself; cluster.nodes",
+        "is this node itself; correct cluster.nodes",
     ),
-    ({"node_id": 4}, {}, HelloRefusal.UNKNOWN_NODE, "says that it is node 4; this cluster was formatted for"),
-    ({"to_node_id": 2}, {}, HelloRefusal.WRONG_ADDRESS, "wants to reach node 2, but this is node 1"),
+    ({"node_id": 4}, {}, HelloRefusal.UNKNOWN_NODE, "has node id 4, but this cluster was formatted for"),
+    ({"to_node_id": 2}, {}, HelloRefusal.WRONG_ADDRESS, "expects node 2, but this is node 1"),
     ({"num_shards": 5}, {}, HelloRefusal.SHARDS, "formatted with 5 shards, this node with 4"),
     ({"voters": (1, 3)}, {}, HelloRefusal.VOTERS, "formatted for nodes 1, 3, this node for 1, 2, 3"),
     (
         {"description": dataclasses.replace(DESCRIPTION, format_level_max=1)},
         {"description": dataclasses.replace(DESCRIPTION, format_level=2)},
         HelloRefusal.FORMAT_LEVEL,
-        "reads format levels up to 1, and the cluster uses 2; start a newer release on it",
+        "reads format levels up to 1, but the cluster uses 2; start a newer release on it",
     ),
     (
         {"description": dataclasses.replace(DESCRIPTION, format_level_max=3, format_level=3)},
@@ -157,17 +157,17 @@ def test_a_wrong_secret_is_refused_by_whoever_sees_the_first_proof() -> None:
 def test_a_dialer_refuses_who_answers_in_place_of_its_peer() -> None:
     dialer = Handshake(SECRET, hello(3, 1), is_dialer=True)
     acceptor = Handshake(SECRET, hello(2, -1), is_dialer=False)
-    with pytest.raises(HelloRefused, match="wants to reach node 1, but this is node 2"):
+    with pytest.raises(HelloRefused, match="expects node 1, but this is node 2"):
         give(acceptor, dialer.begin())
     answer = Handshake(SECRET, hello(2, 3), is_dialer=True).begin()
-    with pytest.raises(HelloRefused, match="is node 2 and not node 1; correct its address"):
+    with pytest.raises(HelloRefused, match="is node 2, not node 1; correct its address"):
         give(dialer, answer)
 
 
 def test_the_smaller_id_does_not_dial() -> None:
     dialer = Handshake(SECRET, hello(1, 3), is_dialer=True)
     acceptor = Handshake(SECRET, hello(3, -1), is_dialer=False)
-    with pytest.raises(HelloRefused, match="the greater id dials"):
+    with pytest.raises(HelloRefused, match="the greater id connects"):
         give(acceptor, dialer.begin())
 
 
@@ -200,10 +200,10 @@ def test_its_own_hello_sent_back_is_refused() -> None:
 @pytest.mark.parametrize("kind", [HelloFrame.PROOF, 0, 4, 255])
 def test_frames_out_of_turn_are_refused(kind: int) -> None:
     dialer, acceptor = pair()
-    with pytest.raises(HelloRefused, match=f"frame {int(kind)} out of turn"):
+    with pytest.raises(HelloRefused, match=f"frame {int(kind)} out of order"):
         acceptor.take(kind, bytes(32))
     give(acceptor, dialer.begin())
-    with pytest.raises(HelloRefused, match="out of turn"):
+    with pytest.raises(HelloRefused, match="out of order"):
         acceptor.take(HelloFrame.HELLO, encode_hello(hello(3, 1)))
 
 
@@ -212,7 +212,7 @@ def test_what_the_peer_refuses_is_told_in_words() -> None:
     with pytest.raises(RefusedByPeer, match="--replace") as caught:
         dialer.take(HelloFrame.REFUSED, bytes([HelloRefusal.OLD_DISK]))
     assert not caught.value.is_outdated  # anybody can say so
-    assert told(b"") == told(b"\0") == "it gives reason 0, which this release does not know"
+    assert told(b"") == told(b"\0") == "it gave reason 0, which is unknown to this release"
     assert set(TOLD) == set(HelloRefusal)
 
 
@@ -228,7 +228,9 @@ def test_only_a_peer_that_knows_the_secret_can_make_a_node_withdraw(secret: byte
 def test_another_protocol_version_is_named() -> None:
     data = bytearray(encode_hello(hello(3, 1)))
     data[12] = 7
-    with pytest.raises(HelloRefused, match="speaks version 7 of the protocol between nodes, this release 1"):
+    with pytest.raises(
+        HelloRefused, match="speaks version 7 of the peer protocol, but this release speaks version 1"
+    ):
         decode_hello(bytes(data))
 
 
@@ -315,7 +317,7 @@ def test_whole_packets_in_the_wrong_place_deliver_nothing(what: str) -> None:
         "reflected": sealed(Sealer(b"r" * 32), (0, b"a")),
         "other key": sealed(Sealer(b"o" * 32), (0, b"a")),
     }[what]
-    with pytest.raises(BadPacket, match="packet 1 is not what the peer sealed"):
+    with pytest.raises(BadPacket, match="the MAC of packet 1 does not match"):
         list(opener.feed(wrong))
 
 
@@ -334,7 +336,7 @@ def test_every_flipped_byte_is_found_before_anything_is_delivered() -> None:
 
 
 def test_a_packet_beyond_the_bound_is_not_waited_for() -> None:
-    with pytest.raises(BadPacket, match="at most"):
+    with pytest.raises(BadPacket, match="the maximum is"):
         list(Opener(KEY).feed((PACKET_BYTES_MAX + 1).to_bytes(4, "little") + bytes(16)))
 
 

@@ -86,7 +86,7 @@ def test_several_damages_are_all_listed(disk: SimFiles) -> None:
     frames = {frame.index: frame for frame in reader.frames()}
     for index in (10, 11, 150, 280):
         disk.damage(frames[index].file, frames[index].offset)
-    found = {problem.index for problem in reader.verify() if "no whole frame" in problem.what}
+    found = {problem.index for problem in reader.verify() if "no complete frame" in problem.what}
     assert found == {10, 150, 280}  # 10 and 11 are one hole
 
 
@@ -115,7 +115,7 @@ def test_committed_entries_that_are_missing_at_the_end_are_no_torn_tail(disk: Si
     first = int(last[:-4])
     disk.damage(f"{HOME}/{last}", disk.open(f"{HOME}/{last}", "r").size() // 2)
     whole: list[int] = []
-    with pytest.raises(Torn, match=r"no whole frame where entry \d+ should be"):
+    with pytest.raises(Torn, match=r"no complete frame where entry \d+ should be"):
         whole.extend(frame.index for frame in reader.frames())
     assert first < whole[-1] < 300
     up_to_there = reader.frames(1, whole[-1])
@@ -130,7 +130,7 @@ def test_committed_entries_that_were_cut_off_are_missing_too(disk: SimFiles) -> 
     file = disk.open(last.file, "w")
     file.truncate(last.offset)
     file.close()
-    with pytest.raises(Torn, match=f"no whole frame where entry {last.index} should be"):
+    with pytest.raises(Torn, match=f"no complete frame where entry {last.index} should be"):
         list(reader.frames())
     assert list(reader.frames(before.index, before.index)) == [before]
 
@@ -152,7 +152,7 @@ def test_identity_and_shards(disk: SimFiles) -> None:
     with pytest.raises(Damaged, match="CRC"):
         read_identity(PATH, disk)
     disk.unlink(f"{PATH}/node")
-    with pytest.raises(Damaged, match="give the directory of a node"):
+    with pytest.raises(Damaged, match="give a node's directory"):
         read_identity(PATH, disk)
 
 

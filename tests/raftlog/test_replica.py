@@ -331,5 +331,5 @@ def test_a_term_file_older_than_the_log_stops_the_node(disk: SimFiles) -> None:
         Node(disk, boot=boot).start().stop()
     write_meta(disk, f"{PATH}/shard-0/term", "term", 1, None)
     node = Node(disk, boot=4)
-    with pytest.raises(Stopped, match=r"shard-0/term: byte 0: the term is 1, but .* of term 3"):
+    with pytest.raises(Stopped, match=r"shard-0/term: byte 0: the stored term is 1, but .* of term 3"):
         node.start()

@@ -250,7 +250,7 @@ def test_a_torn_mark_is_told_as_torn_and_written_anew(disk: SimFiles) -> None:
     disk.damage(MARK, 9)
     disk.damage(MARK, 4096 + 9)
     (told,) = ShardReader(PATH, 0, disk).verify()
-    assert (told.file, told.severity, told.hint) == (MARK, "torn", "the next start writes it anew")
+    assert (told.file, told.severity, told.hint) == (MARK, "torn", "the next start writes it again")
     assert open_log(disk).last_index == 5
     assert read_mark(disk, HOME) == 5
     assert ShardReader(PATH, 0, disk).verify() == []

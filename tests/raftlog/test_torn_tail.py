@@ -68,7 +68,7 @@ def test_damage_to_a_committed_entry_stops_the_node(offset: int) -> None:
     with pytest.raises(Stopped) as stopped:
         Node(disk, boot=2).start()
     said = str(stopped.value)
-    assert f"{ACTIVE}: byte {place}: no whole frame" in said
+    assert f"{ACTIVE}: byte {place}: no complete frame" in said
     assert "entry 4" in said
     assert "shows it was committed" in said
     assert "restore this file from a copy" in said
@@ -103,5 +103,5 @@ def test_a_segment_of_another_log_stops_the_node() -> None:
     file = disk.open(ACTIVE, "w")
     file.truncate(0)
     file.pwrite(foreign, 0)
-    with pytest.raises(Stopped, match="take it away"):
+    with pytest.raises(Stopped, match="remove it"):
         Node(disk, boot=2).start()

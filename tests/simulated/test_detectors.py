@@ -139,7 +139,7 @@ def test_a_damaged_entry_stops_its_node_with_file_and_offset() -> None:
     named = re.search(rf"{ACTIVE}: byte (\d+)", message)
     assert named is not None, message
     assert 0 <= damaged - int(named[1]) < 400, "the beginning of the entry that has it"
-    assert "no whole frame where entry" in message
+    assert "no complete frame where entry" in message
     assert stage.leader != machine.node_id
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_entry_that_was_acknowledged_last_stops_its_node_too() -> None
     stage.world.run_for(3_000)
     message = hurt.host.fatal_message or ""
     assert not hurt.is_up
-    assert re.search(rf"{ACTIVE}: byte \d+: no whole frame where entry \d+ should be, though", message), (
+    assert re.search(rf"{ACTIVE}: byte \d+: no complete frame where entry \d+ should be, though", message), (
         message
     )
     assert "were synced here" in message
