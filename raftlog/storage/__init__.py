@@ -1,4 +1,4 @@
-"""What is on disk: the live log of a shard, its history, and the files of a node.
+"""Files on disk: the live log of a shard, its history, and the files of a node.
 
 frames              one entry as bytes
 segments            a file of frames, with a header that names its log

@@ -166,7 +166,7 @@ def test_chunks_come_in_order_and_not_for_ever(disk: SimFiles, monkeypatch: pyte
     for offset in (0, 599, 601):
         with pytest.raises(PeerMessageRefused, match="instead of byte 600"):
             sink.take(offset, b"x")
-    with pytest.raises(PeerMessageRefused, match="more than 1000 bytes"):
+    with pytest.raises(PeerMessageRefused, match="larger than 1000 bytes"):
         sink.take(600, bytes(401))
     sink.abandon()
     sink.abandon()
