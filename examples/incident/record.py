@@ -22,7 +22,7 @@ from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.actors import REJOIN, Member
 from tests.simulated.chronicle import Chronicle
-from tests.support.sim_node import commit_request
+from tests.support.requests import commit_request
 from wire.apis import ApiKey
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -19,8 +19,8 @@ import pytest
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode
-from tests.cluster.test_launcher import ends_within
 from tests.report import count_fault
+from tests.support.waiting import ends_within
 
 QUORATE = [sys.executable, "-P", "-m", "quorate"]
 STOP_S = 15.0

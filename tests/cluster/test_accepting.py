@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from cluster.host.accepting import Acceptor, listening_sockets
-from tests.cluster.test_links_sockets import until
+from tests.support.waiting import until
 
 
 class Taken(asyncio.Protocol):

@@ -22,7 +22,7 @@ from cluster.interval_rule import (
     ladder,
 )
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
-from tests.cluster.test_group_configs import HEARTBEAT, setting
+from tests.support.requests import HEARTBEAT, setting
 from tests.support.sim_node import GROUPS, Lab
 from wire.apis import ApiKey
 

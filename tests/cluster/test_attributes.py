@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.kafka.connection import Connection
-from tests.cluster.test_three_nodes import Nodes
+from tests.support.three_nodes import ThreeNodes
 
 ATTRIBUTES_MAX = 30
 """CPython keeps the attributes of an object with more of them in a dictionary of its own, and each access to
@@ -12,7 +12,7 @@ such bound."""
 
 
 def test_the_objects_of_every_request_have_quick_attributes() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     machine = nodes.cluster[nodes.leader]
     assert machine.node is not None
     shards = machine.node.shards

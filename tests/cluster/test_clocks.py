@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cluster.runtime.shard_state import ShardState
 from raftlog.storage.evidence import read_evidence
-from tests.support.sim_node import Lab, join_request, runtimes
+from tests.support.requests import join_request
+from tests.support.sim_node import Lab, runtimes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

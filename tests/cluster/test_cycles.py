@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.cluster.test_three_nodes import SHARD, Nodes
-from tests.listeners.test_cycles import cycles_of
 from tests.report import count_fault
+from tests.support.reference_cycles import cycles_of
+from tests.support.three_nodes import ThreeNodes
 
 
-def an_hour(nodes: Nodes) -> None:
+def an_hour(nodes: ThreeNodes) -> None:
     """Members come and go, a topic comes, the lead is handed over, then taken while its holder is cut off."""
     consumers = [nodes.consumer(f"member-{number}") for number in range(3)]
     for _ in range(6):
@@ -18,24 +18,24 @@ def an_hour(nodes: Nodes) -> None:
     old = nodes.leader
     target = next(iter(nodes.cluster.others(old)))
     machine = nodes.cluster[old]
-    machine.host.call_soon(machine.node.transfer, SHARD, target, lambda reason: None)
-    assert nodes.cluster.wait_for_leader(SHARD, other_than=old) == target
+    machine.host.call_soon(machine.node.transfer, nodes.shard, target, lambda reason: None)
+    assert nodes.cluster.wait_for_leader(nodes.shard, other_than=old) == target
     for consumer in consumers:
         nodes.move(consumer)
         consumer.leave()
         consumer.client.close()
     nodes.cluster.isolate(target)
     count_fault("cluster", "leader cut off")
-    nodes.cluster.wait_for_leader(SHARD, other_than=target)
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=target)
     nodes.network.heal_all()
     nodes.world.run_for(3_000)
 
 
-def a_day(nodes: Nodes) -> None:
+def a_day(nodes: ThreeNodes) -> None:
     an_hour(nodes)
     an_hour(nodes)
 
 
 def test_members_leaders_and_links_that_come_and_go() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     assert not cycles_of(lambda: a_day(nodes))

@@ -10,7 +10,8 @@ import pytest
 from cluster.node_info import ClientInfo
 from raftlog.env.simulated_files import Crash
 from tests.report import count_fault
-from tests.support.sim_node import Lab, assert_kept, commit_request, replayed
+from tests.support.requests import commit_request
+from tests.support.sim_node import Lab, assert_kept, replayed
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -13,7 +13,8 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash
 from raftlog.storage.frames import frames_in
 from records import iter_records
-from tests.support.sim_node import Lab, assert_kept, commit_request, join_request
+from tests.support.requests import commit_request, join_request
+from tests.support.sim_node import Lab, assert_kept
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

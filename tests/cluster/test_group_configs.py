@@ -11,9 +11,10 @@ from cluster.simulator import WireClient
 from cluster.simulator.machine import KAFKA_PORT
 from raftlog.storage.frames import frames_in
 from records import METADATA_SHARD, Trigger, decode_cause
-from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
+from tests.support.requests import HEARTBEAT, setting
 from tests.support.sim_node import Lab
+from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -24,32 +25,24 @@ from wire.messages.incremental_alter_configs import (
 )
 
 SESSION = "consumer.session.timeout.ms"
-HEARTBEAT = "consumer.heartbeat.interval.ms"
-
-
-def setting(name: str, value: int | None, group_id: str = GROUP) -> IncrementalAlterConfigsRequest:
-    text = None if value is None else str(value)
-    config = AlterableConfig(name=name, config_operation=int(value is None), value=text)
-    resource = AlterConfigsResource(resource_type=32, resource_name=group_id, configs=[config])
-    return IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def described(answer: Any) -> dict[str, str]:
     return {config.name: config.value for config in answer.results[0].configs}
 
 
-def controller(nodes: Nodes) -> int:
+def controller(nodes: ThreeNodes) -> int:
     leader = nodes.cluster.leader_of(METADATA_SHARD)
     assert leader is not None
     return leader
 
 
-def configure(nodes: Nodes, name: str, value: int | None) -> None:
+def configure(nodes: ThreeNodes, name: str, value: int | None) -> None:
     answer = nodes.ask(controller(nodes), ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(name, value))
     assert answer.responses[0].error_code == 0, answer
 
 
-def describe(nodes: Nodes, node_id: int) -> dict[str, str]:
+def describe(nodes: ThreeNodes, node_id: int) -> dict[str, str]:
     resource = DescribeConfigsResource(resource_type=32, resource_name=GROUP, configuration_keys=None)
     return described(
         nodes.ask(node_id, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
@@ -57,14 +50,14 @@ def describe(nodes: Nodes, node_id: int) -> dict[str, str]:
 
 
 def test_whoever_is_told_of_a_config_finds_it_on_every_node() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     configure(nodes, SESSION, 7_000)
     for node_id in (1, 2, 3):
         assert describe(nodes, node_id)[SESSION] == "7000"
 
 
 def test_a_config_holds_for_running_members_at_their_next_heartbeat_whoever_leads() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     consumer = nodes.consumer("a")
     assert consumer.heartbeat().error_code == 0
     assert consumer.heartbeat().heartbeat_interval_ms <= 1_000
@@ -72,7 +65,7 @@ def test_a_config_holds_for_running_members_at_their_next_heartbeat_whoever_lead
     assert consumer.heartbeat().heartbeat_interval_ms == 3_000
     nodes.cluster[nodes.leader].kill()
     count_fault("cluster", "leader killed")
-    nodes.cluster.wait_for_leader(SHARD)
+    nodes.cluster.wait_for_leader(nodes.shard)
     nodes.move(consumer)
     assert consumer.heartbeat().heartbeat_interval_ms == 3_000
 
@@ -107,7 +100,7 @@ def test_a_cached_reply_is_not_given_after_a_change() -> None:
 
 def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None:
     """Requests about brokers alone concern no log."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     other = next(node_id for node_id in (1, 2, 3) if node_id != controller(nodes))
     config = AlterableConfig(name="group.consumer.max.size", config_operation=0, value="5")
     broker = AlterConfigsResource(resource_type=4, resource_name=str(other), configs=[config])
@@ -119,7 +112,7 @@ def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None
 @pytest.mark.parametrize("asked", [1, 2, 3])
 def test_any_node_takes_the_config_of_a_group(asked: int) -> None:
     """Kafka's own clients ask any broker, and take NOT_CONTROLLER for final."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     (answer,) = nodes.ask(asked, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000)).responses
     assert answer.error_code == ErrorCode.NONE
     assert {describe(nodes, node_id)[SESSION] for node_id in (1, 2, 3)} == {"7000"}
@@ -128,7 +121,7 @@ def test_any_node_takes_the_config_of_a_group(asked: int) -> None:
 
 
 def test_a_request_that_was_handed_on_is_not_handed_on_again() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     other = next(node_id for node_id in (1, 2, 3) if node_id != controller(nodes))
     address = nodes.cluster[other].address
     client = WireClient(nodes.world, nodes.network, f"{CLIENT_ID}9", KAFKA_PORT, address)
@@ -138,7 +131,7 @@ def test_a_request_that_was_handed_on_is_not_handed_on_again() -> None:
 
 def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
     """The outcome is unknown then; every wait ends, and none is left over."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     leader = controller(nodes)
     other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
     client = nodes.client(other)
@@ -156,7 +149,7 @@ def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
 
 def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
     """Its connection stays open: only the time says so."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     leader = controller(nodes)
     other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
     nodes.cluster[leader].host.pause()
@@ -168,7 +161,7 @@ def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
 
 def test_a_change_in_the_middle_of_an_election_waits_for_the_next_controller() -> None:
     """An error would be final for Kafka's clients."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     leader = controller(nodes)
     other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
     client = nodes.client(other)
@@ -183,7 +176,7 @@ def test_a_change_in_the_middle_of_an_election_waits_for_the_next_controller() -
 @pytest.mark.parametrize("is_handed_on", [False, True])
 def test_the_cause_says_who_asked(is_handed_on: bool) -> None:
     """Also where another node handed it on: then the address in it is that node's."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     leader = controller(nodes)
     asked = next(node_id for node_id in (1, 2, 3) if (node_id != leader) is is_handed_on)
     nodes.client(asked).ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))

@@ -9,9 +9,9 @@ from cluster.runtime.group_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from records import METADATA_SHARD, shard_of
-from tests.cluster.test_three_nodes import Nodes
 from tests.report import count_fault
-from tests.support.sim_node import commit_request, join_request
+from tests.support.requests import commit_request, join_request
+from tests.support.three_nodes import ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
@@ -24,7 +24,7 @@ BEHIND = obstacle_words(Obstacle.CATALOG_BEHIND)
 FULL = obstacle_words(Obstacle.DISK_FULL)
 
 
-class Parted(Nodes):
+class Parted(ThreeNodes):
     """Node 1 leads the metadata shard, node 2 the shard that node 3 should lead, and nodes 1 and 3 do not
     reach each other. A group of the shard relies on a topic that node 3 has not heard of."""
 
@@ -80,7 +80,7 @@ def test_a_shard_stays_with_who_can_serve_it_while_its_own_node_lacks_the_catalo
 
 def test_a_node_that_nobody_tells_of_new_topics_gives_its_shards_away() -> None:
     """Its catalog would do for the groups that there are, and for no other."""
-    nodes = Nodes(num_shards=NUM_SHARDS)
+    nodes = ThreeNodes(num_shards=NUM_SHARDS)
     assert nodes.cluster.leader_of(SHARD) == 3
     nodes.cluster.cut(1, 3)
     count_fault("cluster", "one link cut")

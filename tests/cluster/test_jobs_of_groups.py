@@ -15,7 +15,7 @@ from raftlog.env.host import Done
 from raftlog.storage.evidence import read_evidence
 from records import Trigger
 from tests.cluster.fakes import Bench
-from tests.support.sim_node import join_request
+from tests.support.requests import join_request
 
 
 class Child:

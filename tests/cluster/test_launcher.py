@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from cluster.main import EXIT_OK, EXIT_UNREADABLE, EXIT_USAGE, Arguments, parse_
 from cluster.settings import SettingsError
 from raftlog.env.files import OsFiles
 from raftlog.storage.directory import read_identity
+from tests.support.waiting import ends_within
 
 
 @pytest.fixture
@@ -31,20 +31,6 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def ends_within(pid: int, seconds: float) -> bool:
-    """Whether a process that is no child of ours ends: it has no zombie that stays."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_node_is_launched_killed_restarted_and_stopped(node: NodeProcess) -> None:

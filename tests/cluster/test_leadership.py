@@ -10,7 +10,7 @@ from cluster.runtime.answers import Unavailable
 from cluster.runtime.shard_state import ShardState
 from records import METADATA_SHARD, MemberState
 from tests.cluster.fakes import Bench, records_of
-from tests.support.sim_node import commit_request, join_request
+from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

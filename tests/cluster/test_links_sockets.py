@@ -20,6 +20,7 @@ from raftlog.transport import PeerAddress, PeersError, PeerSettings, SelfDescrip
 from raftlog.transport.links import STRANGERS_MAX, Links
 from tests.cluster.links_lab import SHARDS, Recorder
 from tests.support.certificates import authority, certificate, openssl
+from tests.support.waiting import until
 
 DESCRIPTION = SelfDescription(
     release="1.0",
@@ -86,14 +87,6 @@ class Rig:
         for directory in self.directories:
             directory.close()
         self.host.close()
-
-
-async def until(condition: object, within_s: float = 5.0) -> None:
-    async def look() -> None:
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(look(), within_s)
 
 
 def _free_port() -> int:

@@ -12,8 +12,9 @@ from cluster.http.metrics import NodeMetrics
 from cluster.node import Node
 from cluster.runtime.slices import finished
 from records import METADATA_SHARD, shard_of
-from tests.cluster.test_three_nodes import Nodes
-from tests.support.sim_node import GROUPS, commit_request, join_request
+from tests.support.requests import commit_request, join_request
+from tests.support.sim_node import GROUPS
+from tests.support.three_nodes import ThreeNodes
 from wire.apis import ApiKey
 
 NUM_SHARDS = 4
@@ -33,7 +34,7 @@ def told(node: Node) -> Counter[str]:
     return found
 
 
-def sums(nodes: Nodes) -> Counter[str]:
+def sums(nodes: ThreeNodes) -> Counter[str]:
     total: Counter[str] = Counter()
     for machine in nodes.cluster.machines.values():
         if machine.is_up:
@@ -52,7 +53,7 @@ def check(found: Counter[str]) -> None:
 
 
 def test_sums_over_three_nodes_are_true_across_the_fall_of_a_leader() -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     for group in GROUPS:
         leader = nodes.cluster.leader_of(shard_of(group, NUM_SHARDS))
         assert leader is not None
@@ -72,7 +73,7 @@ def test_sums_over_three_nodes_are_true_across_the_fall_of_a_leader() -> None:
 
 
 def test_a_shard_is_loading_from_the_election_until_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes()
+    nodes = ThreeNodes()
     for machine in nodes.cluster.machines.values():
         served = [shard for shard in machine.node.shards if shard.is_ready]
         assert all(shard.serving == "active" and 0 < shard.load_ms < 1_000 for shard in served)

@@ -12,7 +12,7 @@ from coordinator.shard import GroupShard
 from records import METADATA_SHARD, Trigger
 from records.entry import decode_entry
 from tests.cluster.fakes import Bench
-from tests.support.sim_node import commit_request
+from tests.support.requests import commit_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -21,8 +21,8 @@ import pytest
 
 from cluster.launching.supervisor import LogTail
 from cluster.launching.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
-from tests.cluster.test_launcher import ends_within
 from tests.report import count_fault
+from tests.support.waiting import ends_within
 
 TIMEOUT_S = 10.0
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,11 +10,13 @@ from cluster.http.shard_metrics import GAUGES, LOG_COUNTERS, LOG_GAUGES, RUNTIME
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.runtime.shard_state import ShardState
 from cluster.settings import SettingsError
-from cluster.simulator import Network, SimCluster, WireClient, World
+from cluster.simulator import Network, World
 from cluster.simulator.machine import KAFKA_PORT, Machine
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
 from tests.report import count_fault
-from tests.support.sim_node import GROUPS, Consumer, commit_request, join_request
+from tests.support.requests import commit_request, join_request
+from tests.support.sim_node import GROUPS
+from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -22,81 +24,16 @@ from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-GROUP = "billing"
-SHARD = shard_of(GROUP, 4)
-NEVER_BALANCE = {"leader_balance_delay_ms": 600_000}
-
-
-class Nodes:
-    """A cluster with a topic of 12 partitions, and clients that follow the leader of `GROUP`."""
-
-    def __init__(self, seed: int = 1, **machine: Any) -> None:
-        self.world = World(seed)
-        self.network = Network(self.world)
-        settings = NEVER_BALANCE | machine.pop("settings", {})
-        self.cluster = SimCluster(self.world, self.network, settings=settings, **machine)
-        self.cluster.boot_until_ready()
-        self._clients = 0
-        self.create("orders", 12)
-
-    def client(self, node_id: int) -> WireClient:
-        self._clients += 1
-        address = self.cluster[node_id].address
-        return WireClient(self.world, self.network, f"client-{self._clients}", KAFKA_PORT, address)
-
-    @property
-    def leader(self) -> int:
-        leader = self.cluster.leader_of(SHARD)
-        assert leader is not None
-        return leader
-
-    def consumer(self, member_id: str) -> Consumer:
-        return Consumer(self.client(self.leader), GROUP, member_id, "orders")
-
-    def move(self, consumer: Consumer, node_id: int | None = None) -> None:
-        consumer.client.close()
-        consumer.client = self.client(node_id or self.leader)
-
-    def ask(self, node_id: int, api_key: int, version: int, request: Any) -> Any:
-        return self.client(node_id).ask(api_key, version, request)
-
-    def create(self, name: str, num_partitions: int) -> int:
-        """On the controller; the error code."""
-        controller = self.cluster.leader_of(METADATA_SHARD)
-        assert controller is not None
-        topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-        return int(self.ask(controller, ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
-
-    def delete(self, name: str) -> int:
-        """On the controller; the error code."""
-        controller = self.cluster.leader_of(METADATA_SHARD)
-        assert controller is not None
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
-        return int(self.ask(controller, ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code)
-
-    def commit(self, node_id: int, offset: int, *, topic: str = "orders") -> int:
-        request = commit_request(GROUP, {0: offset}, topic=topic)
-        answer = self.ask(node_id, ApiKey.OFFSET_COMMIT, 9, request)
-        return int(answer.topics[0].partitions[0].error_code)
-
-    def fetch(self, node_id: int) -> tuple[int, list[int]]:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
-        group = self.ask(node_id, ApiKey.OFFSET_FETCH, 9, request).groups[0]
-        return group.error_code, [
-            part.committed_offset for topic in group.topics for part in topic.partitions
-        ]
-
 
 @pytest.fixture
-def nodes() -> Nodes:
-    return Nodes()
+def nodes() -> ThreeNodes:
+    return ThreeNodes()
 
 
 # Who answers.
 
 
-def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: Nodes) -> None:
+def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: ThreeNodes) -> None:
     cluster = nodes.cluster
     for shard in cluster.shards:
         leader = cluster.leader_of(shard)
@@ -115,13 +52,13 @@ def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: Nodes) ->
     assert isinstance(cluster[3].node.coordinator_of(GROUP), NodeInfo)
 
 
-def test_a_topic_is_known_everywhere_when_its_creation_is_answered(nodes: Nodes) -> None:
+def test_a_topic_is_known_everywhere_when_its_creation_is_answered(nodes: ThreeNodes) -> None:
     assert nodes.create("payments", 3) == 0
     for machine in nodes.cluster.machines.values():
         assert machine.node.catalog.topic("payments") is not None
 
 
-def test_a_node_that_is_cut_off_holds_up_no_admin_call_for_long(nodes: Nodes) -> None:
+def test_a_node_that_is_cut_off_holds_up_no_admin_call_for_long(nodes: ThreeNodes) -> None:
     controller = nodes.cluster.leader_of(METADATA_SHARD)
     nodes.cluster.isolate(next(iter(nodes.cluster.others(controller or 0))))
     count_fault("cluster", "node cut off")
@@ -130,7 +67,7 @@ def test_a_node_that_is_cut_off_holds_up_no_admin_call_for_long(nodes: Nodes) ->
     assert nodes.world.now_ms - asked_ms < 1_100
 
 
-def test_each_group_is_listed_once_over_all_nodes(nodes: Nodes) -> None:
+def test_each_group_is_listed_once_over_all_nodes(nodes: ThreeNodes) -> None:
     for group in GROUPS:
         leader = nodes.cluster.leader_of(shard_of(group, 4))
         assert leader is not None
@@ -147,7 +84,7 @@ def test_each_group_is_listed_once_over_all_nodes(nodes: Nodes) -> None:
 # A change of leaders.
 
 
-def test_members_stay_and_commits_are_there_when_the_leader_is_killed(nodes: Nodes) -> None:
+def test_members_stay_and_commits_are_there_when_the_leader_is_killed(nodes: ThreeNodes) -> None:
     one, two = nodes.consumer("one"), nodes.consumer("two")
     for _ in range(4):
         one.heartbeat()
@@ -157,7 +94,7 @@ def test_members_stay_and_commits_are_there_when_the_leader_is_killed(nodes: Nod
     killed, killed_ms = nodes.leader, nodes.world.now_ms
     nodes.cluster[killed].kill()
     count_fault("cluster", "leader killed")
-    nodes.cluster.wait_for_leader(SHARD, other_than=killed)
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=killed)
     assert nodes.world.now_ms - killed_ms < 1_000
     for member in (one, two):
         nodes.move(member)
@@ -165,27 +102,27 @@ def test_members_stay_and_commits_are_there_when_the_leader_is_killed(nodes: Nod
     assert [(member.epoch, member.partitions) for member in (one, two)] == had
 
 
-def test_sessions_start_in_full_at_the_new_leader(nodes: Nodes) -> None:
+def test_sessions_start_in_full_at_the_new_leader(nodes: ThreeNodes) -> None:
     one = nodes.consumer("one")
     one.heartbeat()
     nodes.world.run_for(40_000)
     killed = nodes.leader
     nodes.cluster[killed].kill()
     count_fault("cluster", "leader killed")
-    nodes.cluster.wait_for_leader(SHARD, other_than=killed)
-    runtime = nodes.cluster.runtime(nodes.leader, SHARD)
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=killed)
+    runtime = nodes.runtime(nodes.leader)
     nodes.world.run_for(44_000)
     assert runtime.machine.projection.groups[GROUP].num_members == 1  # type: ignore[attr-defined]
     nodes.world.run_for(2_000)
     assert runtime.machine.projection.groups[GROUP].num_members == 0  # type: ignore[attr-defined]
 
 
-def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: Nodes) -> None:
+def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: ThreeNodes) -> None:
     one, tool = nodes.consumer("one"), nodes.client(nodes.leader)
     for _ in range(3):
         assert one.heartbeat().error_code == 0
     old = nodes.leader
-    runtime = nodes.cluster.runtime(old, SHARD)
+    runtime = nodes.runtime(old)
     nodes.cluster.isolate(old)
     count_fault("cluster", "leader cut off")
     nodes.world.run_for(150)  # half of the shortest election: nobody else can lead yet, and now it may
@@ -196,7 +133,7 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: No
     nodes.world.run_for(20)
     assert runtime.is_ready, "it does not know yet"
     assert read.response is written.response is steady.response is None
-    new = nodes.cluster.wait_for_leader(SHARD, other_than=old)
+    new = nodes.cluster.wait_for_leader(nodes.shard, other_than=old)
     nodes.world.run_for(400)
     assert runtime.state is ShardState.DOWN
     assert read.response.groups[0].error_code == ErrorCode.NOT_COORDINATOR
@@ -204,7 +141,7 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: No
     assert new != old
 
 
-def test_what_a_cut_off_controller_decided_is_gone_and_its_catalog_goes_on(nodes: Nodes) -> None:
+def test_what_a_cut_off_controller_decided_is_gone_and_its_catalog_goes_on(nodes: ThreeNodes) -> None:
     """It had applied a topic that nobody else has: its projection is built again, nobody used the topic."""
     cluster, old = nodes.cluster, nodes.cluster.leader_of(METADATA_SHARD)
     assert old is not None
@@ -229,7 +166,7 @@ def test_what_a_cut_off_controller_decided_is_gone_and_its_catalog_goes_on(nodes
     assert metadata.machine.state_hash == cluster[new].node.metadata.machine.state_hash
 
 
-def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: Nodes) -> None:
+def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: ThreeNodes) -> None:
     other = next(node_id for node_id in nodes.cluster.machines if node_id != nodes.leader)
     nodes.cluster[other].kill()
     nodes.cluster.isolate(other)
@@ -237,14 +174,14 @@ def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: Nodes) ->
     nodes.world.run_for(1_000)
     assert nodes.commit(other, 1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert not node.is_ready
-    assert node.leader_of(SHARD) is None
+    assert node.leader_of(nodes.shard) is None
     nodes.network.heal_all()
     nodes.cluster.settle()
     assert nodes.commit(other, 1) == ErrorCode.NOT_COORDINATOR
-    assert set(node.shards[SHARD].status()["state_since_ms"]) == {"CatchUp", "Down"}
+    assert set(node.shards[nodes.shard].status()["state_since_ms"]) == {"CatchUp", "Down"}
 
 
-def test_what_is_a_metric_is_in_the_status_of_every_shard(nodes: Nodes) -> None:
+def test_what_is_a_metric_is_in_the_status_of_every_shard(nodes: ThreeNodes) -> None:
     for machine in nodes.cluster.machines.values():
         for runtime in (machine.node.metadata, *machine.node.shards):
             status = runtime.status()
@@ -256,7 +193,9 @@ def test_what_is_a_metric_is_in_the_status_of_every_shard(nodes: Nodes) -> None:
 # Hand-over.
 
 
-def test_a_stop_hands_over_within_a_second_and_clients_are_told_by_their_connections(nodes: Nodes) -> None:
+def test_a_stop_hands_over_within_a_second_and_closed_connections_tell_clients(
+    nodes: ThreeNodes,
+) -> None:
     one = nodes.consumer("one")
     for _ in range(3):
         one.heartbeat()
@@ -264,13 +203,13 @@ def test_a_stop_hands_over_within_a_second_and_clients_are_told_by_their_connect
     nodes.cluster[old].stop()
     assert nodes.world.now_ms - asked_ms < 500
     assert not one.client.is_connected
-    new = nodes.cluster.wait_for_leader(SHARD, other_than=old)
+    new = nodes.cluster.wait_for_leader(nodes.shard, other_than=old)
     nodes.move(one, new)
     assert one.heartbeat().error_code == 0
     assert nodes.world.now_ms - asked_ms < 500
 
 
-def test_a_stop_without_a_quorum_gives_up_handing_over(nodes: Nodes) -> None:
+def test_a_stop_without_a_quorum_gives_up_handing_over(nodes: ThreeNodes) -> None:
     old = nodes.leader
     for other in nodes.cluster.others(old):
         nodes.cluster[other].kill()
@@ -280,7 +219,7 @@ def test_a_stop_without_a_quorum_gives_up_handing_over(nodes: Nodes) -> None:
     assert nodes.world.now_ms - asked_ms < 1_000
 
 
-def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: Nodes) -> None:
+def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: ThreeNodes) -> None:
     old = nodes.leader
     for other in nodes.cluster.others(old):
         nodes.cluster[other].host.pause()
@@ -291,7 +230,7 @@ def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: Nodes) 
 
 
 @pytest.mark.parametrize("paused_ms", [10, 400])
-def test_a_stop_hands_over_to_the_peer_that_answers(nodes: Nodes, paused_ms: float) -> None:
+def test_a_stop_hands_over_to_the_peer_that_answers(nodes: ThreeNodes, paused_ms: float) -> None:
     """Both are as far; only one of them is there, whether that is known by now or not."""
     cluster, old = nodes.cluster, nodes.leader
     paused, answering = cluster.others(old)
@@ -308,34 +247,34 @@ def test_a_stop_hands_over_to_the_peer_that_answers(nodes: Nodes, paused_ms: flo
     assert [cluster.runtime(answering, shard).counters.elections_won for shard in led] == [1] * len(led)
 
 
-def test_a_stop_waits_for_a_hand_over_that_is_under_way(nodes: Nodes) -> None:
+def test_a_stop_waits_for_a_hand_over_that_is_under_way(nodes: ThreeNodes) -> None:
     old = nodes.leader
     target = nodes.cluster.others(old)[0]
     machine = nodes.cluster[old]
-    machine.host.call_soon(machine.node.transfer, SHARD, target, lambda reason: None)
+    machine.host.call_soon(machine.node.transfer, nodes.shard, target, lambda reason: None)
     nodes.world.run_for(0.01)
     machine.stop()
-    assert nodes.cluster.runtime(target, SHARD).is_ready
+    assert nodes.runtime(target).is_ready
 
 
-def test_a_transfer_goes_where_it_is_told_and_says_why_not(nodes: Nodes) -> None:
+def test_a_transfer_goes_where_it_is_told_and_says_why_not(nodes: ThreeNodes) -> None:
     old = nodes.leader
     target = nodes.cluster.others(old)[1]
     told: list[str | None] = []
     one = nodes.consumer("one")
     one.heartbeat()
     host = nodes.cluster[old].host
-    host.call_soon(nodes.cluster[old].node.transfer, SHARD, target, told.append)
+    host.call_soon(nodes.cluster[old].node.transfer, nodes.shard, target, told.append)
     nodes.cluster.wait_for(lambda: bool(told))
     assert told == [None]
-    assert nodes.cluster.wait_for_leader(SHARD, other_than=old) == target
+    assert nodes.cluster.wait_for_leader(nodes.shard, other_than=old) == target
     assert not one.client.is_connected
-    host.call_soon(nodes.cluster[old].node.transfer, SHARD, target, told.append)
+    host.call_soon(nodes.cluster[old].node.transfer, nodes.shard, target, told.append)
     nodes.cluster.wait_for(lambda: len(told) == 2)
-    assert told[1] == f"node {old} does not lead shard-{SHARD}"
+    assert told[1] == f"node {old} does not lead shard-{nodes.shard}"
 
 
-def test_commits_go_on_through_a_hand_over_without_one_that_is_lost(nodes: Nodes) -> None:
+def test_commits_go_on_through_a_hand_over_without_one_that_is_lost(nodes: ThreeNodes) -> None:
     old = nodes.leader
     target = nodes.cluster.others(old)[0]
     acknowledged: list[int] = []
@@ -353,9 +292,9 @@ def test_commits_go_on_through_a_hand_over_without_one_that_is_lost(nodes: Nodes
 
     for offset in range(400):
         host.call_later(offset * 0.1, commit, offset)
-    host.call_later(10, node.transfer, SHARD, target, lambda reason: None)
+    host.call_later(10, node.transfer, nodes.shard, target, lambda reason: None)
     nodes.world.run_for(1_000)
-    assert nodes.cluster.leader_of(SHARD) == target
+    assert nodes.cluster.leader_of(nodes.shard) == target
     assert len(acknowledged) > 50
     error, offsets = nodes.fetch(target)
     assert error == 0
@@ -365,7 +304,7 @@ def test_commits_go_on_through_a_hand_over_without_one_that_is_lost(nodes: Nodes
 # The whole cluster.
 
 
-def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: Nodes) -> None:
+def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: ThreeNodes) -> None:
     controller = nodes.cluster.leader_of(METADATA_SHARD)
     assert controller is not None
     machine, told = nodes.cluster[controller], []

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.runtime.slices import SHARE_MS, SLICE_MS
 from tests.cluster.fakes import Bench
-from tests.support.sim_node import join_request
+from tests.support.requests import join_request
 
 NUM_SHARDS = 16
 NUM_GROUPS = 60

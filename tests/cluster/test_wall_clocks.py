@@ -10,7 +10,8 @@ from cluster.simulator import Network, SimCluster, WireClient, World
 from raftlog.replica.clock import LOOK_MS, STAMPS_DELAY_MS
 from records import METADATA_SHARD
 from tests.report import count_fault
-from tests.support.sim_node import Lab, commit_request
+from tests.support.requests import commit_request
+from tests.support.sim_node import Lab
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup

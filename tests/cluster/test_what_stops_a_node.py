@@ -25,7 +25,8 @@ from tests.cluster.fakes import Bench
 from tests.cluster.links_lab import LinksLab
 from tests.report import count_fault
 from tests.support.listener_rig import Rig, heartbeat
-from tests.support.sim_node import Lab, join_request
+from tests.support.requests import join_request
+from tests.support.sim_node import Lab
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

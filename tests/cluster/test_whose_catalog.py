@@ -16,9 +16,9 @@ from cluster.runtime.shard_state import ShardState
 from coordinator.topics import new_topic_id
 from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD
-from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
-from tests.support.sim_node import commit_request
+from tests.support.requests import commit_request
+from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -41,13 +41,13 @@ MAY_SAY_NOTHING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDIN
 
 
 @pytest.fixture
-def cut() -> Nodes:
+def cut() -> ThreeNodes:
     """The link between nodes 1 and 3 is cut, node 1 leads the metadata shard, node 2 the shard of `GROUP`."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     assert nodes.cluster.leader_of(METADATA_SHARD) == 1
     if nodes.leader != 2:
         give(nodes, 2)
-        nodes.cluster.wait_for(lambda: nodes.cluster.leader_of(SHARD) == 2)
+        nodes.cluster.wait_for(lambda: nodes.cluster.leader_of(nodes.shard) == 2)
     nodes.cluster.cut(1, 3)
     count_fault("cluster", "one link cut")
     nodes.world.run_for(1_000)
@@ -55,31 +55,31 @@ def cut() -> Nodes:
     return nodes
 
 
-def give(nodes: Nodes, node_id: int) -> None:
+def give(nodes: ThreeNodes, node_id: int) -> None:
     """Hands the shard of `GROUP` to this node, if it takes it."""
-    nodes.cluster.runtime(nodes.leader, SHARD).replica.transfer(node_id, lambda why: None)
+    nodes.runtime(nodes.leader).replica.transfer(node_id, lambda why: None)
 
 
-def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(cut: Nodes) -> None:
+def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(cut: ThreeNodes) -> None:
     assert cut.create("late", 1) == 0
     assert cut.cluster[3].node.catalog.topic("late") is None
     assert cut.commit(2, 42, topic="late") == 0
-    runtime = cut.cluster.runtime(3, SHARD)
-    cut.cluster.wait_for(lambda: runtime.machine.applied_index == cut.cluster.runtime(2, SHARD).commit_index)
+    runtime = cut.runtime(3)
+    cut.cluster.wait_for(lambda: runtime.machine.applied_index == cut.runtime(2).commit_index)
     assert not runtime.may_serve()
     give(cut, 3)
     for _ in range(20):
         cut.world.run_for(100)
         for node_id in (2, 3):
             error, offsets = cut.fetch(node_id)
-            assert error in MAY_SAY_NOTHING or offsets == [42]
+            assert error in MAY_SAY_NOTHING or offsets == {0: 42}
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
     cut.cluster.wait_for(lambda: runtime.can_lead)
     cut.world.run_for(500)  # and its leader has heard that
     give(cut, 3)
-    cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
-    assert cut.fetch(3) == (0, [42])
+    cut.cluster.wait_for(lambda: cut.cluster.leader_of(cut.shard) == 3)
+    assert cut.fetch(3) == (0, {0: 42})
 
 
 def fetch_of(version: int) -> OffsetFetchRequest:
@@ -104,14 +104,14 @@ EVERYTHING = [
 
 
 def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
-    cut: Nodes, monkeypatch: pytest.MonkeyPatch
+    cut: ThreeNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node like that is not given the lead; should it get it all the same, it says nothing of any group."""
     monkeypatch.setattr(GroupRuntime, "obstacle", lambda self: Obstacle.NONE)
     assert cut.create("late", 1) == 0
     assert cut.commit(2, 42, topic="late") == 0
     give(cut, 3)
-    runtime = cut.cluster.runtime(3, SHARD)
+    runtime = cut.runtime(3)
     cut.cluster.wait_for(lambda: runtime.replica.is_leader)
     cut.world.run_for(1_000)
     assert runtime.state is ShardState.CATCH_UP
@@ -122,7 +122,7 @@ def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
         assert found[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, (api_key, version, answer)
 
 
-def refused_by_name(nodes: Nodes, node_id: int) -> list[int]:
+def refused_by_name(nodes: ThreeNodes, node_id: int) -> list[int]:
     """A node's answers to an offset's commit, fetch and removal by the name of its topic."""
     deletion = OffsetDeleteRequest(
         group_id=GROUP,
@@ -139,15 +139,15 @@ def refused_by_name(nodes: Nodes, node_id: int) -> list[int]:
     ]
 
 
-def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
+def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: ThreeNodes) -> None:
     """Node 3 leads a shard and does not hear of a topic that was deleted and made again: what is committed by
     its name is not written for the old one, and what was committed for the old one is not answered."""
     cut.network.heal_all()
     cut.cluster.settle()
     assert cut.commit(2, 1) == 0
     give(cut, 3)
-    cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
-    runtime, metadata = cut.cluster.runtime(3, SHARD), cut.cluster[3].node.metadata
+    cut.cluster.wait_for(lambda: cut.cluster.leader_of(cut.shard) == 3)
+    runtime, metadata = cut.runtime(3), cut.cluster[3].node.metadata
     assert refused_by_name(cut, 3) == [0, 0, 0]
     assert runtime.can_lead
     cut.cluster.cut(1, 3)
@@ -165,14 +165,14 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
         assert member.leave().error_code == 0
     cut.network.heal_all()
     cut.cluster.wait_for(lambda: cut.cluster[3].node.catalog.topic("orders") != old)
-    cut.cluster.wait_for(lambda: cut.cluster.runtime(cut.leader, SHARD).can_lead)
+    cut.cluster.wait_for(lambda: cut.runtime(cut.leader).can_lead)
     assert cut.commit(cut.leader, 9) == 0
-    assert cut.fetch(cut.leader) == (0, [9])
+    assert cut.fetch(cut.leader) == (0, {0: 9})
     cut.world.run_for(5_000)
-    assert cut.fetch(cut.leader) == (0, [9]), "an acknowledged offset went with the old topic"
+    assert cut.fetch(cut.leader) == (0, {0: 9}), "an acknowledged offset went with the old topic"
 
 
-def test_a_name_is_free_at_once_when_every_node_knows(cut: Nodes) -> None:
+def test_a_name_is_free_at_once_when_every_node_knows(cut: ThreeNodes) -> None:
     cut.network.heal_all()
     cut.cluster.settle()
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_a_name_is_free_at_once_when_every_node_knows(cut: Nodes) -> None:
         assert cut.world.now_ms - asked_ms < 500
 
 
-def test_a_name_that_was_free_before_waits_for_nobody(cut: Nodes) -> None:
+def test_a_name_that_was_free_before_waits_for_nobody(cut: ThreeNodes) -> None:
     """Neither one that nobody had, nor one whose topic was deleted long ago."""
     assert cut.delete("orders") == 0
     asked_ms = cut.world.now_ms
@@ -195,7 +195,7 @@ def test_a_name_that_was_free_before_waits_for_nobody(cut: Nodes) -> None:
     assert cut.world.now_ms - asked_ms < 1_500
 
 
-def test_the_end_of_the_metadata_leader_stops_no_commit(cut: Nodes) -> None:
+def test_the_end_of_the_metadata_leader_stops_no_commit(cut: ThreeNodes) -> None:
     """While another one is elected, every catalog is as new as it was: names are good for that long."""
     cut.network.heal_all()
     cut.cluster.settle()
@@ -203,10 +203,10 @@ def test_the_end_of_the_metadata_leader_stops_no_commit(cut: Nodes) -> None:
     count_fault("cluster", "controller killed")
     for offset in range(40):
         assert cut.commit(2, offset) == 0
-        assert cut.fetch(2) == (0, [offset])
+        assert cut.fetch(2) == (0, {0: offset})
         cut.world.run_for(100)
     assert cut.cluster.leader_of(METADATA_SHARD) in (2, 3)
-    assert cut.cluster.runtime(2, SHARD).can_lead
+    assert cut.runtime(2).can_lead
 
 
 FAR_MS = 120.0
@@ -214,7 +214,7 @@ FAR_MS = 120.0
 
 def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> None:
     """A round trip that is longer than a leader's lease keeps nobody from knowing that its catalog is new."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     for one, other in itertools.permutations((1, 2, 3), 2):
         nodes.network.latency_ms[f"node-{one}", f"node-{other}"] = FAR_MS
     nodes.world.run_for(1_000)
@@ -222,14 +222,14 @@ def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> Non
     for offset in range(10):
         nodes.world.run_for(1_000)
         assert nodes.commit(nodes.leader, offset) == 0
-        assert nodes.fetch(nodes.leader) == (0, [offset])
-        assert all(nodes.cluster.runtime(node_id, SHARD).can_lead for node_id in (1, 2, 3))
+        assert nodes.fetch(nodes.leader) == (0, {0: offset})
+        assert all(nodes.runtime(node_id).can_lead for node_id in (1, 2, 3))
     assert {shard: nodes.cluster.leader_of(shard) for shard in nodes.cluster.shards} == leaders
 
 
 def test_a_slow_disk_keeps_up_with_topics_that_come_without_end() -> None:
     """The catalog of a node whose disk is slow is always a little behind, and never for long."""
-    nodes = Nodes()
+    nodes = ThreeNodes()
     controller = nodes.cluster.leader_of(METADATA_SHARD)
     assert controller is not None
     slow = nodes.cluster.others(controller)[0]
@@ -240,4 +240,4 @@ def test_a_slow_disk_keeps_up_with_topics_that_come_without_end() -> None:
         nodes.client(controller).send(ApiKey.CREATE_TOPICS, 7, request)
         nodes.world.run_for(20)
     assert nodes.cluster[slow].node.catalog.version < nodes.cluster[controller].node.catalog.version
-    assert nodes.cluster.runtime(slow, SHARD).can_lead
+    assert nodes.runtime(slow).can_lead

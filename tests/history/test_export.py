@@ -41,11 +41,10 @@ from history.reading.source import NothingToRead, Walk
 from raftlog.storage.frames import Frame
 from records import iter_records
 from records.jsonform import record_from_json
+from tests.history.repeating_log import Repeating, opened
 from tests.support.disk_node import Node
 from tests.support.memory_log import GROUP
 from tests.support.payments_log import group_log, metadata_log
-
-from .test_stats import Repeating, opened
 
 ROOT = Path(__file__).parents[2]
 

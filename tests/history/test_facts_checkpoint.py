@@ -18,10 +18,9 @@ from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
 from records import Entry, RawRecord, TermStartValue, TermWhy
 from records.packing import pack, unpack_nested
-from tests.kip848.test_schedules import GROUPS
+from tests.support.random_worlds import a_world, mine
+from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
-
-from .test_facts_property import a_world, mine
 
 WRITTEN_AS_OF_VERSION = {1: 4_268_815_598}
 """CRC of what is written, by version: what differs from it is another version."""

@@ -6,7 +6,6 @@ topic changes, failovers, deletions, targets installed a record at a time). Repl
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,37 +15,12 @@ import pytest
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows, SessionEnd, SpanKind, WaitEnd
 from history.reading.catalog import CatalogHistory
-from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
-from records import Entry, MemberState, RawRecord, group_id_of
+from history.state.group_view import GroupView, Partition
+from records import Entry, MemberState
 from records.ids import topic_id_text
-from tests.kip848.test_schedules import GROUPS
-from tests.kip848.test_schedules_in_parts import InParts, steps_in_parts
-from tests.kip848.test_schedules_of_every_request import EveryRequest, steps
+from tests.support.random_worlds import a_world, mine
+from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
-from tests.support.world import World
-from wire.apis import ApiKey
-from wire.messages.delete_groups import DeleteGroupsRequest
-
-
-def a_world(seed: int, *, in_parts: bool) -> World:
-    rng = random.Random(seed)
-    machine = InParts() if in_parts else EveryRequest()
-    possible = steps_in_parts(machine, rng) if isinstance(machine, InParts) else steps(machine, rng)
-    for number in range(500):
-        rng.choice(possible)()
-        if number % 5 == 0:
-            machine.everybody(rng.choice(GROUPS))
-        if number == 250:
-            delete_all(machine)
-    return machine.world
-
-
-def delete_all(machine: EveryRequest) -> None:
-    for client in machine.clients.values():
-        client.epoch = client.epoch or 1
-        client.leave()
-    machine.world.sleep(3_600_000)
-    machine.world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[*GROUPS]))
 
 
 @dataclass
@@ -62,10 +36,6 @@ class Seen:
     state: str
     blocked: set[tuple[str, Partition, str]] = field(default_factory=set)
     """Who is UNRELEASED, lacks which partition of its target, and who has it."""
-
-
-def mine(written: Written, group_id: str) -> tuple[RawRecord, ...]:
-    return tuple(r for r in written.records if r.type in MEMBERSHIP_TYPES and group_id_of(r) == group_id)
 
 
 def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:

@@ -12,6 +12,7 @@ from history.telling.story import NoteStep
 from history.telling.timeline import timeline
 from tests.support.computing_client import dealt_round, offer
 from tests.support.disk_node import Node
+from tests.support.long_story import GROUP
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import TopicPartitions
 from wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
@@ -23,8 +24,6 @@ from wire.messages.extended_consumer_group_heartbeat import (
     ExtendedConsumerGroupHeartbeatRequest,
     ExtendedConsumerGroupHeartbeatResponse,
 )
-
-from .test_history_real import GROUP
 
 
 def beat(node: Node, epoch: int, metadata: bytes | None = None) -> ExtendedConsumerGroupHeartbeatResponse:

@@ -24,6 +24,7 @@ from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
 from records.ids import METADATA_SHARD
+from tests.history.golden_texts import golden
 from tests.support.memory_log import (
     GROUP,
     commit,
@@ -36,8 +37,6 @@ from tests.support.memory_log import (
 )
 from tests.support.payments_log import ANN, joined
 from tests.support.three_logs import ThreeLogs
-
-from .test_history_story import golden
 
 
 def failovers(folder: Path) -> ThreeLogs:

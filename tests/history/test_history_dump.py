@@ -10,11 +10,11 @@ from history.render import UTC_STYLE
 from history.telling.dump import Filter, dump, dump_json, dump_text, type_number
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, entry_from_json, shard_of
 from records.ids import METADATA_SHARD
+from tests.history.golden_texts import golden
 from tests.support.memory_log import GROUP, NOON_MS, Writer, commit, group_epoch
 from tests.support.payments_log import group_log, metadata_log
 
 from .conftest import Serve
-from .test_history_story import golden
 
 SHARD = shard_of(GROUP, 4)
 

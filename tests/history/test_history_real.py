@@ -24,15 +24,12 @@ from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep, TermStep
 from history.telling.timeline import timeline
-from raftlog.env.settings import LogSettings
 from raftlog.offline.reader import Damaged
 from raftlog.storage.sync_mark import SYNCED_FILE
 from records.ids import METADATA_SHARD
 from tests.support.disk_node import Member, Node
+from tests.support.long_story import GROUP, long_story, settle
 from wire.errors import ErrorCode
-
-GROUP = "payments"
-SMALL_SNAPSHOTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)
 
 
 @pytest.fixture
@@ -47,10 +44,6 @@ def fingerprint(path: str) -> dict[str, str]:
         for directory, _, names in os.walk(path)
         for name in names
     }
-
-
-def settle(node: Node, *members: Member) -> None:
-    node.pass_ms(2_500, *members)
 
 
 def short_story(node: Node) -> tuple[Member, Member]:
@@ -247,20 +240,6 @@ def test_an_index_beyond_the_log_is_an_error_that_says_how_far_it_goes(home: str
 
 
 # -- snapshots, archive, damage ---------------------------------------------------------------------------
-
-
-def long_story(home: str, commits: int = 300) -> tuple[Node, dict[int, int]]:
-    """Enough commits for snapshots and an archive; partition -> last committed offset."""
-    node = Node(home, num_shards=1, log=SMALL_SNAPSHOTS)
-    node.create_topic("orders", 4)
-    ann = node.member(GROUP, "app-1", "orders").join()
-    last: dict[int, int] = {}
-    for offset in range(commits):
-        ann.commit({offset % 4: offset})
-        last[offset % 4] = offset
-        if offset % 20 == 0:
-            node.pass_ms(500, ann)
-    return node, last
 
 
 def test_a_look_into_the_past_starts_at_the_snapshot_before_it(home: str) -> None:

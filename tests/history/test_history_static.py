@@ -14,8 +14,7 @@ from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline
 from tests.support.disk_node import Node
-
-from .test_history_real import GROUP, settle
+from tests.support.long_story import GROUP, settle
 
 
 @pytest.fixture

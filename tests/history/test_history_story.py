@@ -3,9 +3,7 @@ REWRITE_GOLDEN=1)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +16,7 @@ from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger
 from records.ids import METADATA_SHARD, shard_of
+from tests.history.golden_texts import golden
 from tests.support.memory_log import (
     GROUP,
     NOON_MS,
@@ -32,16 +31,8 @@ from tests.support.payments_log import ANN, BOB, group_log, joined, metadata_log
 
 from .conftest import Serve
 
-GOLDEN = Path(__file__).parent / "golden"
 SHARDS = 4
 SHARD = shard_of(GROUP, SHARDS)
-
-
-def golden(name: str, lines: Iterable[str]) -> None:
-    path, said = GOLDEN / name, "\n".join(lines) + "\n"
-    if os.environ.get("REWRITE_GOLDEN"):
-        path.write_text(said)
-    assert said == path.read_text()
 
 
 Read = Callable[..., Explanation]

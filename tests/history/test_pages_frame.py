@@ -9,7 +9,6 @@ import re
 import tomllib
 from datetime import UTC
 from fnmatch import fnmatchcase as fnmatch
-from html.parser import HTMLParser
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -17,34 +16,11 @@ import pytest
 
 from history.pages.frame import embedded, escaped, page, section, table_html, tiles, zone_offsets
 from history.render import TimeStyle
+from tests.history.html_elements import Elements
 
 HOSTILE = "</script><img src=x onerror=alert(1)><!--\u2028\"'&{{$title}}"
 REPOSITORY = Path(__file__).parents[2]
 PAGES = REPOSITORY / "history" / "pages"
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page: elements with attributes, and the text of scripts and styles."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self._inside = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._inside = tag if tag in self.raw else ""
-        if self._inside:
-            self.raw[tag].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.raw[self._inside][-1] += data
 
 
 def hostile_page() -> str:

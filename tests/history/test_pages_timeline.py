@@ -22,6 +22,7 @@ from history.pages.timeline import figures, timeline_data, timeline_page
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE, TimeStyle
 from records.ids import METADATA_SHARD
+from tests.history.html_elements import Elements
 from tests.support.memory_log import (
     GROUP,
     Writer,
@@ -35,8 +36,6 @@ from tests.support.memory_log import (
 )
 from tests.support.payments_log import ANN, BOB, group_log, joined, metadata_log
 from tests.support.timeline_logs import BILLING, HOSTILE, billing_log, facts_in, finding, renamed
-
-from .test_pages_frame import Elements
 
 
 @pytest.fixture(scope="module")

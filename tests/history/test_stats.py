@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import fields, replace
 
 import pytest
@@ -19,10 +18,8 @@ from history.pages.stats import stats_page
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from raftlog.storage.frames import Frame
-from records import Cause, MemberState, Trigger, encode_entry, encode_record
-from records.ids import METADATA_SHARD
-from tests.kip848.test_schedules import GROUPS
+from records import Cause, MemberState, Trigger, encode_entry
+from tests.history.repeating_log import Repeating, _frame, opened
 from tests.support.memory_log import (
     GROUP,
     NOON_MS,
@@ -37,14 +34,9 @@ from tests.support.memory_log import (
     target_epoch,
 )
 from tests.support.payments_log import group_log, joined, metadata_log
+from tests.support.random_worlds import a_world
+from tests.support.schedules import GROUPS
 from tests.support.world import World
-
-from .test_facts_property import a_world
-
-
-def opened(*logs: MemoryReader, metadata: MemoryReader | None = None) -> NodeLog:
-    readers = {METADATA_SHARD: metadata or MemoryReader(), **dict(enumerate(logs))}
-    return NodeLog(path="log", readers=readers, num_shards=len(logs))
 
 
 @pytest.fixture
@@ -119,20 +111,6 @@ def test_what_does_not_exist(story: NodeLog) -> None:
 @pytest.fixture(scope="module", params=[0, 1])
 def world(request: pytest.FixtureRequest) -> World:
     return a_world(request.param, in_parts=bool(request.param))
-
-
-def _frame(index: int, timestamp_ms: int, record_count: int, body: bytes) -> Frame:
-    return Frame(
-        index=index,
-        term=1,
-        commit_index=index - 1,
-        timestamp_ms=timestamp_ms,
-        record_count=record_count,
-        body=body,
-        file="00000000000000000001.log",
-        offset=index,
-        decided=True,
-    )
 
 
 def _log_of(world: World) -> NodeLog:
@@ -271,30 +249,6 @@ def test_a_group_that_only_commits_is_counted_too() -> None:
 
 
 # Memory.
-
-
-class Repeating(MemoryReader):
-    """The same few groups over and over, made when they are read."""
-
-    rounds = 0
-
-    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
-        bodies = [encode_entry(cause, raws) for cause, raws in _round()]
-        for index in range(from_index or 1, min(self.rounds * len(bodies), to_index or 1 << 60) + 1):
-            body = bodies[(index - 1) % len(bodies)]
-            yield _frame(index, NOON_MS + index * 100, 3, body)
-
-
-def _round() -> Iterator[tuple[Cause, list]]:  # type: ignore[type-arg]
-    for epoch in range(1, 31):
-        records = [
-            group_epoch(epoch),
-            target_epoch(epoch),
-            current("ann", epoch, (0, 1) if epoch % 2 else (0,)),
-        ]
-        founding = [member("ann", "app"), group_topics(2, 1)] if epoch == 1 else []
-        yield joined("ann"), [encode_record(one) for one in (*founding, *records)]
-        yield Cause(trigger=Trigger.OFFSETS_COMMITTED), [encode_record(commit(0, epoch))]
 
 
 def _peak(rounds: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -6,23 +6,13 @@ from typing import Any
 
 from cluster.node_info import ClientInfo
 from coordinator.limits import GroupSettings, Limits
-from records import ClassicMember, GroupMetadataKey, GroupMetadataValue, Record, encode_record
-from tests.support.sim_node import Lab, commit_request, join_request
+from records import encode_record
+from tests.kip848.classic_groups import classic_group
+from tests.support.requests import commit_request, join_request
+from tests.support.sim_node import Lab
 from tests.support.world import TALLY, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-
-
-def classic_group(members: int) -> Record:
-    member = ClassicMember(
-        rebalance_timeout_ms=1, session_timeout_ms=1, member_id="old", group_instance_id=None,
-        client_id="", client_host="", subscription=b"", assignment=b"",
-    )  # fmt: skip
-    value = GroupMetadataValue(
-        generation=3, current_state_timestamp_ms=0, protocol_type="consumer", protocol="range", leader=None,
-        members=(member,) * members,
-    )  # fmt: skip
-    return Record(GroupMetadataKey(group_id="g"), value)
 
 
 def test_group_id_not_found(world: World) -> None:

@@ -10,7 +10,7 @@ from coordinator.api import Job
 from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.regexrounds import POSITION, answer_round
 from tests.kip848.expressions import by_regex, held
-from tests.kip848.leader_state_checks import nothing_is_left
+from tests.support.leader_state_checks import nothing_is_left
 from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

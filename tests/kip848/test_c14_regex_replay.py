@@ -11,8 +11,8 @@ import pytest
 from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
 from tests.kip848.expressions import by_regex
-from tests.kip848.test_b_replay import every_window, load
-from tests.kip848.test_schedules import Twin, snapshot
+from tests.kip848.replaying import every_window, load
+from tests.support.schedules import Twin, snapshot
 from tests.support.world import Client, World, settle
 
 

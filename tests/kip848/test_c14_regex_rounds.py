@@ -13,7 +13,7 @@ import pytest
 from coordinator.limits import Limits
 from coordinator.regex.regexrounds import POSITION
 from tests.kip848.expressions import by_regex, held
-from tests.kip848.leader_state_checks import nothing_is_left
+from tests.support.leader_state_checks import nothing_is_left
 from tests.support.world import World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -9,7 +9,7 @@ import pytest
 from coordinator.limits import Limits
 from coordinator.topics import new_topic_id
 from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
-from tests.kip848.test_c03_errors import classic_group
+from tests.kip848.classic_groups import classic_group
 from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

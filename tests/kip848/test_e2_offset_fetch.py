@@ -7,7 +7,7 @@ import pytest
 from coordinator.offsets import fetching
 from coordinator.topics import new_topic_id
 from records import ZERO_UUID
-from tests.kip848.test_c03_errors import classic_group
+from tests.kip848.classic_groups import classic_group
 from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

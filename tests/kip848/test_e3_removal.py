@@ -15,35 +15,17 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.kip848.test_c03_errors import classic_group
-from tests.kip848.test_e5_expiration import CHECK_MS, classic
+from tests.kip848.classic_groups import CHECK_MS, classic, classic_group
+from tests.support.admin_requests import by_instance, delete, remove
 from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
 
 ORDERS_0, MORE_0 = ("orders", 0), ("more", 0)
-
-
-def delete(world: World, topics: dict[str, list[int]], group_id: str = "g") -> OffsetDeleteResponse:
-    request = OffsetDeleteRequest(
-        group_id=group_id,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=n) for n in numbers]
-            )
-            for name, numbers in topics.items()
-        ],
-    )
-    answer = world.handle(ApiKey.OFFSET_DELETE, 0, request, principal="User:ops")
-    assert isinstance(answer, OffsetDeleteResponse)
-    return answer
 
 
 def codes(answer: OffsetDeleteResponse) -> dict[tuple[str, int], int]:
@@ -176,21 +158,6 @@ def test_the_last_offset_of_an_empty_group(world: World) -> None:
 # Members that an operator removes.
 
 
-def remove(
-    world: World, *members: MemberIdentity | str, group_id: str = "g", version: int = 5
-) -> LeaveGroupResponse:
-    request = LeaveGroupRequest(
-        group_id=group_id,
-        members=[
-            member if isinstance(member, MemberIdentity) else MemberIdentity(member_id=member)
-            for member in members
-        ],
-    )
-    answer = world.handle(ApiKey.LEAVE_GROUP, version, request, principal="User:ops")
-    assert isinstance(answer, LeaveGroupResponse)
-    return answer
-
-
 def test_more_members_than_a_decision_looks_for() -> None:
     """A bound with a name; Kafka has none."""
     world = World(limits=Limits(members_named_max=2))
@@ -202,10 +169,6 @@ def test_more_members_than_a_decision_looks_for() -> None:
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
-
-
-def by_instance(instance_id: str, member_id: str = "") -> MemberIdentity:
-    return MemberIdentity(member_id=member_id, group_instance_id=instance_id)
 
 
 def three_members(world: World) -> list[Client]:

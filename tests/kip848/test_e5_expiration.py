@@ -13,15 +13,13 @@ from cluster.runtime.slices import finished
 from coordinator.leader_state.expiry import CLOCK_LOOK_MS, ExpiryTable
 from coordinator.limits import GroupSettings, Limits
 from records import (
-    ClassicMember,
-    GroupMetadataKey,
-    GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     Record,
     Trigger,
     encode_record,
 )
+from tests.kip848.classic_groups import CHECK_MS, MINUTE_MS, classic
 from tests.support.world import WALL_START_MS, Client, Entry, World, settle
 from wire.apis import ApiKey
 from wire.messages.offset_commit import (
@@ -30,8 +28,6 @@ from wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-MINUTE_MS = 60_000
-CHECK_MS = 10 * MINUTE_MS
 DAY_MS = 24 * 60 * MINUTE_MS
 WEEK_MS = 7 * DAY_MS
 ORDERS_0, ORDERS_1, MORE_0 = ("orders", 0), ("orders", 1), ("more", 0)
@@ -186,28 +182,6 @@ def test_the_last_offset_takes_the_empty_group_with_it() -> None:
     assert [entry.types for entry in entries] == [[-1, -6, -4, -3]]
     assert world.replayed(len(world.log)).state_hash == world.shard.state_hash
     assert world.shard.next_deadline_ms() is None, "nothing is left to look at"
-
-
-def classic(
-    state_ms: int, *topics: str, protocol_type: str = "consumer", subscription: bytes = b""
-) -> Record:
-    """A record 2, with a member if topics or a subscription are given."""
-    if topics:
-        subscription = pack(">hi", 1, len(topics)) + b"".join(
-            pack(">h", len(topic)) + topic.encode() for topic in topics
-        )
-    members = ()
-    if subscription:
-        member = ClassicMember(
-            member_id="old", group_instance_id=None, client_id="c", client_host="/h", session_timeout_ms=1,
-            rebalance_timeout_ms=1, subscription=subscription, assignment=b"",
-        )  # fmt: skip
-        members = (member,)
-    value = GroupMetadataValue(
-        generation=3, current_state_timestamp_ms=state_ms, protocol_type=protocol_type,
-        protocol="range" if members else None, leader="old" if members else None, members=members,
-    )  # fmt: skip
-    return Record(GroupMetadataKey(group_id="g"), value)
 
 
 def load(world: World, *records: Record) -> None:

@@ -7,7 +7,7 @@ import pytest
 from coordinator import admin
 from coordinator.limits import Limits
 from records import Trigger, encode_record
-from tests.kip848.test_c03_errors import classic_group
+from tests.kip848.classic_groups import classic_group
 from tests.support.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

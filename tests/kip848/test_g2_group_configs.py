@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,42 +10,30 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.groupconfigs import effective, with_interval
 from coordinator.limits import GroupSettings, Limits
 from records import GroupConfigKey, Trigger, decode_record
+from tests.support.admin_requests import (
+    APPEND,
+    BROKER,
+    DELETE,
+    NONE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Change,
+    alter,
+    resource,
+    set_config,
+)
 from tests.support.world import WALL_START_MS, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 
 SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
-SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC, BROKER, GROUP = 2, 4, 32
-NONE = ErrorCode.NONE
-
-Change = tuple[str, int, str | None]
-
-
-def resource(name: str, *changes: Change, kind: int = GROUP) -> AlterConfigsResource:
-    configs = [AlterableConfig(name=n, config_operation=op, value=value) for n, op, value in changes]
-    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-
-
-def alter(world: World, *resources: AlterConfigsResource, validate_only: bool = False) -> list[Any]:
-    """The answers; the groups concerned are told, as the node tells them."""
-    request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
-    answer = world.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
-    world.shard.on_configs_changed(world.ctx(), [asked.resource_name for asked in resources])
-    return list(answer.responses)
-
-
-def set_config(world: World, name: str, value: object, group_id: str = "g") -> None:
-    (answer,) = alter(world, resource(group_id, (name, SET, str(value))))
-    assert answer.error_code == NONE, answer.error_message
 
 
 def own(world: World, group_id: str = "g") -> dict[str, str]:

@@ -40,7 +40,7 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
-from tests.kip848.test_b_replay import every_window, load
+from tests.kip848.replaying import every_window, load
 from tests.support.world import Client, World, settle
 
 T = b"t" * 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.node_info import ClientInfo
-from tests.support.sim_node import Lab, join_request
+from tests.support.requests import join_request
+from tests.support.sim_node import Lab
 from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

@@ -2,50 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections import Counter
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.listener_rig import ORDERS, Rig, heartbeat
+from tests.support.reference_cycles import cycles_of
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import OffsetCommitRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-
-OF_THE_SIMULATION = (
-    "cluster.kafka.connection.Connection",
-    "cluster.kafka.steady.FastReplies",
-    "wire.framing.Framer",
-    "raftlog.env.simulated_files.SimFiles",
-)
-"""The two ends of a simulated connection know each other; asyncio's and uvloop's let go when they close."""
-
-OURS = ("cluster.kafka", "cluster.http", "cluster.runtime", "coordinator", "raftlog", "wire", "records")
-
-
-def cycles_of(serve: Callable[[], None]) -> Counter[str]:
-    """Objects of ours that only the collector would free."""
-    serve()  # what is made once stays
-    gc.collect()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        serve()
-        gc.collect()
-        kinds = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-    return Counter(
-        {
-            kind: number
-            for kind, number in kinds.items()
-            if kind.startswith(OURS) and kind not in OF_THE_SIMULATION
-        }
-    )
 
 
 def connections(rig: Rig) -> None:

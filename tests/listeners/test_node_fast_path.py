@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.kafka.connection import Connection, FastReply
-from tests.cluster.test_group_configs import HEARTBEAT, setting
 from tests.report import count_fault
+from tests.support.requests import HEARTBEAT, setting
 from tests.support.sim_node import Consumer, Lab
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -23,9 +23,9 @@ from pipeline.schema import spark_type
 from pipeline.source import register
 from raftlog.storage.frames import Frame
 from records import encode_entry
-from tests.history.test_facts_property import a_world
 from tests.support.memory_log import MemoryReader
 from tests.support.payments_log import group_log, metadata_log
+from tests.support.random_worlds import a_world
 from tests.support.recorded_incident import INCIDENT
 from tests.support.world import World
 

@@ -28,10 +28,10 @@ from pipeline.analyses.registry import RECORDS
 from pipeline.analyses.whatif import whatif
 from pipeline.errors import OptionError
 from pipeline.source import register
+from tests.pipeline.damage import flip, segments
+from tests.pipeline.whatif_rows import _whatif
 
 from .logs import check_columns, columns_of, interpreted, told
-from .test_analyses_life import _whatif
-from .test_source_damage import flip, segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

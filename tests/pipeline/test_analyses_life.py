@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from history.answers.stats import stats
 from history.facts.rows import OwnershipSpan, SpanKind, TopicPartition
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.whatif.answer import whatif_of
-from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, assignor_named
 from history.words import trigger_name
 from pipeline.analyses import ANALYSES
@@ -33,6 +30,7 @@ from pipeline.analyses.whatif import whatif
 from pipeline.schema import TABLES, spark_type
 from pipeline.source import register
 from records import RecordType, Trigger
+from tests.pipeline.whatif_rows import Row, _whatif
 from tests.support.recorded_incident import INCIDENT
 
 from .logs import columns_of, table
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -340,27 +337,3 @@ def test_whatif_of_an_incident_with_its_evidence(spark: SparkSession) -> None:
     found = told(whatif(records, change, evidence), "whatif")
     assert found == columns_of(_whatif(incident, change, found[0]["cluster_id"]), list(found[0]))
     assert any(row["has_evidence"] for row in found)
-
-
-def _whatif(log: NodeLog, change: WhatIf, cluster_id: str) -> list[Row]:
-    return [
-        {
-            "cluster_id": cluster_id,
-            "group_id": one.group_id,
-            "shard": one.shard,
-            "asked": list(one.asked),
-            "left_out": one.left_out or None,
-            "assignor": one.assignor or None,
-            "is_faithful": None if one.really is None else one.is_faithful,
-            "difference": None if one.really is None else one.difference,
-            **{
-                f"{course}_{field.name}": None if measures is None else getattr(measures, field.name)
-                for course, measures in (("really", one.really), ("whatif", one.whatif))
-                for field in fields(Measures)
-            },
-            "has_evidence": one.has_evidence,
-            "interval_ms": one.interval_ms,
-            "notes": list(one.notes),
-        }
-        for one in whatif_of(log, change).results
-    ]

@@ -16,11 +16,11 @@ from pipeline.facts.group import STATE
 from pipeline.facts.shared import ShardShared, Shared
 from pipeline.runs.derived import Derived, spark_of
 from pipeline.schema import TABLES
+from tests.pipeline.world_logs import node_of, world_log
 
 from . import factruns
 from .factruns import CLUSTER, Rows, Runs, ShardLog, exported, in_order
 from .rows import records_frame, row, rows_of_frame
-from .test_facts_groups import node_of, world_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

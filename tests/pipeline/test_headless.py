@@ -19,9 +19,9 @@ from pipeline.analyses.state import state_as_of
 from pipeline.source import register
 from pipeline.source.inputs import open_input
 from raftlog.storage.segments import first_indexes, index_name, log_name
+from tests.pipeline.replayed_state import in_order, replayed
 
 from .logs import columns_of, told
-from .test_state_as_of import in_order, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

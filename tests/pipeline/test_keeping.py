@@ -17,11 +17,10 @@ from pyspark.sql import SparkSession
 from pipeline.errors import InputError, OptionError, OutputBusy
 from pipeline.runs.run import run
 from pipeline.runs.stream import CHECKPOINT, Batch, TableStream
-from tests.history.test_history_real import long_story
+from tests.pipeline.no_spark import no_session
 from tests.support.disk_node import Node
+from tests.support.long_story import long_story
 from tests.support.table_rows import exported, held
-
-from .test_run import no_session
 
 WAIT_S = 120.0
 

@@ -19,8 +19,8 @@ from quorate.app import run
 from quorate.commands.pipeline import app
 from quorate.errors import ExitCode
 from raftlog.storage.segments import decode_header, encode_header, log_name
-from tests.pipeline.test_run_harm import spoiled
-from tests.pipeline.test_session import spark_error
+from tests.pipeline.damage import spoiled
+from tests.pipeline.no_spark import spark_error
 from tests.support.disk_node import Node
 from tests.support.recorded_incident import INCIDENT, ROOT
 

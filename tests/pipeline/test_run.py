@@ -20,12 +20,9 @@ from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
 from pipeline.tables.transaction import Transaction
 from tests.pipeline.grown import Story
+from tests.pipeline.no_spark import no_session
 from tests.support.recorded_incident import INCIDENT
 from tests.support.table_rows import exported, held
-
-
-def no_session(size: int = 0) -> SparkSession:
-    raise AssertionError("there is nothing to start Spark for")
 
 
 def assert_same(output: Path, log: Path | str, table: str) -> None:

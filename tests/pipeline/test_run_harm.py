@@ -25,7 +25,7 @@ from pipeline.source.inputs import open_input
 from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
 from raftlog.storage.archive import ARCHIVE
-from raftlog.storage.segments import log_name
+from tests.pipeline.damage import spoiled
 from tests.pipeline.grown import Story
 from tests.support.recorded_incident import INCIDENT
 from tests.support.table_rows import OF_FACTS, exported, held
@@ -45,17 +45,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def copy_of(sound: str, folder: Path) -> Path:
     return Path(shutil.copytree(sound, folder / "node-1"))
-
-
-def spoiled(path: Path, first_index: int) -> Path:
-    """A segment with a flipped byte in its middle."""
-    home = path / "shard-0"
-    name = log_name(first_index)
-    file = next(one for one in (home / ARCHIVE / name, home / name) if one.exists())
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    file.write_bytes(data)
-    return file
 
 
 def without(rows: list[dict[str, Any]], first: int, last: int) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from pipeline.session.settings import (
     user_defaults,
 )
 from pipeline.session.shipping import write_zip
+from tests.pipeline.no_spark import spark_error
 
 
 @pytest.fixture(autouse=True)
@@ -190,12 +191,6 @@ def test_a_server_that_is_not_there_is_said_at_once(master: str, says: str) -> N
     with pytest.raises(PipelineError, match=says) as refused:
         sessions.spark_session(master)
     assert "127.0.0.1:1: Connection refused" in str(refused.value)
-
-
-def spark_error(text: str) -> Exception:
-    kind = type("PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
-    made: Exception = kind(text)
-    return made
 
 
 def test_what_a_worker_raised_of_ours_comes_out_whole() -> None:

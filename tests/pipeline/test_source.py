@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,28 +12,12 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from history.export.schema import SCHEMAS  # noqa: E402
 from history.export.sources import ExportWindow, ShardRows  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
-from pipeline.schema import RECORD_COLUMNS, ColumnKind, arrow_type  # noqa: E402
+from pipeline.schema import RECORD_COLUMNS, ColumnKind  # noqa: E402
 from pipeline.source.options import parse_options  # noqa: E402
 from pipeline.source.plan import plan  # noqa: E402
 from pipeline.source.reading import read_task  # noqa: E402
+from tests.pipeline.source_rows import Row, rows_of  # noqa: E402
 from tests.support.recorded_incident import INCIDENT  # noqa: E402
-
-Row = dict[str, Any]
-
-
-def rows_of(path: object, **options: str) -> list[Row]:
-    """What the source reads, in the order of the log."""
-    asked = parse_options({"path": str(path), **options})
-    batches = [batch for task in plan(asked) for batch in read_task(task)]
-    assert all(batch.schema == arrow_type(asked.columns) for batch in batches)
-    assert [null for batch in batches for null in _nulls_that_may_not_be(batch)] == []
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    return sorted(rows, key=lambda row: [row.get(name) or 0 for name in ("shard", "raft_index", "sequence")])
-
-
-def _nulls_that_may_not_be(batch: Any) -> list[str]:
-    """Arrow does not look, and Spark would show zeros."""
-    return [one.name for one in batch.schema if not one.nullable and batch.column(one.name).null_count]
 
 
 def exported(path: object, table: str) -> list[Row]:

@@ -34,8 +34,8 @@ from records import (
     encode_record,
 )
 from records.entry import join_body
-
-from .test_source import Row, rows_of
+from tests.pipeline.damage import flip, segments
+from tests.pipeline.source_rows import Row, rows_of
 
 RECORDS = 700
 FLIPS = 30
@@ -54,10 +54,6 @@ def log(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "log"))
 
 
-def segments(log: Path) -> list[Path]:
-    return sorted((log / "shard-0").glob("*.log"))
-
-
 def read(log: Path, **options: str) -> tuple[list[Row], list[Row]]:
     """Records and damage, permissively."""
     rows = rows_of(log, mode="permissive", **options)
@@ -69,12 +65,6 @@ def walked(log: Path) -> set[tuple[int, int]]:
     """(index, term) of what a stateless walk of `history` reads of the group shard."""
     walk = Walk(0, ShardFiles(str(log), 0), stateless=True)
     return {(item.index, item.term) for item in walk if isinstance(item, Frame)}
-
-
-def flip(path: Path, at: int, mask: int = 0x41) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= mask
-    path.write_bytes(data)
 
 
 def places() -> Iterator[tuple[int, int]]:

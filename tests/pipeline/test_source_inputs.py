@@ -32,10 +32,9 @@ from raftlog.storage.sealed_index import decode_index
 from raftlog.storage.segments import SegmentHeader
 from raftlog.storage.snapshots import SnapshotFile, write_snapshot
 from records import RawRecord
+from tests.pipeline.source_rows import rows_of
 from tests.support.recorded_incident import INCIDENT
 from tests.support.three_logs import ThreeLogs
-
-from .test_source import rows_of
 
 
 @pytest.fixture

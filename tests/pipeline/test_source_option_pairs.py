@@ -18,8 +18,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from history.reading.node import ShardFiles
 from pipeline.errors import OptionError
 from pipeline.source.options import OPTIONS, Rows
-
-from .test_source import Row, rows_of
+from tests.pipeline.source_rows import Row, rows_of
 
 GROUP = "orders-service-00003"
 FIRST, LAST = 400, 1_000

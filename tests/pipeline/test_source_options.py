@@ -20,9 +20,8 @@ from pipeline.errors import OptionError
 from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, spark_type
 from pipeline.source.options import OPTIONS, WantedRange, parse_options
 from pipeline.source.plan import plan
+from tests.pipeline.source_rows import Row, rows_of
 from tests.support.recorded_incident import INCIDENT
-
-from .test_source import Row, rows_of
 
 MIDDLE = 500
 

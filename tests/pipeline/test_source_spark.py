@@ -17,8 +17,7 @@ from pipeline.errors import InputError, OptionError
 from pipeline.schema import RECORD_COLUMNS
 from pipeline.session.failures import unwrapped
 from pipeline.source import register
-
-from .test_source import rows_of
+from tests.pipeline.source_rows import rows_of
 
 
 def reading(spark: SparkSession, path: str, **options: str) -> DataFrame:

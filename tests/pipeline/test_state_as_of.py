@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +14,8 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from coordinator.state.model import Group
-from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
 from history.reading.source import Walk
-from history.state.replay import ShardReplay
-from history.words import state_name
 from pipeline.analyses.compaction import compacted
 from pipeline.analyses.keys import until
 from pipeline.analyses.state import state_as_of
@@ -27,7 +23,7 @@ from pipeline.errors import OptionError
 from raftlog.storage.frames import Frame
 from records import Cause, RawRecord, Stamped, Trigger, iter_records
 from records.compaction import compact
-from records.ids import topic_id_text
+from tests.pipeline.replayed_state import in_order, replayed
 from tests.support.memory_log import Writer, commit
 
 from .logs import READ, all_logs, check_columns, columns_of, interpreted, read_by_the_source, told
@@ -124,80 +120,6 @@ def test_the_state_is_that_of_a_replay(spark: SparkSession, scratch: Path, logs:
     assert columns_of(found, names) == columns_of(expected, names)
     assert {row["protocol"] for row in found} == {None, "consumer", "classic", "simple"}
     assert {row["state"] for row in found} == {None, "Empty", "Assigning", "Reconciling", "Stable"}
-
-
-def in_order(row: Row) -> Row:
-    for name in ("assigned", "pending", "target"):
-        if row[name] is not None:
-            pairs = [(one["topic_id"], tuple(sorted(one["partitions"]))) for one in row[name]]
-            row[name] = sorted(pair for pair in pairs if pair[1])
-    return row
-
-
-def replayed(log: NodeLog, shard: int, index: int) -> Iterator[Row]:
-    """The state by the coordinator's own code, in rows."""
-    projection = ShardReplay(shard).run(Walk(shard, log.reader(shard), to_index=index)).projection
-    assert isinstance(projection, Projection)
-    for group_id in {*projection.groups, *projection.offsets.group_ids()}:
-        group, offsets = projection.group(group_id), projection.offsets.of_group(group_id)
-        if group is not None or offsets:
-            yield _of_group(group_id, group)
-        for member in [] if group is None else group.joined():
-            current, said = member.current, member.metadata
-            target = group.target.get(member.member_id)
-            yield _row(
-                group_id,
-                "member",
-                member_id=member.member_id,
-                client_id=said.client_id,
-                client_host=said.client_host,
-                instance_id=said.instance_id,
-                epoch=current.epoch,
-                previous_epoch=current.previous_epoch,
-                member_state=state_name(current.state),
-                assigned=_parts(current.assigned),
-                pending=_parts(current.pending),
-                target=[]
-                if target is None
-                else _parts({p.topic_id: p.partitions for p in target.topic_partitions}),
-            )
-        for one in offsets:
-            yield _row(
-                group_id,
-                "offset",
-                topic=one.topic,
-                partition=one.partition,
-                offset=one.value.offset,
-                leader_epoch=None if one.value.leader_epoch == -1 else one.value.leader_epoch,
-                metadata=one.value.metadata or None,
-            )
-
-
-def _of_group(group_id: str, group: Group | None) -> Row:
-    protocol = "simple" if group is None else "consumer" if group.classic is None else "classic"
-    group = group or Group(group_id)
-    return _row(
-        group_id,
-        "group",
-        protocol=protocol,
-        state=group.state.value,
-        epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        num_members=len(group.joined()),
-    )
-
-
-def _row(group_id: str, kind: str, **said: Any) -> Row:
-    columns = "protocol state epoch assignment_epoch num_members member_id client_id client_host instance_id"
-    columns += (
-        " previous_epoch member_state assigned pending target topic partition offset leader_epoch metadata"
-    )
-    return {"group_id": group_id, "kind": kind, **dict.fromkeys(columns.split()), **said}
-
-
-def _parts(parts: Any) -> list[tuple[str, tuple[int, ...]]]:
-    pairs = [(topic_id_text(topic_id), tuple(sorted(partitions))) for topic_id, partitions in parts.items()]
-    return sorted(pair for pair in pairs if pair[1])
 
 
 def test_an_index_and_a_moment_end_what_counts(spark: SparkSession) -> None:

@@ -18,10 +18,10 @@ from pipeline.schema import DAMAGE
 from pipeline.source import register
 from pipeline.source.options import parse_options
 from pipeline.source.stream import LogStreamReader
-from tests.history.test_history_real import long_story
+from tests.pipeline.source_rows import rows_of
+from tests.support.long_story import long_story
 
 from .growing import SHARD, Growing, archived
-from .test_source import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

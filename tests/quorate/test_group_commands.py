@@ -13,8 +13,8 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
+from tests.quorate.group_views import member, view
 from tests.quorate.standins import CLUSTER_ID, HANG_UP, HttpNode, ScriptedNode, metadata
-from tests.quorate.test_groupview import member, view
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import (

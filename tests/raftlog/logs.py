@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from raftlog.env.files import Files, join
-from raftlog.env.settings import LogSettings
+from raftlog.env.settings import CHAIN_STRIDE, LogSettings
+from raftlog.env.simulated_files import SimFiles
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.directory import NodeIdentity, format_node
 from raftlog.storage.frames import encode_frame
@@ -15,8 +16,10 @@ from raftlog.storage.journal import Journal
 from raftlog.storage.loader import clean_up, load_journal
 from raftlog.storage.metafile import write_meta
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
+from raftlog.storage.snapshotter import Snapshotter
 from records import Stamped
-from tests.support.single_replica import PATH, SETTINGS, entry, record
+from tests.support.manual_host import ManualHost
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, entry, record
 
 HOME = f"{PATH}/shard-0"
 MEMBER = NodeIdentity(cluster_id="cluster-a", node_id=1, incarnation="first", num_shards=1, voters=(1, 2, 3))
@@ -105,3 +108,43 @@ def snapshot_file(files: Files, path: str, last_index: int, term: int, records: 
     stamped = [Stamped(number + 1, 900, record(f"k{number}", "v")) for number in range(records)]
     write_snapshot(files, path, header, stamped)
     return header
+
+
+SNAPPING = dataclasses.replace(SMALL, snapshot_tail_records=100)
+
+
+class Follower:
+    """Journal, snapshotter and machine, driven as a replica that follows drives them."""
+
+    def __init__(self, settings: LogSettings = SNAPPING, disk: SimFiles | None = None) -> None:
+        self.disk = SimFiles() if disk is None else disk
+        if disk is None:
+            member_disk(self.disk)
+        self.host = ManualHost(self.disk)
+        self.machine = KeyValues()
+        self.failures: list[BaseException] = []
+        self.journal: Journal = open_log(self.disk, settings)
+        self.snapshotter = Snapshotter(
+            self.host, self.journal, self.machine, settings, lambda: 0, self.failures.append
+        )
+
+    def take(self, data: bytes) -> None:
+        """From the leader; synced."""
+        self.journal.append_frames(data)
+        flush(self.journal)
+
+    def commit(self, index: int) -> None:
+        """The leader says so; applied."""
+        self.snapshotter.take_committed(index, self._apply)
+        self.host.run()
+        assert self.failures == []
+
+    def _apply(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        self.machine.apply_frame(index, term, timestamp_ms, body)
+        if not index % CHAIN_STRIDE:
+            self.snapshotter.after_apply(index)
+
+    def truncate(self, index: int) -> None:
+        """Another leader's log is shorter."""
+        self.journal.truncate_after(index)
+        self.snapshotter.truncated(index)

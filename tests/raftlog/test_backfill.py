@@ -26,12 +26,12 @@ from raftlog.offline.reader import ShardReader
 from raftlog.storage.archive import ARCHIVE, Manifest, apply_retention, read_manifest
 from raftlog.storage.segments import LogIdentity, encode_header
 from raftlog.storage.snapshot_install import SnapshotSink
+from tests.raftlog.logs import SNAPPING, Follower
 from tests.report import count_fault
 from tests.support.single_replica import PATH
 
 from .logs import HOME, MEMBER, SMALL, frames, member_disk, open_log
 from .orphans import left_aside, sleeping_jobs
-from .test_follower_log import SNAPPING, Follower
 
 LOG = MEMBER.log(0)
 CHUNK = 1000

@@ -3,64 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 
 import pytest
 
 from raftlog.env.errors import Damaged
-from raftlog.env.settings import CHAIN_STRIDE, LogSettings
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.archive import ARCHIVE, ArchiveCursor
 from raftlog.storage.frames import HEADER, HEADER_BYTES
-from raftlog.storage.journal import Journal
 from raftlog.storage.loader import mark_clean
-from raftlog.storage.snapshotter import Snapshotter
 from raftlog.storage.sync_mark import SYNCED_FILE
-from tests.support.manual_host import ManualHost
+from tests.raftlog.logs import Follower
 from tests.support.single_replica import PATH, KeyValues
 
-from .logs import HOME, SMALL, chain_of, flush, frame, frames, member_disk, open_log, snapshot_file
-
-SNAPPING = dataclasses.replace(SMALL, snapshot_tail_records=100)
-
-
-class Follower:
-    """Journal, snapshotter and machine, driven as a replica that follows drives them."""
-
-    def __init__(self, settings: LogSettings = SNAPPING, disk: SimFiles | None = None) -> None:
-        self.disk = SimFiles() if disk is None else disk
-        if disk is None:
-            member_disk(self.disk)
-        self.host = ManualHost(self.disk)
-        self.machine = KeyValues()
-        self.failures: list[BaseException] = []
-        self.journal: Journal = open_log(self.disk, settings)
-        self.snapshotter = Snapshotter(
-            self.host, self.journal, self.machine, settings, lambda: 0, self.failures.append
-        )
-
-    def take(self, data: bytes) -> None:
-        """From the leader; synced."""
-        self.journal.append_frames(data)
-        flush(self.journal)
-
-    def commit(self, index: int) -> None:
-        """The leader says so; applied."""
-        self.snapshotter.take_committed(index, self._apply)
-        self.host.run()
-        assert self.failures == []
-
-    def _apply(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
-        self.machine.apply_frame(index, term, timestamp_ms, body)
-        if not index % CHAIN_STRIDE:
-            self.snapshotter.after_apply(index)
-
-    def truncate(self, index: int) -> None:
-        """Another leader's log is shorter."""
-        self.journal.truncate_after(index)
-        self.snapshotter.truncated(index)
+from .logs import HOME, SMALL, chain_of, frame, frames, open_log, snapshot_file
 
 
 def _frames(first: int, last: int, term: int) -> bytes:

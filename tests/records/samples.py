@@ -39,6 +39,7 @@ from records import (
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionRacks,
+    RawRecord,
     Reason,
     ReasonKind,
     Record,
@@ -54,6 +55,8 @@ from records import (
     TopicRacksValue,
     TopicValue,
     Trigger,
+    encode_entry,
+    encode_record,
 )
 from records.schemas import SCHEMAS
 
@@ -232,3 +235,9 @@ def record_strategy(type_: int) -> st.SearchStrategy[Record]:
 
 causes = strategy_of(Cause)
 records = st.sampled_from(sorted(SCHEMAS)).flatmap(record_strategy)
+
+
+RAWS = tuple(encode_record(record) for record in SAMPLES.values())
+BODY = encode_entry(CAUSE, RAWS)
+i16 = st.integers(-(1 << 15), (1 << 15) - 1)
+raw_records = st.builds(RawRecord, i16, i16, st.binary(max_size=40), st.none() | st.binary(max_size=40))

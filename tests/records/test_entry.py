@@ -24,18 +24,11 @@ from records import (
     decode_entry,
     decode_record,
     encode_entry,
-    encode_record,
     iter_records,
 )
 from records.entry import dump_cause, join_body, load_cause
-from tests.records.samples import CAUSE, SAMPLES, causes
-from tests.records.test_records_codec import HOSTILE, peak_bytes
-
-RAWS = tuple(encode_record(record) for record in SAMPLES.values())
-BODY = encode_entry(CAUSE, RAWS)
-
-i16 = st.integers(-(1 << 15), (1 << 15) - 1)
-raw_records = st.builds(RawRecord, i16, i16, st.binary(max_size=40), st.none() | st.binary(max_size=40))
+from tests.records.hostile import HOSTILE, peak_bytes
+from tests.records.samples import BODY, CAUSE, RAWS, causes, raw_records
 
 
 @settings(max_examples=150, deadline=None)

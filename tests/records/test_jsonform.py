@@ -32,9 +32,8 @@ from records import (
 )
 from records.entry import dump_cause, join_body
 from records.schemas import SCHEMAS
-from tests.records.samples import CAUSE, SAMPLES, TOPIC_ID, causes, records
-from tests.records.test_entry import BODY, raw_records
-from tests.records.test_records_codec import HOSTILE
+from tests.records.hostile import HOSTILE
+from tests.records.samples import BODY, CAUSE, SAMPLES, TOPIC_ID, causes, raw_records, records
 
 
 def through_text(shown: Any) -> Any:

@@ -13,7 +13,8 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.env.simulated_files import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
-from tests.support.sim_node import Consumer, commit_request
+from tests.support.requests import commit_request
+from tests.support.sim_node import Consumer
 from tests.support.single_replica import committed
 from tests.support.write_order import check_write_order
 from wire.apis import ApiKey

@@ -9,7 +9,7 @@ from cluster.simulator import Network, VirtualHost, World
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.chronicle import Chronicle, Ownership, Write
 from tests.simulated.talking import MOVED, RETRY_MS, Caller, Connection
-from tests.support.sim_node import commit_request, join_request
+from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

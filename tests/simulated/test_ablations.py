@@ -28,7 +28,7 @@ from tests.simulated.actors import Member
 from tests.simulated.chaos import repeat_messages
 from tests.simulated.run import Run
 from tests.simulated.slow import Slow
-from tests.simulated.stage import FETCH, SHARD, Stage
+from tests.support.three_nodes import FETCH, ThreeNodes
 from wire.apis import ApiKey
 
 SEEDS_MAX = 6
@@ -162,14 +162,14 @@ def test_chaos_finds_what_is_switched_off(ablation: Ablation, monkeypatch: pytes
 
 def read_at_a_leader_that_slept() -> int | None:
     """What a leader answers that was stopped while another took over: an offset, None when it refuses."""
-    stage = Stage(5)
-    cluster, world, old = stage.cluster, stage.world, stage.leader
-    stage.commit(old, 10)
-    reader = stage.client(old)
+    nodes = ThreeNodes(5, num_shards=1)
+    cluster, world, old = nodes.cluster, nodes.world, nodes.leader
+    assert nodes.commit(old, 10) == 0
+    reader = nodes.client(old)
     reader.connect()
     cluster[old].host.pause()
     cluster.isolate(old)
-    stage.commit(cluster.wait_for_leader(SHARD, other_than=old), 11)
+    assert nodes.commit(cluster.wait_for_leader(nodes.shard, other_than=old), 11) == 0
     call = reader.send(ApiKey.OFFSET_FETCH, 9, FETCH)
     world.run_for(5)
     cluster[old].host.resume()

@@ -20,9 +20,13 @@ from raftlog.storage.directory import TERM_FILE, TERM_KIND
 from raftlog.storage.metafile import encode_meta
 from raftlog.transport import boots
 from tests.report import count_fault
-from tests.simulated.stage import GROUP, PREFERRED, SHARD, Stage
 from tests.support.sim_node import Consumer
+from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
+
+SHARD = 0
+PREFERRED = 2
+"""The node that begins to lead the shard."""
 
 
 def fault(kind: str, count: int = 1) -> None:
@@ -52,21 +56,21 @@ def forget_terms(patch: pytest.MonkeyPatch) -> None:
 
 def terms_of_two_leaders() -> tuple[int, int]:
     """The only voter of a leader loses power at once, and votes again."""
-    stage = Stage(1, is_booted=False)
-    cluster, candidate = stage.cluster, PREFERRED
+    nodes = ThreeNodes(1, num_shards=1, is_booted=False)
+    cluster, candidate = nodes.cluster, PREFERRED
     other, voter = cluster.others(candidate)
     cluster.cut(candidate, other)
     cluster.boot()
-    cluster.wait_for(lambda: stage.elected(candidate) is not None)
-    first = stage.runtime(candidate).replica.term
+    cluster.wait_for(lambda: nodes.elected(candidate) is not None)
+    first = nodes.runtime(candidate).replica.term
     cluster.isolate(candidate)
     cluster[voter].lose_power(Crash.LOST)
     fault("power failure")
     cluster[voter].boot()
-    cluster.wait_for(lambda: stage.elected(other, voter) is not None)
-    second = stage.elected(other, voter)
+    cluster.wait_for(lambda: nodes.elected(other, voter) is not None)
+    second = nodes.elected(other, voter)
     assert second is not None
-    return first, stage.runtime(second).replica.term
+    return first, nodes.runtime(second).replica.term
 
 
 def test_a_vote_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +100,9 @@ def forget_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def steady_heartbeat_of_a_member_that_left() -> bool:
     """Whether an old leader accepts it. Its followers see their connections break before it does."""
-    stage = Stage(2)
-    cluster, old = stage.cluster, stage.leader
-    member = Consumer(stage.client(old), GROUP, "one", "orders")
+    nodes = ThreeNodes(2, num_shards=1)
+    cluster, old = nodes.cluster, nodes.leader
+    member = Consumer(nodes.client(old), GROUP, "one", "orders")
     for _ in range(5):
         member.heartbeat()
     followers = cluster.others(old)
@@ -106,18 +110,18 @@ def steady_heartbeat_of_a_member_that_left() -> bool:
     for follower in followers:
         cluster.reset(follower, old, later_ms=1_000)
     fault("reset heard late", 2)
-    replica = stage.runtime(old).replica
+    replica = nodes.runtime(old).replica
     cluster.wait_for(
-        lambda: not replica.has_lease(stage.world.now_ms) or stage.elected(*followers) is not None
+        lambda: not replica.has_lease(nodes.world.now_ms) or nodes.elected(*followers) is not None
     )
-    if stage.elected(*followers) is None:
+    if nodes.elected(*followers) is None:
         return False
-    new = cluster.wait_for_leader(SHARD, other_than=old)
-    again = Consumer(stage.client(new), GROUP, "one", "orders")
+    new = cluster.wait_for_leader(nodes.shard, other_than=old)
+    again = Consumer(nodes.client(new), GROUP, "one", "orders")
     again.epoch = member.epoch
     assert again.leave().error_code == 0
     call = member.client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, member.next_heartbeat())
-    stage.world.run_until(lambda: call.response is not None or call.is_lost, within_ms=5_000)
+    nodes.world.run_until(lambda: call.response is not None or call.is_lost, within_ms=5_000)
     return call.response is not None and call.response.error_code == 0
 
 
@@ -130,14 +134,14 @@ def test_no_other_leader_is_elected_during_a_lease(monkeypatch: pytest.MonkeyPat
 
 def lease_after_an_election_of_restarted_nodes() -> bool:
     """Whether a leader has its lease when the two others, back at once without power, elect another one."""
-    stage = Stage(3)
-    cluster, old = stage.cluster, 1
+    nodes = ThreeNodes(3, num_shards=1)
+    cluster, old = nodes.cluster, 1
     handed: list[str | None] = []
-    first = cluster[stage.leader]
-    first.host.call_soon(first.node.transfer, SHARD, old, handed.append)
-    cluster.wait_for(lambda: cluster.leader_of(SHARD) == old)
-    stage.commit(old, 1)
-    stage.world.run_for(500)
+    first = cluster[nodes.leader]
+    first.host.call_soon(first.node.transfer, nodes.shard, old, handed.append)
+    cluster.wait_for(lambda: cluster.leader_of(nodes.shard) == old)
+    assert nodes.commit(old, 1) == 0
+    nodes.world.run_for(500)
     others = cluster.others(old)
     assert PREFERRED in others
     for node_id in others:
@@ -146,8 +150,8 @@ def lease_after_an_election_of_restarted_nodes() -> bool:
     cluster.isolate(old)
     for node_id in others:
         cluster[node_id].boot()
-    cluster.wait_for(lambda: stage.elected(*others) is not None)
-    return stage.runtime(old).replica.has_lease(stage.world.now_ms)
+    cluster.wait_for(lambda: nodes.elected(*others) is not None)
+    return nodes.runtime(old).replica.has_lease(nodes.world.now_ms)
 
 
 def test_a_start_counts_as_having_heard_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +178,17 @@ def campaign_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def terms_before_and_after_a_cut() -> tuple[int, int]:
     """The shard's term before one follower and the leader were apart for three seconds, and after it."""
-    stage = Stage(4)
-    cluster, leader = stage.cluster, stage.leader
+    nodes = ThreeNodes(4, num_shards=1)
+    cluster, leader = nodes.cluster, nodes.leader
     away = cluster.others(leader)[0]
-    before = stage.runtime(leader).replica.term
+    before = nodes.runtime(leader).replica.term
     cluster.cut(leader, away)
     cluster.reset(leader, away)
     fault("cut")
-    stage.world.run_for(3_000)
-    stage.network.heal_all()
-    stage.world.run_for(2_000)
-    return before, stage.runtime(stage.leader).replica.term
+    nodes.world.run_for(3_000)
+    nodes.network.heal_all()
+    nodes.world.run_for(2_000)
+    return before, nodes.runtime(nodes.leader).replica.term
 
 
 def test_who_comes_back_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,20 +216,20 @@ def trust_old_disks(patch: pytest.MonkeyPatch) -> None:
 def acknowledged_and_read(*, is_copied: bool) -> tuple[int, int | None]:
     """An offset that two nodes acknowledged, and what is read after one of them came with another disk and
     met the third, which lacks it, before the other was back."""
-    stage = Stage(5)
-    cluster, leader = stage.cluster, stage.leader
+    nodes = ThreeNodes(5, num_shards=1)
+    cluster, leader = nodes.cluster, nodes.leader
     forgetful, behind = cluster.others(leader)
-    stage.commit(leader, 10)
-    stage.world.run_for(500)
+    assert nodes.commit(leader, 10) == 0
+    nodes.world.run_for(500)
     if is_copied:
         copy = cluster[forgetful].copy_disk()
         cluster[forgetful].kill()
         cluster[forgetful].boot()
         cluster.settle()
-        stage.world.run_for(500)
+        nodes.world.run_for(500)
     cluster.isolate(behind)
-    stage.world.run_for(1_000)
-    stage.commit(leader, 11)
+    nodes.world.run_for(1_000)
+    assert nodes.commit(leader, 11) == 0
     cluster[forgetful].kill()
     if is_copied:
         cluster[forgetful].put_disk(copy)
@@ -233,14 +237,14 @@ def acknowledged_and_read(*, is_copied: bool) -> tuple[int, int | None]:
         cluster[forgetful].replace_disk()
     cluster[leader].lose_power(Crash.LOST)
     fault("disk lost")
-    stage.network.heal_all()
+    nodes.network.heal_all()
     cluster[forgetful].boot()
-    stage.world.run_for(4_000)
-    found = stage.elected(forgetful, behind)
+    nodes.world.run_for(4_000)
+    found = nodes.elected(forgetful, behind)
     if found is None:
         cluster[leader].boot()
-        found = cluster.wait_for_leader(SHARD)
-    return 11, stage.read(found)
+        found = cluster.wait_for_leader(nodes.shard)
+    return 11, nodes.read(found)
 
 
 @pytest.mark.parametrize(("switch_off", "is_copied"), [(trust_empty_disks, False), (trust_old_disks, True)])

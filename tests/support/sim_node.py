@@ -12,45 +12,15 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.shard import GroupShard
 from raftlog.storage.frames import frames_in
 from records import iter_records
+from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 GROUPS = ["billing", "audit", "search", "mail", "stock"]
-
-
-def join_request(group_id: str, member_id: str, *topics: str) -> ConsumerGroupHeartbeatRequest:
-    return ConsumerGroupHeartbeatRequest(
-        group_id=group_id,
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=list(topics),
-        topic_partitions=[],
-    )
-
-
-def commit_request(
-    group_id: str, offsets: dict[int, int], *, topic: str = "orders", member_id: str = "", epoch: int = -1
-) -> OffsetCommitRequest:
-    partitions = [
-        OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        for partition, offset in offsets.items()
-    ]
-    return OffsetCommitRequest(
-        group_id=group_id,
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)],
-    )
 
 
 class Consumer:

@@ -1,0 +1,61 @@
+"""Where a test finds its helpers: in its own folder or in tests/support, never in another test."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SHARED = ("tests.support.", "tests.report")
+"""What every folder may import."""
+IMPORT = re.compile(r"^ *(?:from (\.*[\w.]*) import (\w+)|import (tests[\w.]*))", re.MULTILINE)
+
+
+def _imported(path: str, source: str) -> set[str]:
+    """The modules of tests that a module imports."""
+    package = path.split("/")[:-1]
+    found = set()
+    for origin, name, plain in IMPORT.findall(source):
+        level = len(origin) - len(origin.lstrip("."))
+        parents = package[: len(package) + 1 - level] if level else []
+        module = ".".join([*parents, *filter(None, [origin.lstrip(".") or plain])])
+        found |= {module, f"{module}.{name}"}
+    return {
+        one
+        for one in found
+        if one.startswith("tests.") and Path(ROOT, *one.split(".")).with_suffix(".py").is_file()
+    }
+
+
+@cache
+def _imports() -> dict[str, set[str]]:
+    """What every module of tests, benchmarks and examples imports of tests, by path."""
+    paths = [
+        path for room in ("tests", "benchmarks", "examples") for path in sorted((ROOT / room).rglob("*.py"))
+    ]
+    assert len(paths) > 300, "no modules found"
+    named = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return {path: _imported(path, source) for path, source in named.items()}
+
+
+def test_no_module_imports_from_a_test_module() -> None:
+    edges = {(path, module) for path, modules in _imports().items() for module in modules}
+    assert len(edges) > 300, "no imports found"
+    assert not {edge for edge in edges if ".test_" in edge[1]}
+
+
+def test_a_folder_imports_only_its_own_helpers_and_the_shared_ones() -> None:
+    def is_allowed(path: str, module: str) -> bool:
+        own = ".".join(path.split("/")[:2]) + "."
+        return module.startswith((own, *SHARED))
+
+    tests = {path: modules for path, modules in _imports().items() if path.startswith("tests/")}
+    assert not {
+        (path, module)
+        for path, modules in tests.items()
+        for module in modules
+        if not is_allowed(path, module)
+    }
+
+
+def test_benchmarks_do_not_depend_on_tests() -> None:
+    assert not {path for path, modules in _imports().items() if path.startswith("benchmarks/") and modules}
