@@ -84,7 +84,7 @@ def test_every_difference_from_the_kip_has_its_reason_and_its_test() -> None:
         assert any(word in row.partition(" | ")[0] for row in rows), word
 
 
-@pytest.mark.parametrize("house", ["coordinator", "cluster", "history", "pipeline"])
+@pytest.mark.parametrize("house", ["coordinator", "raftlog", "cluster", "history", "pipeline"])
 def test_the_map_names_every_room(house: str) -> None:
     """docs/architecture.md, and what the house says of itself; where each may look is held by contracts."""
     rooms = {f"{path.parent.name}/" for path in (ROOT / house).glob("*/__init__.py")}
@@ -93,6 +93,17 @@ def test_the_map_names_every_room(house: str) -> None:
     floors = text[text.rindex(f"\n{house}/  ") :].partition("\n\n")[0]
     for page in (floors, (ROOT / house / "__init__.py").read_text()):
         assert rooms <= set(re.findall(r"\w+/", page)), page
+
+
+def test_where_to_look_names_what_is_there() -> None:
+    """The first column of names in docs/architecture.md has files, the second what they define or assign."""
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Where is …?\n")[2]
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|([^|]*)\|$", table.partition("\n## ")[0], re.MULTILINE)
+    assert len(rows) >= 10
+    for files, names in rows:
+        code = "\n".join((ROOT / path).read_text() for path in re.findall(r"`([^`]+)`", files))
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"\b(?:(?:def|class) {name}\b|{name}(?:: .+)? = )", code), (files, name)
 
 
 def test_every_benchmark_has_its_figures() -> None:
