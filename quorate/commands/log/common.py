@@ -19,9 +19,6 @@ WIDTH_WITHOUT_TERMINAL = 120
 METADATA_NAME = "metadata"
 STATE_HASH = "state_hash"  # 64 bits: jq and JavaScript would round a JSON number
 
-Shard = Annotated[
-    str | None, typer.Option("--shard", metavar="SHARD", help="A shard's number, or `metadata`.")
-]
 At = Annotated[
     str | None,
     typer.Option(
@@ -45,16 +42,6 @@ def plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def terminal_width() -> int:
-    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
-
-
-def style_of(utc: bool) -> Any:
-    from history.render import LOCAL, UTC_STYLE
-
-    return UTC_STYLE if utc else LOCAL
-
-
 def shard_number(text: str) -> int:
     from records.ids import METADATA_SHARD
 
@@ -66,6 +53,22 @@ def shard_number(text: str) -> int:
             f"{text!r} is not a shard", hint="give its number, or `metadata`", code=ExitCode.USAGE
         )
     return int(number)
+
+
+Shard = Annotated[
+    int | None,
+    typer.Option("--shard", metavar="SHARD", parser=shard_number, help="A shard's number, or `metadata`."),
+]
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+
+
+def style_of(utc: bool) -> Any:
+    from history.render import LOCAL, UTC_STYLE
+
+    return UTC_STYLE if utc else LOCAL
 
 
 def usage(parse: Callable[[str], T], text: str) -> T:

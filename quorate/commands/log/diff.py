@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
-from quorate.commands.log.subject import DirOnly, Live, subject, window
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
+from quorate.commands.log.subject import OLDEST, DirOnly, Live, subject, window
 from quorate.commands.options import Json
-from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
-
-OLDEST = "start"
 
 
 def diff(
@@ -36,18 +33,10 @@ def diff(
     from history.answers.statediff import diff as read
     from history.answers.statediff import diff_text
 
-    number = None if shard is None else shard_number(shard)
     log, _ = subject(words, url)
-    ends = window(log, start, end, utc=utc, group=group, shard=number)
+    ends = window(log, start, end, utc=utc, group=group, shard=shard)
     begin = None if start == OLDEST else ends[0]
-    for text, (index, _ms) in zip((start, end), ends, strict=True):
-        if index is not None and text != OLDEST and group is None and number is None:
-            raise CommandError(
-                f"{text} is an index, and every shard counts its own",
-                hint="name one with --shard or --group, or give a time",
-                code=ExitCode.USAGE,
-            )
-    found = read_log(log.path, lambda: read(log, begin, ends[1], shard=number, group=group))
+    found = read_log(log.path, lambda: read(log, begin, ends[1], shard=shard, group=group))
     if json:
         print_json({"shards": [{"is_same": one.is_same} | plain(one) for one in found]})
     else:

@@ -26,7 +26,8 @@ def dump(
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type.")
     ] = None,
     shard: Annotated[
-        list[str] | None, typer.Option("--shard", metavar="SHARD", help="Only this shard, or `metadata`.")
+        list[int] | None,
+        typer.Option("--shard", metavar="SHARD", parser=shard_number, help="Only this shard, or `metadata`."),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="INDEX|TIME|SPAN", help="From this index or time on.")
@@ -49,15 +50,14 @@ def dump(
     from history.telling.dump import dump as read
 
     types = frozenset(usage(type_number, text) for text in record_type or ())
-    shards = frozenset(shard_number(text) for text in shard or ())
     if follow and end is not None:
         raise CommandError("--follow has no end: leave out --to", code=ExitCode.USAGE)
     log, _ = subject(words, url)
-    (from_index, from_ms), (to_index, to_ms) = window(log, start, end, utc=utc)
+    (from_index, from_ms), (to_index, to_ms) = window(log, start, end, utc=utc, any_shard=True)
     wanted = Filter(
         groups=frozenset(group or ()),
         types=types,
-        shards=shards,
+        shards=frozenset(shard or ()),
         from_index=from_index,
         to_index=to_index,
         from_ms=from_ms,

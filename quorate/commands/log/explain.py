@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from quorate.commands.log.common import (
     plain,
     print_lines,
     read_log,
-    shard_number,
     style_of,
 )
 from quorate.commands.log.subject import (
@@ -29,11 +28,6 @@ from quorate.commands.log.tailing import explanation_as_it_grows, shows_now
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
-
-if TYPE_CHECKING:
-    from history.reading.node import NodeLog
-    from history.telling.explain import Explanation
-    from history.telling.filters import Filters
 
 
 def explain(
@@ -76,55 +70,38 @@ def explain(
 
     Example: quorate log explain quorate-data billing --at 03:12
     """
+    from history.telling.explain import explain as read
     from history.telling.filters import Filters
     from history.telling.prose import explanation_text
 
     if follow and (until is not None or at is not None or epoch is not None):
         raise CommandError("--follow has no end: leave out --until, --at and --epoch", code=ExitCode.USAGE)
     log, (group,) = subject(words, url, "GROUP")
-    number = None if shard is None else shard_number(shard)
-    at_index, at_ms = moment(log, at, utc=utc, group=group, shard=number)
+    style = style_of(utc)
+    at_index, at_ms = moment(log, at, utc=utc, group=group, shard=shard)
     filters = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
     if follow:
-        from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
-        asked = {"from_index": from_index, "from_ms": from_ms, "filters": filters, "style": style_of(utc)}
-        print_lines(
-            log.path,
-            explanation_as_it_grows(log, group, number, asked, as_json=json),
-            shows_now(as_json=json),
-        )
+        from_index, from_ms = moment(log, since, utc=utc, group=group, shard=shard)
+        asked = {"from_index": from_index, "from_ms": from_ms, "filters": filters, "style": style}
+        lines = explanation_as_it_grows(log, group, shard, asked, as_json=json)
+        print_lines(log.path, lines, shows_now(as_json=json))
         return
-    explanation = _explanation(log, group, number, since, until, utc, filters)
-    if json:
-        print_json(plain(explanation))
-    else:
-        print_lines(log.path, explanation_text(explanation, style_of(utc)))
-
-
-def _explanation(
-    log: NodeLog,
-    group: str,
-    number: int | None,
-    since: str | None,
-    until: str | None,
-    utc: bool,
-    filters: Filters | None = None,
-) -> Explanation:
-    from history.telling.explain import explain as read
-    from history.telling.filters import NO_FILTERS
-
-    (from_index, from_ms), (to_index, to_ms) = window(log, since, until, utc=utc, group=group, shard=number)
-    return read_log(
+    (from_index, from_ms), (to_index, to_ms) = window(log, since, until, utc=utc, group=group, shard=shard)
+    explanation = read_log(
         log.path,
         lambda: read(
             log,
             group,
-            shard=number,
+            shard=shard,
             from_index=from_index,
             from_ms=from_ms,
             to_index=to_index,
             to_ms=to_ms,
-            filters=NO_FILTERS if filters is None else filters,
-            style=style_of(utc),
+            filters=filters,
+            style=style,
         ),
     )
+    if json:
+        print_json(plain(explanation))
+    else:
+        print_lines(log.path, explanation_text(explanation, style))

@@ -63,13 +63,6 @@ def export(
     groups = group or []
     one = groups[0] if len(groups) == 1 else None
     begin, end = window(log, since, until, utc=utc, group=one)
-    for text, (index, _ms) in ((since, begin), (until, end)):
-        if index is not None and one is None and text != "start":
-            raise CommandError(
-                f"{text} is an index, and every shard counts its own",
-                hint="name one group with --group, or give a time",
-                code=ExitCode.USAGE,
-            )
     asked = ExportWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     try:
         done = read_log(

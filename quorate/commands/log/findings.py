@@ -10,7 +10,6 @@ import typer
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.subject import Live, Since, Until, subject, window
 from quorate.commands.options import Json
-from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 DirMaybeGroup = Annotated[
@@ -49,13 +48,6 @@ def findings(
     log, names = subject(words, url, *(("GROUP",) if has_group else ()))
     group = names[0] if names else None
     begin, end = window(log, since, until, utc=utc, group=group)
-    for text, (index, _ms) in ((since, begin), (until, end)):
-        if index is not None and group is None and text != "start":
-            raise CommandError(
-                f"{text} is an index, and every shard counts its own",
-                hint="name a group, or give a time",
-                code=ExitCode.USAGE,
-            )
     asked = FindingsWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     answer = read_log(log.path, lambda: read(log, group, asked))
     newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)

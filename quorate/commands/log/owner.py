@@ -9,7 +9,6 @@ import typer
 from quorate.commands.log.common import At, Utc, plain, print_lines, read_log, style_of, usage
 from quorate.commands.log.subject import DirPartition, Live, moment, subject
 from quorate.commands.options import Json
-from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 
@@ -31,12 +30,6 @@ def owner(
     log, (text,) = subject(words, url, "TOPIC-PARTITION")
     partition = usage(parse_partition, text)
     index, time_ms = moment(log, at, utc=utc, group=group)
-    if index is not None and group is None:
-        raise CommandError(
-            f"--at {at} is an index, and every shard counts its own",
-            hint="name a group with --group, or give a time",
-            code=ExitCode.USAGE,
-        )
     style = style_of(utc)
     found = read_log(
         log.path, lambda: read(log, partition, group=group, at_index=index, at_ms=time_ms, style=style)

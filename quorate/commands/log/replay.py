@@ -13,12 +13,10 @@ from quorate.commands.log.common import (
     plain,
     print_lines,
     read_log,
-    shard_number,
     style_of,
 )
 from quorate.commands.log.subject import DirOnly, Live, moment, subject
 from quorate.commands.options import Json
-from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
 
@@ -40,22 +38,15 @@ def replay(
     from history.state.replay import replay as read
     from history.state.replay import replay_all, state_text
 
-    number = None if shard is None else shard_number(shard)
     log, _ = subject(words, url)
-    index, time_ms = moment(log, at, utc=utc, group=group, shard=number)
-    if index is not None and group is None and number is None:
-        raise CommandError(
-            f"--at {at} is an index, and every shard counts its own",
-            hint="name one with --shard or --group, or give a time",
-            code=ExitCode.USAGE,
-        )
-    if group is None and number is None:
+    index, time_ms = moment(log, at, utc=utc, group=group, shard=shard)
+    if group is None and shard is None:
         states = read_log(log.path, lambda: replay_all(log, at_ms=time_ms))
     else:
         states = (
             read_log(
                 log.path,
-                lambda: read(log, shard=number, group=group, at_index=index, at_ms=time_ms),
+                lambda: read(log, shard=shard, group=group, at_index=index, at_ms=time_ms),
             ),
         )
     if json:

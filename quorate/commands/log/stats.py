@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirOnly, Live, Since, subject, window
+from quorate.commands.log.subject import OLDEST, DirOnly, Live, Since, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
@@ -49,24 +49,16 @@ def stats(
         claim(html, force=force)
     elif force:
         raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
-    number = None if shard is None else shard_number(shard)
     log, _ = subject(words, url)
-    (begin, begin_ms), (end, end_ms) = window(log, since, until, utc=utc, group=group, shard=number)
-    for text, index in ((since, begin), (until, end)):
-        if index is not None and text != "start" and group is None and number is None:
-            raise CommandError(
-                f"{text} is an index, and every shard counts its own",
-                hint="name one with --shard or --group, or give a time",
-                code=ExitCode.USAGE,
-            )
+    (begin, begin_ms), (end, end_ms) = window(log, since, until, utc=utc, group=group, shard=shard)
     style = style_of(utc)
     found = read_log(
         log.path,
         lambda: read(
             log,
             group=group,
-            shard=number,
-            from_index=None if since == "start" else begin,
+            shard=shard,
+            from_index=None if since == OLDEST else begin,
             from_ms=begin_ms,
             until_index=end,
             until_ms=end_ms,

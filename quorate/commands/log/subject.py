@@ -21,6 +21,9 @@ from quorate.errors import CommandError, ExitCode
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
 
+OLDEST = "start"
+"""The begin of every shard's log, which is an index in all of them."""
+
 SCHEMES = ("http://", "https://")
 """A DIR with such a prefix is a running cluster's URL, as with --url."""
 
@@ -106,10 +109,16 @@ def window(
     utc: bool,
     group: str | None = None,
     shard: int | None = None,
+    any_shard: bool = False,
 ) -> tuple[Place, Place]:
     """The two ends of a window, parsed by `moment`; a clock time at the end is taken after the begin."""
-    first = moment(log, begin, utc=utc, group=group, shard=shard)
-    last = moment(log, end, utc=utc, group=group, shard=shard, after_ms=first[1])
+
+    def place(text: str | None, after_ms: int | None = None) -> Place:
+        is_any = any_shard or text == OLDEST
+        return moment(log, text, utc=utc, group=group, shard=shard, after_ms=after_ms, any_shard=is_any)
+
+    first = place(begin)
+    last = place(end, first[1])
     for one, other in zip(first, last, strict=True):
         if one is not None and other is not None and one > other:
             raise CommandError(
@@ -126,9 +135,11 @@ def moment(
     group: str | None = None,
     shard: int | None = None,
     after_ms: int | None = None,
+    any_shard: bool = False,
 ) -> Place:
     """Parse a point in time into (index, epoch ms), at most one of them set; (None, None) for None.
 
+    An index belongs to one shard, so it needs a group or a shard, unless `any_shard`.
     A clock time and ``end-5m`` are relative to the last entry of the group's shard (or of the given shard,
     else of all shards), ``2h`` to now.
     """
@@ -138,6 +149,12 @@ def moment(
 
     style = style_of(utc)
     parsed = usage(lambda typed: parse_moment(typed, style), text)
+    if (parsed.index is not None or parsed.is_start) and group is None and shard is None and not any_shard:
+        raise CommandError(
+            f"{text} is an index, and every shard counts its own",
+            hint="name a group, or give a time",
+            code=ExitCode.USAGE,
+        )
     if parsed.index is not None or parsed.time_ms is not None:
         return parsed.index, parsed.time_ms
 

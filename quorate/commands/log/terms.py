@@ -8,7 +8,6 @@ from quorate.commands.log.common import (
     plain,
     print_lines,
     read_log,
-    shard_number,
     style_of,
     terminal_width,
 )
@@ -27,8 +26,7 @@ def terms(
     from history.telling.terms import terms_and_bases, terms_text
 
     log, _ = subject(words, url)
-    number = None if shard is None else shard_number(shard)
-    found, bases = read_log(log.path, lambda: terms_and_bases(log, number))
+    found, bases = read_log(log.path, lambda: terms_and_bases(log, shard))
     if json:
         print_json({"terms": plain(found), "basis": plain(bases)})
         return

@@ -15,7 +15,6 @@ from quorate.commands.log.common import (
     plain,
     print_lines,
     read_log,
-    shard_number,
     style_of,
     terminal_width,
 )
@@ -59,18 +58,17 @@ def timeline(
     if html is not None:
         claim(html, force=force)
     log, (group,) = subject(words, url, "GROUP")
-    number = None if shard is None else shard_number(shard)
-    begin, end = window(log, since, until, utc=utc, group=group, shard=number)
+    begin, end = window(log, since, until, utc=utc, group=group, shard=shard)
     if follow:
         asked = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
         print_lines(
-            log.path, timeline_as_it_grows(log, group, number, asked, as_json=json), shows_now(as_json=json)
+            log.path, timeline_as_it_grows(log, group, shard, asked, as_json=json), shows_now(as_json=json)
         )
         return
     if not lanes and html is None:
-        _table(log, group, number, begin, end, utc=utc, json=json)
+        _table(log, group, shard, begin, end, utc=utc, json=json)
         return
-    picture = read_log(log.path, lambda: _picture(log, group, number, begin, end))
+    picture = read_log(log.path, lambda: _picture(log, group, shard, begin, end))
     facts = picture.facts
     if picture.from_ms is not None and picture.from_ms > facts.last_ms:
         style = style_of(utc)
