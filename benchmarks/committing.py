@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.raw import RawGroup
-from quorate.client import parse_bootstrap
+from quorate.retrying_client import parse_bootstrap
 
 
 def commit_for_ever(bootstrap: str, topic: str, num_groups: int) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from coordinator.catalog import topicracks
-from quorate.groupclient import GroupClient, GroupDescription, GroupInfo, MemberInfo
-from quorate.retrying_client import ClusterRefused, NotInTime, Unreachable, check, error_name, parse_bootstrap
+from quorate.groupclient import GroupClient
+from quorate.retrying_client import TryAgain, check
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -25,27 +25,18 @@ from wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from wire.messages.metadata import MetadataRequest
-
-__all__ = [
-    "Client",
-    "ClusterRefused",
-    "ConfigInfo",
-    "GroupDescription",
-    "GroupInfo",
-    "MemberInfo",
-    "NotInTime",
-    "TopicInfo",
-    "Unreachable",
-    "error_name",
-    "parse_bootstrap",
-]
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 GROUP_RESOURCE = 32  # Kafka's numbers of config resources
 TOPIC_RESOURCE = 2
 TOPICS_DESCRIBED_MAX = 1_000  # per request
+PARTITIONS_LISTED_MAX = 10_000  # per request, so that an answer stays below a megabyte
+CONSUMER = -1  # asks as a client, not as a replica
 OWN_SOURCE = 8  # a value set on the group itself
 
+
+Partition = tuple[str, int]
 
 Racks = tuple[tuple[str, ...], ...]
 """Racks by partition, up to the last partition whose racks are known."""
@@ -59,6 +50,9 @@ class TopicInfo:
     topic_id: bytes
     num_partitions: int
     leaders: tuple[int, ...] = ()
+    racks: Racks = ()
+    """The racks of the nodes that hold the topic's replicas."""
+    is_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +72,7 @@ class Client(GroupClient):
 
         def attempt(deadline_s: float) -> list[TopicInfo]:
             answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=None), deadline_s)
+            rack_of = {node.node_id: node.rack for node in answer.brokers}
             found = []
             for topic in answer.topics:
                 # the topic exists between two leaders, too
@@ -85,7 +80,9 @@ class Client(GroupClient):
                     check(topic.error_code, None, f"describing topic {topic.name!r}")
                 rows = sorted(topic.partitions, key=lambda row: row.partition_index)
                 leaders = tuple([row.leader_id for row in rows])
-                found.append(TopicInfo(topic.name or "", topic.topic_id, len(rows), leaders))
+                racks = racks_of([[rack_of.get(node) for node in row.replica_nodes] for row in rows])
+                name = topic.name or ""
+                found.append(TopicInfo(name, topic.topic_id, len(rows), leaders, racks, topic.is_internal))
             return sorted(found, key=lambda topic: topic.name)
 
         return self._until_done(attempt)
@@ -96,48 +93,86 @@ class Client(GroupClient):
 
     def create_topic(self, name: str, num_partitions: int) -> None:
         """Create a topic; raises `ClusterRefused` (TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, ...)."""
-        request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=-1)],
-            timeout_ms=int(self._timeout_s * 1000),
-        )
-        what = f"creating topic {name!r}"
+        topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=-1)
         self._change(
             ApiKey.CREATE_TOPICS,
-            request,
-            lambda answer: [(row.error_code, row.error_message, what) for row in answer.topics],
+            CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms),
+            lambda answer: answer.topics[0],
+            f"creating topic {name!r}",
             done_before=ErrorCode.TOPIC_ALREADY_EXISTS,
             is_done=lambda: self._has_partitions(name, num_partitions),
         )
 
     def grow_topic(self, name: str, num_partitions: int) -> None:
         """Give a topic `num_partitions` partitions in total; raises `ClusterRefused`."""
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=name, count=num_partitions, assignments=None)],
-            timeout_ms=int(self._timeout_s * 1000),
-        )
-        what = f"growing topic {name!r} to {num_partitions} partitions"
+        topic = CreatePartitionsTopic(name=name, count=num_partitions, assignments=None)
         self._change(
             ApiKey.CREATE_PARTITIONS,
-            request,
-            lambda answer: [(row.error_code, row.error_message, what) for row in answer.results],
+            CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms),
+            lambda answer: answer.results[0],
+            f"growing topic {name!r} to {num_partitions} partitions",
             done_before=ErrorCode.INVALID_PARTITIONS,
             is_done=lambda: self._has_partitions(name, num_partitions),
         )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; raises `ClusterRefused` (UNKNOWN_TOPIC_OR_PARTITION, ...)."""
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name)],
-            timeout_ms=int(self._timeout_s * 1000),
-        )
-        what = f"deleting topic {name!r}"
         self._change(
             ApiKey.DELETE_TOPICS,
-            request,
-            lambda answer: [(row.error_code, row.error_message, what) for row in answer.responses],
+            DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=self._timeout_ms),
+            lambda answer: answer.responses[0],
+            f"deleting topic {name!r}",
             done_before=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             is_done=lambda: self.topic(name) is None,
         )
+
+    def list_offsets(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """The offset at a timestamp of each partition that exists; -1 if there is no later record."""
+        wanted: dict[str, set[int]] = {}
+        for topic, number in partitions:
+            wanted.setdefault(topic, set()).add(number)
+
+        def attempt(deadline_s: float) -> dict[Partition, int]:
+            asked = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=False
+            )
+            answer = self._ask_any(ApiKey.METADATA, asked, deadline_s)
+            nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+            led: dict[int, list[Partition]] = {}
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    if row.partition_index in wanted[topic.name]:
+                        led.setdefault(row.leader_id, []).append((topic.name, row.partition_index))
+            found: dict[Partition, int] = {}
+            for leader, rows in led.items():
+                if leader not in nodes:
+                    raise TryAgain(f"no node leads {rows[0][0]}-{rows[0][1]}")
+                for first in range(0, len(rows), PARTITIONS_LISTED_MAX):
+                    some = rows[first : first + PARTITIONS_LISTED_MAX]
+                    found |= self._offsets_at(nodes[leader], some, timestamp_ms, deadline_s)
+            return found
+
+        return self._until_done(attempt)
+
+    def _offsets_at(
+        self, node: tuple[str, int], partitions: list[Partition], timestamp_ms: int, deadline_s: float
+    ) -> dict[Partition, int]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for topic, number in partitions:
+            row = ListOffsetsPartition(partition_index=number, timestamp=timestamp_ms)
+            topics.setdefault(topic, []).append(row)
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            topics=[ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+            timeout_ms=self._timeout_ms,
+        )
+        found: dict[Partition, int] = {}
+        for topic in self._ask(node, ApiKey.LIST_OFFSETS, request, deadline_s).topics:
+            for row in topic.partitions:
+                if row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    check(row.error_code, None, f"listing the offset of {topic.name}-{row.partition_index}")
+                    found[topic.name, row.partition_index] = row.offset
+        return found
 
     def topic_racks(self, names: Iterable[str]) -> dict[str, Racks]:
         """The racks of replicas by partition, as set by `set_topic_racks`; missing topics are left out."""
@@ -216,3 +251,11 @@ class Client(GroupClient):
     def _has_partitions(self, name: str, num_partitions: int) -> bool:
         topic = self.topic(name)
         return topic is not None and topic.num_partitions == num_partitions
+
+
+def racks_of(partitions: Iterable[Iterable[str | None]]) -> Racks:
+    """Racks by partition, each once and sorted; () if the nodes have none."""
+    racks = [tuple(sorted({rack for rack in replicas if rack})) for replicas in partitions]
+    while racks and not racks[-1]:
+        racks.pop()
+    return tuple(racks)

@@ -167,19 +167,16 @@ class GroupClient(RetryingClient):
 
         Raises `ClusterRefused` (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ...).
         """
-        tried = False
+        request = DeleteGroupsRequest(groups_names=[group_id])
 
-        def attempt(deadline_s: float) -> None:
-            nonlocal tried
-            request = DeleteGroupsRequest(groups_names=[group_id])
-            again, tried = tried, True
+        def attempt(deadline_s: float, again: bool) -> None:
             answer = self._ask_coordinator(group_id, ApiKey.DELETE_GROUPS, request, deadline_s)
             (row,) = answer.results
             if again and row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 return
             check(row.error_code, None, f"deleting group {group_id!r}")
 
-        self._until_done(attempt)
+        self._until_certain(attempt)
 
     def remove_members(self, group_id: str, members: Sequence[MemberInfo]) -> None:
         """Remove members from the group; raises `ClusterRefused` for the first that could not be removed.
@@ -187,7 +184,6 @@ class GroupClient(RetryingClient):
         Errors are per member, so the others are removed nevertheless. After a lost answer, a member that is
         already gone counts as removed.
         """
-        tried = False
         request = LeaveGroupRequest(
             group_id=group_id,
             members=[
@@ -198,9 +194,7 @@ class GroupClient(RetryingClient):
             ],
         )
 
-        def attempt(deadline_s: float) -> None:
-            nonlocal tried
-            again, tried = tried, True
+        def attempt(deadline_s: float, again: bool) -> None:
             answer = self._ask_coordinator(group_id, ApiKey.LEAVE_GROUP, request, deadline_s)
             check(answer.error_code, None, f"removing members of group {group_id!r}")
             for row in answer.members:
@@ -208,7 +202,7 @@ class GroupClient(RetryingClient):
                     name = row.group_instance_id or row.member_id
                     check(row.error_code, None, f"removing {name!r} from group {group_id!r}")
 
-        self._until_done(attempt)
+        self._until_certain(attempt)
 
     def delete_offsets(self, group_id: str, partitions: Mapping[str, Sequence[int]]) -> None:
         """Delete committed offsets; raises `ClusterRefused` for the first topic whose offsets remain.
@@ -226,11 +220,7 @@ class GroupClient(RetryingClient):
             ],
         )
 
-        tried = False
-
-        def attempt(deadline_s: float) -> None:
-            nonlocal tried
-            again, tried = tried, True
+        def attempt(deadline_s: float, again: bool) -> None:
             answer = self._ask_coordinator(group_id, ApiKey.OFFSET_DELETE, request, deadline_s)
             if again and answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 return  # the group consisted of these offsets only
@@ -240,7 +230,7 @@ class GroupClient(RetryingClient):
                     what = f"deleting the offset of {topic.name}-{row.partition_index}"
                     check(row.error_code, None, f"{what} in group {group_id!r}")
 
-        self._until_done(attempt)
+        self._until_certain(attempt)
 
     def commit(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Commit offsets without a member id, which only an empty group accepts; raises `ClusterRefused`.

@@ -7,6 +7,7 @@ and nothing is left out.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from quorate.output import (
 )
 
 if TYPE_CHECKING:
-    from quorate.groupclient import GroupDescription, MemberInfo, Offsets
+    from quorate.groupclient import GroupDescription, Offsets
 
 View = Mapping[str, Any]
 
@@ -44,20 +45,7 @@ def plain_view(group: GroupDescription) -> dict[str, Any]:
         "assignment_epoch": group.assignment_epoch,
         "assignor": group.assignor or None,
         "assignor_error": group.trouble,
-        "members": [_plain_member(member) for member in group.members],
-    }
-
-
-def _plain_member(member: MemberInfo) -> dict[str, Any]:
-    return {
-        "member_id": member.member_id,
-        "instance_id": member.instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "member_epoch": member.member_epoch,
-        "regex": member.regex,
-        "assigned": member.assigned,
-        "target": member.target,
+        "members": [dataclasses.asdict(member) for member in group.members],
     }
 
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from history.render import plural
 from quorate.client import Client, Racks
@@ -47,18 +47,43 @@ class SourceTopic:
     racks: Racks = ()
 
 
-class SourceAway(Exception):
-    """The source did not answer; the text says why."""
+class MirrorSource:
+    """The cluster that is mirrored; both queries raise `CommandError` if it does not answer."""
 
-
-class MirrorSource(Protocol):
-    """The cluster that is mirrored."""
+    def __init__(self, client: Client, regex: str) -> None:
+        self._client = client
+        self._takes = _matcher(regex)
 
     def cluster_id(self) -> str:
-        """The cluster's id; raises `SourceAway`."""
+        return self._client.cluster_id() or ""
 
     def topics(self) -> dict[str, SourceTopic]:
-        """Every topic that is not internal; raises `SourceAway`."""
+        """Every topic that is not internal and whose whole name matches."""
+        return {
+            topic.name: SourceTopic(_id_text(topic.topic_id), topic.num_partitions, topic.racks)
+            for topic in self._client.topics()
+            if not topic.is_internal and self._takes(topic.name)
+        }
+
+
+def _id_text(topic_id: bytes) -> str:
+    """A topic's id as the state file has it since its first version: base64 without padding."""
+    return b64encode(topic_id).rstrip(b"=").decode("ascii")
+
+
+def _matcher(regex: str) -> Callable[[str], bool]:
+    """Whether a whole name matches an RE2 expression; raises `CommandError` (usage) for a wrong one."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(regex, options)
+    except re2.error as error:
+        raise CommandError(
+            f"--topics {regex!r} is not a regular expression of RE2: {error}", code=ExitCode.USAGE
+        ) from error
+    return lambda name: compiled.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
@@ -150,7 +175,7 @@ def plan(
 
 
 class Mirror:
-    """Mirrors `source` into the cluster of `client`; `takes` selects topics by name."""
+    """Mirrors `source` into the cluster of `client`."""
 
     def __init__(
         self,
@@ -159,7 +184,6 @@ class Mirror:
         state_file: Path,
         say: Say,
         *,
-        takes: Callable[[str], bool] = lambda name: True,
         deletes: bool = True,
     ) -> None:
         self._source = source
@@ -167,7 +191,6 @@ class Mirror:
         self._state_file = state_file
         self._state = MirrorState.load(state_file)
         self._say = say
-        self._takes = takes
         self._deletes = deletes
         self._missed: frozenset[str] = frozenset()
         self._said: dict[str, str] = {}
@@ -194,9 +217,11 @@ class Mirror:
         """Read both sides and execute the plan; returns whether nothing is left to do."""
         try:
             self._check_source(self._source.cluster_id())
-            source = {name: topic for name, topic in self._source.topics().items() if self._takes(name)}
-        except SourceAway as error:
-            self._say_once(SIDES[0], f"the source does not answer: {error}")
+            source = self._source.topics()
+        except CommandError as error:
+            if error.code == ExitCode.USAGE:
+                raise
+            self._say_once(SIDES[0], f"the source does not answer: {error.message}")
             return False
         self._is_well(SIDES[0], "the source answers again")
         try:

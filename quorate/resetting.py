@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quorate.client import Client, ClusterRefused, GroupDescription
+from quorate.client import Client
 from quorate.endoffsets import KafkaOffsets
 from quorate.errors import CommandError, ExitCode
+from quorate.groupclient import GroupDescription
 from quorate.offsetplan import Ends, OffsetChange, Partition, Wish, plan
+from quorate.retrying_client import ClusterRefused
 from wire.errors import ErrorCode
 
 NEED_KAFKA = ("--to-latest", "--to-datetime")

@@ -9,8 +9,10 @@ that bound.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -117,6 +119,11 @@ class RetryingClient:
         self._nodes_known = parse_bootstrap(bootstrap)
         self._timeout_s = timeout_s
         self._connections: dict[tuple[str, int], ClientConnection] = {}
+        weakref.finalize(self, _close, self._connections)  # of a client that nobody closes
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._timeout_s * 1000)
 
     def __enter__(self) -> Self:
         return self
@@ -127,33 +134,28 @@ class RetryingClient:
         self.close()
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        _close(self._connections)
 
     def _change(
         self,
         api: ApiKey,
         request: Message,
-        rows: Callable[[Any], Iterable[tuple[int, str | None, str]]],
+        row_of: Callable[[Any], Any],
+        what: str,
         *,
         done_before: ErrorCode,
         is_done: Callable[[], bool],
     ) -> None:
         """Request a change; after a lost answer, `done_before` counts as success if `is_done` confirms it."""
-        tried = False
 
-        def attempt(deadline_s: float) -> bool:
-            nonlocal tried
-            again, tried = tried, True
-            answer = self._ask_controller(api, request, deadline_s)
-            for error_code, message, what in rows(answer):
-                if again and error_code == done_before:
-                    return False
-                check(error_code, message, what)
+        def attempt(deadline_s: float, again: bool) -> bool:
+            row = row_of(self._ask_controller(api, request, deadline_s))
+            if again and row.error_code == done_before:
+                return False
+            check(row.error_code, row.error_message, what)
             return True
 
-        if not self._until_done(attempt) and not is_done():
+        if not self._until_certain(attempt) and not is_done():
             raise ClusterRefused(
                 done_before, "an earlier try may have been carried out in part", "changing the catalog"
             )
@@ -225,6 +227,11 @@ class RetryingClient:
                 str(error), hint="this client is for Quorate and Kafka 3.7 or newer", code=ExitCode.REFUSED
             ) from error
 
+    def _until_certain(self, attempt: Callable[[float, bool], T]) -> T:
+        """As `_until_done`; `attempt` is also told whether an earlier try may have been carried out."""
+        tries = itertools.count()
+        return self._until_done(lambda deadline_s: attempt(deadline_s, next(tries) > 0))
+
     def _until_done(self, attempt: Callable[[float], T]) -> T:
         """Run `attempt` until it returns, raises a final error, or the time limit passes."""
         deadline_s = time.monotonic() + self._timeout_s
@@ -239,6 +246,12 @@ class RetryingClient:
                     raise Unreachable(self.bootstrap, str(error)) from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+def _close(connections: dict[tuple[str, int], ClientConnection]) -> None:
+    for connection in connections.values():
+        connection.close()
+    connections.clear()
 
 
 def check(error_code: int, message: str | None, what: str) -> None:

@@ -214,14 +214,10 @@ def mirror(
     """
     import threading
 
-    from quorate.kafka_source import KafkaSource, chosen_by
-    from quorate.mirror import Mirror
+    from quorate.mirror import Mirror, MirrorSource
 
-    takes = chosen_by(topics)
-    with connect(bootstrap, timeout_s) as client:
-        follower = Mirror(
-            KafkaSource(source, timeout_s), client, state, print_now, takes=takes, deletes=not keep
-        )
+    with connect(source, timeout_s) as there, connect(bootstrap, timeout_s) as client:
+        follower = Mirror(MirrorSource(there, topics), client, state, print_now, deletes=not keep)
         if once:
             follower.once(interval_s)
         else:

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess, NodeProcess
-from quorate.client import Client, GroupDescription
+from quorate.client import Client
+from quorate.groupclient import GroupDescription
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault
 from tests.support.polled_consumers import Crowd, PolledConsumer

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.client import Client, ClusterRefused, NotInTime, Unreachable
+from quorate.client import Client
 from quorate.errors import CommandError, ExitCode
+from quorate.retrying_client import ClusterRefused, NotInTime, Unreachable
 from tests.quorate.standins import HANG_UP, SILENCE, ScriptedNode, metadata
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from quorate.app import run
+from quorate.endoffsets import KafkaOffsets
 from quorate.errors import ExitCode
 from tests.quorate.group_views import member, view
 from tests.quorate.standins import CLUSTER_ID, HANG_UP, HttpNode, ScriptedNode, metadata
@@ -33,6 +33,11 @@ from wire.messages.describe_groups import DescribedGroup as ClassicGroup
 from wire.messages.describe_groups import DescribeGroupsResponse
 from wire.messages.leave_group import LeaveGroupResponse, MemberResponse
 from wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from wire.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -215,12 +220,52 @@ def test_watching_a_group_that_is_not_there_ends_at_once(described: ScriptedNode
 # Ends of a real Kafka cluster
 
 
-def test_end_offsets_without_the_package_are_refused_with_a_way_out(
-    described: ScriptedNode, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+def listed(**by_topic: dict[int, int]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=number, offset=offset)
+                    for number, offset in by.items()
+                ],
+            )
+            for name, by in by_topic.items()
+        ]
+    )
+
+
+def test_offsets_are_asked_of_each_partitions_leader(node: ScriptedNode) -> None:
+    topics = metadata(node, orders=3)
+    topics.topics[0].partitions[2].leader_id = -1
+    led = metadata(node, orders=3)
+    for row in led.topics[0].partitions:
+        row.leader_id = 1
+    node.answer(ApiKey.METADATA, topics, led)
+    gone = ListOffsetsPartitionResponse(partition_index=2, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    since = listed(orders={0: 40, 1: -1})
+    since.topics[0].partitions.append(gone)
+    moved = listed(orders={0: 1, 1: 1})
+    moved.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    node.answer(ApiKey.LIST_OFFSETS, moved, since, listed(orders={1: 77}))
+    source = KafkaOffsets(node.address, 5.0)
+    wanted = [("orders", 0), ("orders", 1), ("orders", 2), ("nothing", 0)]
+    assert source.at(wanted, 1_000) == {("orders", 0): 40, ("orders", 1): 77}
+    asked = [body for api, body in node.asked if api == ApiKey.LIST_OFFSETS]
+    assert [{row.timestamp for row in body.topics[0].partitions} for body in asked] == [
+        {1_000},
+        {1_000},
+        {-1},
+    ]
+
+
+def test_the_coordinator_itself_and_a_cluster_that_is_away_are_no_source_of_ends(
+    described: ScriptedNode, capsys: Capture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    arguments = ["groups", "describe", "g", "-b", described.address, "--end-offsets-from", "kafka:9092"]
-    assert "pip install" in refused(arguments, ExitCode.INSTALLATION, capsys)
+    arguments = ["groups", "describe", "g", "-b", described.address, "--timeout", "0.3", "--end-offsets-from"]
+    assert "keeps no records" in refused([*arguments, described.address], ExitCode.USAGE, capsys)
+    nobody = NOBODY.removeprefix("http://")
+    assert "cannot ask the Kafka cluster" in refused([*arguments, nobody], ExitCode.UNREACHABLE, capsys)
 
 
 class Ends:

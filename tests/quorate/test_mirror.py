@@ -5,31 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.client import Client, Racks, TopicInfo
+from quorate.client import Client, Racks, TopicInfo, racks_of
 from quorate.errors import CommandError, ExitCode
-from quorate.kafka_source import racks_of
-from quorate.mirror import Mirror, MirrorState, SourceAway, SourceTopic, plan
+from quorate.mirror import Mirror, MirrorSource, MirrorState, SourceTopic, plan
 from quorate.retrying_client import ClusterRefused
 from wire.errors import ErrorCode
 
 
-class There:
+class There(MirrorSource):
     """The source, as the test says."""
 
     def __init__(self) -> None:
+        super().__init__(Client("127.0.0.1:1"), ".*")
         self.found: dict[str, SourceTopic] = {}
         self.away: str | None = None
         self.name = "source-1"
 
     def cluster_id(self) -> str:
         if self.away is not None:
-            raise SourceAway(self.away)
+            raise CommandError(self.away, code=ExitCode.UNREACHABLE)
         return self.name
 
     def topics(self) -> dict[str, SourceTopic]:
@@ -232,12 +231,25 @@ def test_racks_follow_the_replicas_at_the_source(pair: Pair) -> None:
     assert [line for line in pair.said() if "racks" in line] == ["took over the racks of orders"] * 4
 
 
-def test_racks_of_replicas_as_confluents_client_shows_them() -> None:
-    def row(*racks: str | None) -> SimpleNamespace:
-        return SimpleNamespace(replicas=[SimpleNamespace(rack=rack) for rack in racks])
+def test_the_racks_of_a_partition_are_those_of_its_replicas_each_once() -> None:
+    assert racks_of([("b", "a", "b"), (None,), ("c", None), (None,)]) == (("a", "b"), (), ("c",))
+    assert racks_of([(None,), ()]) == ()
 
-    assert racks_of([row("b", "a", "b"), row(None), row("c", None), row(None)]) == (("a", "b"), (), ("c",))
-    assert racks_of([row(None), row()]) == ()
+
+def test_the_source_gives_topics_that_are_not_internal_and_whose_whole_name_matches() -> None:
+    class Source(Client):
+        def topics(self) -> list[TopicInfo]:
+            topic_id = bytes(7) + b"\1" + b"\xff" * 7 + b"\xfb"
+            return [
+                TopicInfo("orders-1", topic_id, 2, racks=(("r1",),)),
+                TopicInfo("old-orders-1", topic_id, 2),
+                TopicInfo("orders-2", topic_id, 2, is_internal=True),
+            ]
+
+    source = MirrorSource(Source("127.0.0.1:1"), "orders-.*")
+    assert source.topics() == {"orders-1": SourceTopic("AAAAAAAAAAH/////////+w", 2, (("r1",),))}
+    with pytest.raises(CommandError, match="not a regular expression"):
+        MirrorSource(Source("127.0.0.1:1"), "(")
 
 
 def test_a_cluster_that_cannot_hold_racks_yet_is_told_once_and_tried_again(pair: Pair) -> None:

@@ -30,7 +30,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from quorate.client import MemberInfo
+    from quorate.groupclient import MemberInfo
 
 app = new_app("List, describe, change and delete consumer groups.")
 

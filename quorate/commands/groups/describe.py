@@ -34,8 +34,9 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import Screen, print_json, terminal_width
 
 if TYPE_CHECKING:
-    from quorate.client import Client, GroupDescription
+    from quorate.client import Client
     from quorate.endoffsets import KafkaOffsets, Partition
+    from quorate.groupclient import GroupDescription
     from quorate.live import LiveView
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
