@@ -2,16 +2,23 @@
 
 The layers from top to bottom. No layer knows of one above it; an import contract enforces this.
 
-main             the process of one node
-launching/       node processes started, supervised and, on request, killed or suspended from outside
-simulator/       whole clusters on virtual time
-node             a node: its directory, its shards, its links, its listeners
-http/            the HTTP listener
-adaptive         measures the load and sets the heartbeat interval that members are given
-kafka/           the Kafka listener
-membership       which nodes are in contact and which leads what; handover transfers what this node leads
-runtime/         one shard on one node: its life, requests, deadlines, held replies
-settings/        every setting as a table; group_settings: the ones in force for a group
-children/        the code that child processes run
-host/            the Host of a real process
+main            the process of one node
+collector       Python's garbage collector, timed
+descriptors     file descriptors for every connection
+launching/      node processes started, supervised and, on request, killed or suspended from outside
+simulator/      whole clusters on virtual time
+node            a node: its directory, its shards, its links, its listeners
+http/           the HTTP listener
+adaptive        measures the load and sets the heartbeat interval; interval_rule decides it
+kafka/          the Kafka listener
+membership      which nodes are in contact, and which leads what
+handover        transfers what this node leads when it stops
+runtime/        one shard on one node: its life, requests, deadlines, held replies
+settings/       every setting as a table
+group_settings  the settings in force for a group
+node_info       the identity of a node and of a client
+children/       the code that child processes run
+host/           the Host of a real process
+assignors       installed assignors
+interval_rule   how a node chooses its heartbeat interval
 """

@@ -14,7 +14,9 @@ lines of text or JSON.
     pages/      answers as self-contained HTML files
     export/     the facts as tables for other programs: Parquet, JSON lines, CSV
     checking/   verification of files and state, comparison of nodes, an audit of every commit
-    words, render, moments   causes in sentences; times, durations, tables; moments as people type them
+    words       causes in sentences
+    render      times, durations, tables
+    moments     moments as people type them
 
 A reader that has no answer raises `NothingToRead` (reading.source) or `Damaged` (raftlog.offline.reader).
 """

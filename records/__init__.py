@@ -4,14 +4,17 @@ The state of every group is a projection over these records, so this package is 
 the log can contain.  It is pure: bytes and values in, bytes and values out, no clock, no file, no randomness.
 Everything that other packages use is re-exported here; docs/records.md is the reference.
 
-    values, cause       the dataclasses; their class bodies are the layouts
-    types               record types and the shapes a record travels in; projections apply `RawRecord`
-    kinds, layouts      the types a field may have, and how a class becomes an array and back
-    packing             msgpack, bounded by the bytes that are there
-    schemas, codec      which classes belong to which type and version; bytes to values and back
-    entry               one decision: a cause and its records, as one body of bytes
-    jsonform            the same, lossless, as JSON
-    compaction          the newest record of each key
+    values, cause   the dataclasses; their class bodies are the layouts
+    types           record types and the shapes a record travels in; projections apply `RawRecord`
+    kinds, layouts  the types a field may have, and how a class becomes an array and back
+    compiled        functions compiled for one layout
+    packing         msgpack, bounded by the bytes that are there
+    schemas, codec  which classes belong to which type and version; bytes to values and back
+    entry           one decision: a cause and its records, as one body of bytes
+    jsonform        the same, lossless, as JSON
+    compaction      the newest record of each key
+    ids             topic ids, shards, the shard of a group
+    errors          errors in bytes that claim to be records
 """
 
 from records.cause import CAUSE_VERSION, Cause, Certainty, Expiry, Reason, ReasonKind, Ref, Trigger

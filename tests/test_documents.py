@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -28,6 +29,12 @@ BUGS_OF_OTHERS = """
     PR-22739 PR-23542
 """
 """Kafka's issues that it must say something about."""
+
+HOUSES = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
+NAMED_BY_CONTENT = ("wire/messages", "quorate/commands")
+"""Packages without a map: each module has the name of its message, or of its command."""
+
+MAP_LINE = r"^ *([a-z_]\w*/?(?:, [a-z_]\w*/?)*) {2,}\S"
 
 OUTSIDE_THE_KIP = (
     "wrong epoch", "reply was lost", "acknowledgement", "group epoch", "member ids", "MemberId",
@@ -93,6 +100,20 @@ def test_the_map_names_every_room(house: str) -> None:
     floors = text[text.rindex(f"\n{house}/  ") :].partition("\n\n")[0]
     for page in (floors, (ROOT / house / "__init__.py").read_text()):
         assert rooms <= set(re.findall(r"\w+/", page)), page
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_every_package_opens_with_a_map_of_its_modules(house: str) -> None:
+    """Each module and package is named once, with a description, and nothing else is."""
+    for init in sorted((ROOT / house).rglob("__init__.py")):
+        modules = {path.stem for path in init.parent.glob("*.py") if not path.stem.startswith("__")}
+        packages = {f"{path.parent.name}/" for path in init.parent.glob("*/__init__.py")}
+        place = init.parent.relative_to(ROOT).as_posix()
+        if len(modules | packages) < 2 or place.startswith(NAMED_BY_CONTENT):
+            continue
+        text = ast.get_docstring(ast.parse(init.read_text())) or ""
+        named = [name for names in re.findall(MAP_LINE, text, re.MULTILINE) for name in names.split(", ")]
+        assert Counter(named) == Counter(modules | packages), place
 
 
 def test_where_to_look_names_what_is_there() -> None:

@@ -1,0 +1,13 @@
+"""Kafka's wire protocol: bytes to typed messages and back, without a socket.
+
+apis       the APIs that are served, and their versions
+schema     how a message is declared: a class body is its schema
+messages/  one module per API: its requests and responses
+protocol   requests and responses with their headers
+framing    a stream of bytes as frames
+decoding   generates the decoder of each message and version
+encoding   generates the encoder, also one that works in slices
+source     Python source under construction, for both
+refusals   error responses of every API
+errors     error codes, and the exceptions of this package
+"""

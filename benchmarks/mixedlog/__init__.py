@@ -1,8 +1,10 @@
 """Long, realistic logs, written to real directories and reproducible by seed.
 
-files     segments, their indexes and snapshots, as a node writes them groups    a group's members on their
-way from target to target steady    one shard with the same mix throughout: for rates plan      events in the
-processes of many services over days life      several shards over days by that plan: for queries
+files   segments, their indexes and snapshots, as a node writes them
+groups  a group's members on their way from target to target
+steady  one shard with the same mix throughout: for rates
+plan    events in the processes of many services over days
+life    several shards over days by that plan: for queries
 """
 
 from .files import Written

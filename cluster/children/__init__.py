@@ -1,1 +1,5 @@
-"""Modules that child processes run for the groups of this node; see `cluster.host.jobs`."""
+"""The code that child processes run.
+
+assign   computes a target assignment
+resolve  resolves a group's regular expressions
+"""

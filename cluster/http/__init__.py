@@ -1,4 +1,21 @@
-"""The HTTP port: the API as a table in `routes`, its answers in `reads`, its server in `app`."""
+"""The HTTP port.
+
+listener       the port
+app            the API on aiohttp: `routes` with the answers of `reads`, and the log as a feed
+routes         the API as a table: paths, parameters, answers; router and OpenAPI use it
+schemas        the JSON schemas of its answers
+reads          answers from the projections of this node
+writes         changes by operators: the leader of a shard, the format level
+feed           the committed log, its snapshot, the evidence
+metrics        /metrics in Prometheus' format
+shard_metrics  the figures of a shard as metrics
+kafka_metrics  the metrics of KIP-848, under Kafka's names
+recent         the last half minute, second by second
+text           JSON in slices
+hosts          the host names that are accepted
+places         a bounded number of connections, where a new one always gets in
+node_view      the interface of a node towards the HTTP listener
+"""
 
 from cluster.http.listener import HttpListener
 

@@ -1,8 +1,19 @@
 """The Kafka port.
 
-`listener` accepts connections, `connection` keeps order and bounds, `dispatch` finds the handler of a
-request, `cluster_apis`, `topic_pages` and `fetching` answer requests that need no shard, `waiting` bounds
-those that wait.
+listener      accepts connections, and bounds what all of them hold together
+connection    one connection: frames in, replies out in the order of their requests
+dispatch      from a frame to its handler
+exchange      one request and the reply that it waits for
+steady        cached replies to steady heartbeats: the fast path
+cluster_apis  versions, nodes, topics, coordinators
+topic_pages   topics with their partitions, in pages
+configs       DescribeConfigs, ListConfigResources, IncrementalAlterConfigs
+forwarding    requests passed on to the controller
+fetching      ListOffsets and Fetch of topics that are always empty
+producing     Produce, which is always refused
+waiting       requests that wait for a leader or for time to pass
+node_view     the interface of a node towards its listeners
+counters      counters for the metrics
 """
 
 from cluster.kafka.listener import KafkaListener

@@ -2,6 +2,14 @@
 
 The simulator is a second implementation of `raftlog.env.host.Host`; its nodes, runtimes, listeners and
 journals are the real ones. Nothing in it reads a clock, opens a socket or draws a random number of its own.
+
+world    virtual time: a heap of events, and the only source of randomness
+host     the Host on virtual time
+network  streams in memory, with latency and faults
+streams  one end of such a stream
+machine  a disk that outlives its nodes, and one node at a time
+cluster  several machines, and the questions that tests ask about them
+client   a Kafka client at the level of frames
 """
 
 from cluster.simulator.client import ConnectionGone, WireClient

@@ -1,4 +1,12 @@
-"""Assignors: pure functions from members and topics to a target assignment."""
+"""Assignors: pure functions from members and topics to a target assignment.
+
+spi            the interface of an assignor
+uniform        balance first, then stickiness
+heterogeneous  the same for members with different subscriptions
+range          contiguous ranges per topic
+assigning      an assignment as work for a child process
+checking       the properties of assignors, as a check for their authors
+"""
 
 from coordinator.assignors.range import RangeAssignor
 from coordinator.assignors.spi import (

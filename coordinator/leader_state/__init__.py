@@ -2,4 +2,13 @@
 
 It is lost with the leadership and rebuilt by the next leader, so the correctness of a decision must not
 depend on it.
+
+timers           deadlines of members
+pacing           when a group may compute its next target
+installing       the installation of a target in several decisions
+reports          what each member last reported to own
+catalog_changes  topic changes, and the groups to compare with them
+resolutions      the schedule of regular-expression rounds
+clientrounds     which member is asked to compute a target
+expiry           when offsets or groups may have expired
 """

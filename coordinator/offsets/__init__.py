@@ -1,1 +1,6 @@
-"""Committed offsets: commits, fetches and expiry."""
+"""Committed offsets: commits, fetches and expiry.
+
+commits    OffsetCommit
+fetching   OffsetFetch
+retention  expiry of offsets and groups
+"""

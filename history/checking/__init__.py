@@ -1,6 +1,8 @@
 """From entries to a verdict: `verify` files, `compare` nodes, audit every commit.
 
-invariants      rules that hold at every index
-secondopinion   the records compared with the coordinator's projection
-commits         every offset commit: the proof behind an acknowledgement
+verify         a node's directory: bytes, replay, rules
+compare        the nodes of a cluster: the same entries, hash chain and state
+invariants     rules that hold at every index
+secondopinion  the records compared with the coordinator's projection
+commits        every offset commit: the proof behind an acknowledgement
 """

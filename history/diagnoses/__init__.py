@@ -4,6 +4,18 @@ A rule is a pure function of the facts of one group (`history.facts.rows`) and o
 log. `RULES` lists them all, with what they read and what to do about their findings. A rule must find nothing
 in a group in normal use: members that join, leave and restart one after another, topics that grow, planned
 restarts and hand-overs of nodes.
+
+rule      what a rule is
+table     every rule: meaning, sources, thresholds, advice
+findings  applies the rules to one group
+case      the facts of one group, indexed for the rules
+keeping   the rows that rules need, up to a limit
+members   members that expired, pause, come and go
+revoking  partitions that change owner slowly or not at all
+storms    members that come and go faster than the group settles
+targets   groups that wait for a target
+leaders   leaders that were lost or do not last
+requests  requests that were refused repeatedly
 """
 
 from .findings import findings_of, words_of

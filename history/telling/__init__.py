@@ -1,9 +1,13 @@
 """From facts to sentences: one group's log as steps, as a table, entry by entry; the terms of the shards.
 
 story            the steps: an epoch, a term, a note
-explain          why each epoch began, at length; `prose` as lines, `timeline` as a table
+explain          why each epoch began, at length
+prose            that, as lines of text
+timeline         that, as a table
 filters          selection of an epoch, a member, a partition, a moment
-counterfactuals  what would have happened otherwise, where the records prove it; with `known`, `wait_impact`
+counterfactuals  what would have happened otherwise, where the records prove it
+wait_impact      how much sooner an epoch could have been stable without a wait
+known            what counterfactuals start from
 member_labels    names of members and partitions
 owners           which member owned what at the end of an epoch
 evidence         what a node noted outside its log

@@ -3,9 +3,9 @@
 `history.facts` and `history.diagnoses` derive the rows, entry by entry. This package feeds entries to them,
 takes rows away, and saves the state from which a later run continues.
 
-    shared     data that every group of a shard needs besides its own records
-    group      one group: its stored state and new records in, rows and the next state out
-    batches    Arrow batches in, Arrow batches out
-    derive     the same as a Spark plan
-    in_process the same for few records, in this process
+    shared      data that every group of a shard needs besides its own records
+    group       one group: its stored state and new records in, rows and the next state out
+    batches     Arrow batches in, Arrow batches out
+    derive      the same as a Spark plan
+    in_process  the same for few records, in this process
 """

@@ -1,4 +1,27 @@
-"""Reading logs with Spark: ``spark.read.format("quorate")``."""
+"""Reading logs with Spark: ``spark.read.format("quorate")``.
+
+datasource      the classes that Spark calls
+options         which part of a log is read, and how damage is handled
+inputs          the input, segment by segment
+plan            one task per segment, planned on the driver
+reading         the work of one task, on an executor
+segment         one segment as Arrow batches
+sealed          a sealed segment: wanted records found by its index
+snapshot        the records of one snapshot
+frames          complete frames as arrays, and the ranges lost between them
+bodies          the positions of keys and values in many frames
+vector          records as Arrow columns, many at once
+columns         fields of keys, values and causes as columns
+msgarrays       many msgpack arrays of one layout at once
+slices          many pieces of one buffer
+scalar_decoder  one record at a time, for whatever `vector` cannot handle
+stream          a log that is read while it grows
+following       an input that grows while it is read
+tail            the decided end of a growing log
+offsets         the index of the next entry of each shard
+buffer_pool     memory for the bytes of segments
+kept            facts about files, as long as these are unchanged
+"""
 
 from __future__ import annotations
 
