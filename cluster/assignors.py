@@ -40,7 +40,11 @@ def problem_with(names: Iterable[str]) -> str | None:
     for name in names:
         points = there.get(name, [])
         if not points:
-            others = f"Installed: {', '.join(sorted(there))}" if there else "No package has installed any"
+            others = (
+                f"Installed: {', '.join(sorted(there))}"
+                if there
+                else "No installed package provides an assignor"
+            )
             return f"{name!r} is not installed either (entry points {GROUP}). {others}"
         if len(points) > 1:
             owners = " and ".join(sorted(point.value for point in points))

@@ -71,7 +71,7 @@ def provide_descriptors(settings: Settings) -> Settings:
         return settings
     fits = max(1, settings.max_connections - (needed - wanted))
     LOG.warning(
-        "max.connections = %d needs %d file descriptors, and this process may have %d: it serves %d "
+        "max.connections = %d needs %d file descriptors, but this process may open only %d and so serves %d "
         "connections; raise its hard limit (ulimit -Hn, LimitNOFILE=)",
         settings.max_connections,
         needed,

@@ -67,18 +67,18 @@ class HandOver:
         if reason is None:
             self._settled(runtime, None)
             return
-        LOG.info("%s is not handed over yet: %s", runtime.name, reason)
+        LOG.info("leadership of %s is not transferred yet: %s", runtime.name, reason)
         self._host.call_later(TRY_AGAIN_MS, self._give, runtime)
 
     def _settled(self, runtime: ShardReplica, reason: str | None) -> None:
         if reason is not None:
-            LOG.warning("%s is not handed over: %s", runtime.name, reason)
+            LOG.warning("leadership of %s is not transferred: %s", runtime.name, reason)
         self._missing.pop(runtime.shard, None)
         self._look()
 
     def _give_up(self) -> None:
         for runtime in self._missing.values():
-            LOG.warning("%s is not handed over within %.0f ms", runtime.name, HAND_OVER_MAX_MS)
+            LOG.warning("leadership of %s was not transferred within %.0f ms", runtime.name, HAND_OVER_MAX_MS)
         self._missing.clear()
         self._look()
 

@@ -117,7 +117,7 @@ def main(words: Sequence[str]) -> int:
     try:
         return loop.run_until_complete(ServingNode(loop, settings, arguments).run())
     except Exception as error:
-        LOG.critical("a fault of this program: %s", in_one_line(error))
+        LOG.critical("internal error: %s", in_one_line(error))
         return FATAL_EXIT_CODE
     finally:
         loop.close()
@@ -193,7 +193,11 @@ class ServingNode:
         """
         self._collector.start()
         info = self._node.info
-        LOG.info("every shard serves or is followed; HTTP at http://%s:%d", info.http_host, info.http_port)
+        LOG.info(
+            "every shard is served or follows its leader; HTTP at http://%s:%d",
+            info.http_host,
+            info.http_port,
+        )
         if self._arguments.announce:
             line = {
                 "node_id": info.node_id,
@@ -211,7 +215,7 @@ class ServingNode:
             await asyncio.wait_for(stopped.wait(), STOP_TIMEOUT_S)
         except TimeoutError:
             LOG.critical(
-                "the disk did not answer for %.0f s: stopping without a clean marker", STOP_TIMEOUT_S
+                "the disk did not respond for %.0f s: stopping without a clean stop marker", STOP_TIMEOUT_S
             )
             return FATAL_EXIT_CODE
         await self._http.stop()
@@ -226,4 +230,4 @@ class ServingNode:
         if not os.read(fd, 1):
             self._loop.remove_reader(fd)
             self._is_left_alone = True  # the other nodes are probably gone too, so no peer can take over
-            self._ask_to_stop("whoever started this node is gone")
+            self._ask_to_stop("the process that started this node has ended")

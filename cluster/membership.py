@@ -78,7 +78,9 @@ class Membership:
         own_id = self._own().node_id
         missing = [str(voter) for voter in self.voters if voter != own_id and voter not in peers]
         if missing:
-            return f"what node {', '.join(missing)} can read is not known: it is not connected"
+            return (
+                f"the format levels that node {', '.join(missing)} can read are unknown: it is not connected"
+            )
         return min([own_level_max, *(peer.format_level_max for peer in peers.values())])
 
 
@@ -94,20 +96,20 @@ def check_identity(directory: NodeDirectory, settings: Settings) -> None:
     ):
         if value != formatted:
             raise SettingsError(
-                f"{name} = {value}, but {path} was formatted with {formatted}, which cannot be "
-                f"changed: set {name} = {formatted}, or name another data.dir"
+                f"{name} = {value}, but {path} was formatted with {formatted}, which cannot be changed: set "
+                f"{name} = {formatted}, or set another data.dir"
             )
     named = tuple(address.node_id for address in parse_nodes(settings.cluster_nodes))
     if identity.is_alone and len(named) > 1:
         raise SettingsError(
-            f"cluster.nodes names nodes {_listed(named)}, but {path} was formatted for a node that is alone: "
-            "leave cluster.nodes empty, or format another directory with --voters"
+            f"cluster.nodes names nodes {_listed(named)}, but {path} was formatted for a cluster of one "
+            "node: leave cluster.nodes empty, or format another directory with --nodes"
         )
     if not identity.is_alone and named != identity.voters:
         given = f"names nodes {_listed(named)}" if named else "is empty"
         raise SettingsError(
             f"cluster.nodes {given}, but {path} was formatted as one of nodes {_listed(identity.voters)}, "
-            "which cannot be changed: name the addresses of exactly these"
+            "which cannot be changed: give the addresses of exactly these nodes"
         )
 
 

@@ -138,7 +138,7 @@ class Node:
         self.clock.start()
         if self._adaptive is not None:
             self._adaptive.start()
-        LOG.info("node %d reads the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
+        LOG.info("node %d is reading the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
         for runtime in self._all_shards():
             runtime.start()
         self.kafka.start(functools.partial(self._listening, done))
@@ -360,7 +360,7 @@ class Node:
         """
         runtime = next(runtime for runtime in self._all_shards() if runtime.shard == shard)
         if self.links is None:
-            done("there is no other node in this cluster")
+            done("this cluster has no other node")
         elif not runtime.replica.is_leader:
             done(f"node {self.info.node_id} does not lead {runtime.name}")
         else:
@@ -386,8 +386,8 @@ class Node:
             if nobody_has_more:
                 self._limited_log.error(
                     "catalog",
-                    "a group was decided on version %d of the catalog, which is at %d here: its shard waits "
-                    "for the rest of the metadata shard's log; was an older copy of it put back?",
+                    "a group uses version %d of the catalog, which is at version %d here: its shard waits "
+                    "for the rest of the metadata shard's log; was an older copy of it restored?",
                     version,
                     self.catalog.version,
                 )
@@ -428,7 +428,7 @@ class Node:
         return self._clock.quiet_ms(now_ms)
 
     def _shift_deadlines(self, gap_ms: float) -> None:
-        LOG.warning("the loop stood still for %.0f ms: every deadline moves by as much", gap_ms)
+        LOG.warning("the event loop stalled for %.0f ms: all deadlines are extended by that time", gap_ms)
         for runtime in self._all_shards():
             runtime.shift_deadlines(gap_ms)
 

@@ -134,8 +134,8 @@ class Acceptor:
         if limit == resource.RLIM_INFINITY or number < limit - min(self._kept, limit // 2):
             return False
         self._tell(
-            f"refusing connections on port {self.port}: this process may have {limit} file descriptors, and "
-            "the last are for its files (ulimit -n, LimitNOFILE=)"
+            f"refusing connections on port {self.port}: all of its {limit} file descriptors are in use, "
+            "except those reserved for its files (ulimit -n, LimitNOFILE=)"
         )
         return True
 

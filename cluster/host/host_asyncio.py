@@ -73,7 +73,7 @@ def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext 
     try:
         context.load_verify_locations(tls.ca_file)
     except OSError as error:  # ssl.SSLError is one
-        raise OSError(f"cannot use {tls.ca_file} as an authority: {_said(error)}") from None
+        raise OSError(f"cannot use {tls.ca_file} as a certificate authority: {_said(error)}") from None
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file)
     except OSError as error:
@@ -166,7 +166,7 @@ class AsyncioHost:
             fn(*args)
         except Exception as error:
             name = getattr(fn, "__qualname__", type(fn).__qualname__)
-            self.fatal(f"{name} failed, a fault of this program: {in_one_line(error)}")
+            self.fatal(f"{name} failed because of an internal error: {in_one_line(error)}")
 
     def monotonic_ms(self) -> float:
         return time.monotonic() * 1000
@@ -256,7 +256,7 @@ class AsyncioHost:
                         factory, host or LOOPBACK, port, ssl=_tls_context(tls, is_server=False)
                     )
             except TimeoutError:
-                done(None, TimeoutError(f"no answer from {host}:{port} within {CONNECT_TIMEOUT_S:g} s"))
+                done(None, TimeoutError(f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:g} s"))
                 return
             except OSError as error:
                 done(None, error)

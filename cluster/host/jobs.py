@@ -159,11 +159,11 @@ class RunningChild:
                 how = f"exited with {code}" if code > 0 else f"was killed by signal {-code}"
                 raise self._failure(f"{how}: {said}")
             if not reply:
-                raise self._failure("ended without an answer")
+                raise self._failure("ended without a result")
         try:
             return unpack(reply)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a list as key of a map
-            raise self._failure(f"answered something that is not msgpack: {error}") from error
+            raise self._failure(f"returned a result that is not msgpack: {error}") from error
 
     def _talk(self, child: subprocess.Popen[bytes]) -> bytes:
         """Send the request and read the reply. Neither side blocks, as the child reads everything first."""
@@ -178,7 +178,7 @@ class RunningChild:
             reply += data
             if len(reply) > JOB_REPLY_BYTES_MAX:
                 _kill(child)
-                raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
+                raise self._failure(f"returned more than {JOB_REPLY_BYTES_MAX} bytes")
         return bytes(reply)
 
     def _said(self, out: int) -> Iterator[bytes]:

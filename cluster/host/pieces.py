@@ -161,7 +161,7 @@ class _Reader:
         start = self.at + _HEAD.size
         self.at = start + length
         if self.at > len(self._reply):
-            raise ValueError("a piece is cut")
+            raise ValueError("a piece is truncated")
         if kind == _Kind.ITEM:
             return [self.value(depth - 1)]
         payload = _decoded(self._reply[start : self.at])
@@ -174,7 +174,7 @@ class _Reader:
         for _ in range(payload):
             run = self.value(depth - 1)
             if type(run) is not type(whole):
-                raise ValueError(f"a run of a {type(whole).__name__} is a {type(run).__name__}")
+                raise ValueError(f"a part of a {type(whole).__name__} is a {type(run).__name__}")
             add(run)
             if kind == _Kind.MAP and len(whole) > KEYS_MAX:
                 raise ValueError(f"a map of more than {KEYS_MAX} keys, in pieces")

@@ -140,7 +140,7 @@ class Api:
         is_busy = self._at_work - self._waiting >= self._settings.http_requests_max + kept
         if is_busy or not self._places.has_room(kept):
             self._places.answered(place)
-            hint = "ask again (http.requests.max, http.connections.max)"
+            hint = "try again later (http.requests.max, http.connections.max)"
             return refusal(HttpError(503, "BUSY", "too many requests at once", hint))
         self._at_work += 1
         self._places.begins(place)
@@ -168,8 +168,10 @@ class Api:
             return web.Response()  # the client has gone; if raised, this would be logged with a traceback
         except Exception:
             LOG.exception("%s %s failed", request.method, request.path)
-            hint = "the node's log says why"
-            return refusal(HttpError(500, "INTERNAL", "the node failed to answer", hint))
+            hint = "the node's log has the details"
+            return refusal(
+                HttpError(500, "INTERNAL", "the node failed to respond because of an internal error", hint)
+            )
 
     async def as_of(self, shard: ShardRuntime, machine: Any, index: int) -> None:
         """Wait until what was read of `machine` at `index` is committed; HttpError 503 if that never happens.
@@ -180,7 +182,7 @@ class Api:
         committed = await self._committed(shard, index, self._settings.held_reply_timeout_ms)
         if not committed or shard.machine is not machine:
             message = f"index {index} of {reads.shard_name(shard)} is not committed yet"
-            raise HttpError(503, "NOT_COMMITTED", message, "ask again")
+            raise HttpError(503, "NOT_COMMITTED", message, "try again")
 
     def _leader(self, shard: ShardRuntime) -> NodeInfo:
         """Return the node that leads the shard, if it can be asked; HttpError 503 otherwise."""
@@ -206,11 +208,11 @@ class Api:
         try:
             why = await asyncio.wait_for(proof, self._settings.held_reply_timeout_ms / 1000)
         except TimeoutError:
-            why = "no quorum answered in time"
+            why = "no quorum acknowledged in time"
         if why is not None:
             reason = getattr(why, "value", why)
             message = f"node {self._node.info.node_id} cannot prove that it leads {reads.shard_name(shard)}"
-            raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "ask again")
+            raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "try again")
 
     async def _newest_catalog(self, request: web.Request, shard: ShardRuntime, known_index: int) -> None:
         """Wait for the newest catalog, for answers that combine the catalog with a group's shard.
@@ -227,8 +229,8 @@ class Api:
                 raise _sent_on(shard, leader, f"{request.path_qs}&{CATALOG_INDEX}={index}")
         committed = await self._committed(metadata, index, self._settings.held_reply_timeout_ms)
         if not committed or self._node.catalog.version < index:
-            message = f"this node has not read the metadata shard up to index {index} yet"
-            raise HttpError(503, "NOT_COMMITTED", message, "ask again")
+            message = f"this node has not applied the metadata log up to index {index} yet"
+            raise HttpError(503, "NOT_COMMITTED", message, "try again")
 
     async def in_slices(self, work: Generator[None, None, T]) -> T:
         """Return the result of the work; its first step is done in this turn."""
@@ -343,7 +345,7 @@ class Api:
 
     async def _poll(self, shard: ShardRuntime, index: int, wait_ms: int) -> None:
         if self._waiting >= self._settings.http_waiting_max:
-            raise busy("TOO_MANY_POLLS", "too many long polls wait already")
+            raise busy("TOO_MANY_POLLS", "too many long polls are waiting already")
         self._waiting += 1
         try:
             await self._committed(shard, index, wait_ms)
@@ -366,8 +368,8 @@ def _settling(work: Generator[None, None, T], outcome: asyncio.Future[T]) -> Ite
 def _of_aiohttp(error: web.HTTPException) -> HttpError:
     hints = {
         404: "GET /v1/openapi.json lists all paths",
-        405: "almost everything here is read with GET; /v1/openapi.json lists all methods",
-        413: "a body is a small JSON object, where there is one at all",
+        405: "GET /v1/openapi.json lists all methods",
+        413: "send a small JSON object, or no body",
     }
     word = error.reason.upper().replace(" ", "_")
     return HttpError(error.status, word, f"{error.status} {error.reason}", hints.get(error.status, ""))

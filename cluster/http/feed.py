@@ -69,12 +69,12 @@ MEDIA = {
     "msgpack": "application/x-msgpack",
     "frames": "application/octet-stream",
 }
-VERIFY_HINT = "`quorate log verify` on a copy of the node's directory says all that is wrong"
+VERIFY_HINT = "`quorate log verify` on a copy of the node's directory lists all damage"
 
 
 def busy(error: str, message: str) -> HttpError:
     """Return a 429 with the time of the next attempt, because too many requests of this kind are at work."""
-    return HttpError(429, error, message, "ask again later", retry_after_s=RETRY_AFTER_S)
+    return HttpError(429, error, message, "try again later", retry_after_s=RETRY_AFTER_S)
 
 
 async def taken(request: web.Request, sending: Awaitable[object]) -> None:
@@ -82,7 +82,7 @@ async def taken(request: web.Request, sending: Awaitable[object]) -> None:
     try:
         await asyncio.wait_for(sending, UNREAD_S)
     except TimeoutError:
-        LOG.warning("closing the HTTP connection of %s, which does not read its answer", request.remote)
+        LOG.warning("closing the HTTP connection of %s, which does not read the response", request.remote)
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the client does not read") from None
@@ -120,7 +120,7 @@ class Feed:
             try:
                 source = await _in_thread(shard.replica.snapshot)
             except FileNotFoundError:
-                hint = "its log holds all there is"
+                hint = "its log is complete without one"
                 raise HttpError(
                     404, "NO_SNAPSHOT", f"{shard_name(shard)} has no snapshot yet", hint
                 ) from None
@@ -167,7 +167,7 @@ class Feed:
         try:
             await asyncio.wait_for(self._places.acquire(), READERS_WAIT_S)
         except TimeoutError:
-            raise busy("TOO_MANY_READERS", f"{READERS_MAX} others read from files just now") from None
+            raise busy("TOO_MANY_READERS", f"{READERS_MAX} other requests are reading files") from None
         try:
             yield
         finally:
@@ -254,13 +254,14 @@ async def _first(pieces: AsyncIterator[bytes], shard: ShardRuntime, first: int) 
     except KeyError:
         kept = await _in_thread(shard.replica.first_kept)
     if kept <= first:
-        message = f"entry {first} of {shard_name(shard)} moves to the archive just now"
-        raise HttpError(503, "MOVING", message, "ask again", retry_after_s=RETRY_AFTER_S)
+        message = f"entry {first} of {shard_name(shard)} is being moved to the archive"
+        raise HttpError(503, "MOVING", message, "try again", retry_after_s=RETRY_AFTER_S)
     raise HttpError(
         410,
         "REMOVED",
         f"entry {first} of {shard_name(shard)} was removed by retention",
-        f"ask from {kept} on; log.archive.retention.* says what is kept, the snapshot stands in for the rest",
+        f"read from {kept} on; log.archive.retention.* sets what is kept, and the snapshot has the state "
+        "before",
         first_index=kept,
     )
 

@@ -41,8 +41,8 @@ class Hosts:
         name = _name_of(asked)
         if name in self._names or name == own.http_host.lower() or _is_address(name):
             return
-        message = f"{asked[:100]!r} is no name of this node"
-        hint = "ask it by its address or as localhost, or name what it is asked by in http.allowed.hosts"
+        message = f"{asked[:100]!r} is not a name of this node"
+        hint = "use its address or localhost, or add the name to http.allowed.hosts"
         raise HttpError(403, "FOREIGN_HOST", message, hint)
 
 

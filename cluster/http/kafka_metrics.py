@@ -28,14 +28,14 @@ def kafka_families(
     """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
     yield _labelled(
         "group_count",
-        "Groups by protocol; classic ones are no more than offsets, or came with the log.",
+        "Groups by protocol; classic groups hold only offsets or were imported.",
         "protocol",
         {kind: sum(one.of_type(kind) for one in counts) for kind in (CONSUMER, CLASSIC)},
     )
     serving = [shard.serving for shard in shards]
     yield _labelled(
         "partition_count",
-        "Group shards that are this node's to serve, by how it does.",
+        "Group shards that this node leads, by state.",
         "state",
         {state: serving.count(state) for state in PARTITION_STATES},
     )
@@ -50,32 +50,32 @@ def kafka_families(
     for name, text, value in (
         (
             "event_queue_size",
-            "Requests that wait for their turn, or for the next of their decisions.",
+            "Requests that are queued or not completely decided yet.",
             num_unserved + sum(shard.requests_waiting for shard in shards),
         ),
         (
             "consumer_group_rebalance_rate",
-            "Group epochs begun a second in the last 30 s.",
+            "New group epochs per second in the last 30 s.",
             recent.rebalances_per_s(),
         ),
         (
             "partition_load_time_max",
-            "Milliseconds from elected (alone: from started) to Ready, the longest of the shards served.",
+            "Milliseconds from election (or a single node's start) to Ready, maximum of the shards served.",
             max(load_ms, default=0.0),
         ),
         (
             "partition_load_time_avg",
-            "The same, their mean.",
+            "Milliseconds from election (or a single node's start) to Ready, mean of the shards served.",
             sum(load_ms) / max(1, len(load_ms)),
         ),
         (
             "thread_idle_ratio_min",
-            "Share of its time that the loop was idle, in the busiest second of the last 30.",
+            "Fraction of time that the event loop was idle in the busiest second of the last 30.",
             idle_min,
         ),
         (
             "thread_idle_ratio_avg",
-            "Share of its time that the loop was idle in the last 30 s.",
+            "Fraction of time that the event loop was idle in the last 30 s.",
             idle_avg,
         ),
     ):
@@ -83,7 +83,7 @@ def kafka_families(
     # A counter in all but name: that would have to end in _total.
     yield UntypedMetricFamily(
         PREFIX + "consumer_group_rebalance_count",
-        "Group epochs begun since the node started.",
+        "New group epochs since the node started.",
         value=sum(shard.counters.rebalances for shard in shards),
     )
 

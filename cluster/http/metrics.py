@@ -72,16 +72,20 @@ class _NodeCollector(Collector):
         node = self._node
         yield InfoMetricFamily(
             "quorate",
-            "The node.",
+            "Release, cluster id and node id.",
             value={
                 "version": self._version,
                 "cluster_id": node.info.cluster_id,
                 "node_id": str(node.info.node_id),
             },
         )
-        ready = GaugeMetricFamily("quorate_shard_ready", "1 when the shard serves.", labels=["shard"])
+        ready = GaugeMetricFamily(
+            "quorate_shard_ready", "1 while the shard is ready to serve.", labels=["shard"]
+        )
         leaders = GaugeMetricFamily(
-            "quorate_shard_leader", "Id of the node that leads the shard, -1: none known.", labels=["shard"]
+            "quorate_shard_leader",
+            "Id of the node that leads the shard, -1 if no leader is known.",
+            labels=["shard"],
         )
         families = ShardFamilies()
         for shard in (node.metadata, *node.shards):
@@ -101,31 +105,45 @@ class _NodeCollector(Collector):
         if node.links is not None:
             yield from _links(node.links)
         if node.metadata.is_ready:
-            yield GaugeMetricFamily("quorate_topics", "Topics of the catalog.", value=len(node.catalog))
+            yield GaugeMetricFamily("quorate_topics", "Topics in the catalog.", value=len(node.catalog))
 
 
 def _heartbeats(status: Json) -> Iterator[Metric]:
     """Yield the interval that the node chose, and the figures it was chosen from."""
     for name, help_text, value in (
-        ("interval_seconds", "The interval told to members whose groups set none.", status["interval_ms"]),
-        ("cost_seconds", "Of the loop, taken by one heartbeat in the last seconds.", status["cost_ms"]),
-        ("reply_p99_seconds", "Reply time of heartbeats in the last second, p99.", status["reply_p99_ms"]),
+        ("interval_seconds", "Heartbeat interval for members whose group sets none.", status["interval_ms"]),
+        ("cost_seconds", "Event loop time per heartbeat in the last seconds.", status["cost_ms"]),
+        (
+            "reply_p99_seconds",
+            "99th percentile of heartbeat latency in the last second.",
+            status["reply_p99_ms"],
+        ),
     ):
         yield GaugeMetricFamily(f"quorate_heartbeat_{name}", help_text, value=value / MS_PER_SECOND)
     yield CounterMetricFamily(
-        "quorate_heartbeat_interval_changes", "Changes of that interval.", value=status["interval_changes"]
+        "quorate_heartbeat_interval_changes",
+        "Changes of the heartbeat interval.",
+        value=status["interval_changes"],
     )
     members = status["members"]
-    yield GaugeMetricFamily("quorate_heartbeat_members", "Members that are told it here.", value=members)
+    yield GaugeMetricFamily(
+        "quorate_heartbeat_members",
+        "Members of this node that receive the heartbeat interval.",
+        value=members,
+    )
 
 
 def _clock(status: Json) -> Iterator[Metric]:
     for name, help_text, value_ms in (
-        ("own_ahead", "This node's wall clock less the time that entries get.", status["own_ahead_ms"]),
-        ("past_behind", "That time less what retention is judged by.", status["past_behind_ms"]),
+        ("own_ahead", "This node's wall clock minus the time that new entries get.", status["own_ahead_ms"]),
+        (
+            "past_behind",
+            "The time that new entries get minus the time that retention uses.",
+            status["past_behind_ms"],
+        ),
         (
             "not_believed",
-            "How far most wall clocks jumped and are not believed yet.",
+            "Jump of most wall clocks that is not trusted yet.",
             status["not_believed_ms"],
         ),
     ):
@@ -136,10 +154,12 @@ def _links(links: Links) -> Iterator[Metric]:
     """Yield one sample for each peer; a peer that was never in contact has no skew."""
     up = GaugeMetricFamily("quorate_link_up", "1 while the node is connected.", labels=["node"])
     skew = GaugeMetricFamily(
-        "quorate_link_clock_skew_seconds", "The peer's clock less this node's.", labels=["node"]
+        "quorate_link_clock_skew_seconds", "The peer's wall clock minus this node's.", labels=["node"]
     )
-    sent = CounterMetricFamily("quorate_link_sent_bytes", "Bytes to the peer.", labels=["node"])
-    received = CounterMetricFamily("quorate_link_received_bytes", "Bytes from the peer.", labels=["node"])
+    sent = CounterMetricFamily("quorate_link_sent_bytes", "Bytes sent to the peer.", labels=["node"])
+    received = CounterMetricFamily(
+        "quorate_link_received_bytes", "Bytes received from the peer.", labels=["node"]
+    )
     for row in links.status():
         node = [str(row["node_id"])]
         up.add_metric(node, float(row["state"] == "up"))
@@ -162,7 +182,7 @@ class _GroupCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
         members = GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"])
-        offsets = GaugeMetricFamily("quorate_offsets", "Committed offsets kept.", labels=["shard"])
+        offsets = GaugeMetricFamily("quorate_offsets", "Committed offsets.", labels=["shard"])
         for number, counts in self.counts.items():
             shard = str(number)
             for state in GroupState:
@@ -199,20 +219,22 @@ class _KafkaCollector(Collector):
         yield closed
         for name, help_text, value in (
             ("fast_heartbeats", "Steady heartbeats answered from the cache.", counters.fast_heartbeats),
-            ("received_bytes", "Bytes from Kafka clients.", counters.bytes_received),
-            ("sent_bytes", "Bytes to Kafka clients.", counters.bytes_sent),
+            ("received_bytes", "Bytes received from Kafka clients.", counters.bytes_received),
+            ("sent_bytes", "Bytes sent to Kafka clients.", counters.bytes_sent),
             ("connections_opened", "Kafka connections accepted.", counters.connections_opened),
         ):
             yield CounterMetricFamily(f"quorate_kafka_{name}", help_text, value=value)
         open_now = len(kafka.connections)
-        yield GaugeMetricFamily("quorate_kafka_connections", "Kafka connections open.", value=open_now)
+        yield GaugeMetricFamily("quorate_kafka_connections", "Open Kafka connections.", value=open_now)
         waiting = kafka.fetches_waiting
-        yield GaugeMetricFamily("quorate_kafka_fetches_waiting", "Empty fetches that wait.", value=waiting)
+        yield GaugeMetricFamily(
+            "quorate_kafka_fetches_waiting", "Empty fetches that are waiting.", value=waiting
+        )
 
 
 def _latency(counters: KafkaCounters) -> Metric:
     family = HistogramMetricFamily(
-        "quorate_kafka_request_seconds", "From a complete request to its reply.", labels=["api"]
+        "quorate_kafka_request_seconds", "Time from a complete request to its response.", labels=["api"]
     )
     bounds = [str(bound / MS_PER_SECOND) for bound in LATENCY_BUCKETS_MS] + ["+Inf"]
     for api_key, latency in sorted(counters.latency.items()):

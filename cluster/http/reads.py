@@ -67,8 +67,8 @@ def shard_named(node: HttpNode, text: str) -> ShardRuntime:
 
 def check_readable(shard: ShardRuntime) -> None:
     if not shard.is_readable:
-        message = f"{shard_name(shard)} is {_state(shard)}, and has not caught up with its leader yet"
-        raise HttpError(503, "NOT_READY", message, "ask again; /readyz tells when")
+        message = f"{shard_name(shard)} is {_state(shard)}, and it has not caught up with its leader yet"
+        raise HttpError(503, "NOT_READY", message, "try again when /readyz returns 200")
 
 
 def cluster(node: HttpNode, release: str) -> Json:

@@ -88,7 +88,7 @@ class Parameter:
             try:
                 number = int(text)
             except ValueError:
-                raise self._wrong(text, "a whole number") from None
+                raise self._wrong(text, "an integer") from None
             if not self.low <= number <= self.high:
                 raise self._wrong(text, f"between {self.low} and {self.high}")
             return number
@@ -99,7 +99,7 @@ class Parameter:
     def parse_json(self, value: object) -> int:
         """Parse the same for a field of a body, where true is not a number."""
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong(value if isinstance(value, str) else type(value).__name__, "a whole number")
+            raise self._wrong(value if isinstance(value, str) else type(value).__name__, "an integer")
         return int(self.parse(str(value)))
 
     def _wrong(self, text: str, what: str) -> HttpError:
@@ -142,7 +142,7 @@ class Route:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            hint = "send a JSON object; {} will do"
+            hint = "send a JSON object, at least {}"
             raise HttpError(400, "BAD_BODY", "the body is not a JSON object", hint)
         known = {parameter.name: parameter for parameter in self.fields}
         for name in document:
@@ -179,20 +179,20 @@ def _integer(name: str, default: int | None, low: int, high: int, reason: str) -
 
 _GROUP_ID = Parameter(name="group_id", reason="The group, percent-encoded.", in_path=True)
 _SHARD = Parameter(name="shard", reason="Number of a group shard, or `metadata`.", in_path=True)
-_FROM = _integer("from", 1, 0, 2**63 - 1, "First Raft index wanted.")
-_LIMIT = _integer("limit", 100, 1, LOG_FRAMES_MAX, "Most entries of one answer; ask again from `next_index`.")
+_FROM = _integer("from", 1, 0, 2**63 - 1, "First Raft index to return.")
+_LIMIT = _integer("limit", 100, 1, LOG_FRAMES_MAX, "Maximum number of entries; continue from `next_index`.")
 _WAIT = _integer(
-    "wait_ms", 0, 0, LOG_WAIT_MAX_MS, "How long to wait for an entry at `from` when there is none yet."
+    "wait_ms", 0, 0, LOG_WAIT_MAX_MS, "How long to wait if the entry at `from` does not exist yet."
 )
 _FORMAT = Parameter(
     name="format",
-    reason="`jsonl`: one JSON object a line; `msgpack`: [index, term, timestamp_ms, body] each; `frames`: as "
-    "they are on disk, each with its CRC.",
+    reason="`jsonl`: one JSON object a line; `msgpack`: one [index, term, timestamp_ms, body] each; "
+    "`frames`: as on disk, each with its CRC.",
     default="jsonl",
     choices=("jsonl", "msgpack", "frames"),
 )
-_GROUP = Parameter(name="group", reason="Only what is about this group.", default="")
-_NOTES = _integer("limit", 1_000, 1, EVIDENCE_NOTES_MAX, "Most notes of one answer: the newest.")
+_GROUP = Parameter(name="group", reason="Only entries about this group.", default="")
+_NOTES = _integer("limit", 1_000, 1, EVIDENCE_NOTES_MAX, "Maximum number of notes; the newest are returned.")
 _NOTE_FORMAT = Parameter(
     name="format",
     reason="`jsonl`: one JSON object a line; `msgpack`: one map each.",
@@ -204,22 +204,27 @@ _CONSISTENT = _integer(
     0,
     0,
     1,
-    "1: only the leader answers, and proves that it leads; another node redirects to it.",
+    "1: only the leader responds, after confirming its leadership; other nodes redirect to it.",
 )
 # fmt: off
 _CATALOG = _integer("catalog_index", 0, 0, 2**63 - 1,
-    "With `consistent=1`, from a redirect: what the metadata shard's leader proved to be committed.")
+    "Set by redirects of `consistent=1`: the commit index that the metadata shard's leader confirmed.")
 # fmt: on
-_TO = _integer("to", None, 0, 2**31 - 1, "Id of the node that shall lead; left out: whoever is furthest.")
-_AFTER = Parameter(name="after", reason="Group id after which the page begins.", default="")
-_PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Most groups of one answer.")
+_TO = _integer("to", None, 0, 2**31 - 1, "Id of the new leader; by default the most advanced follower.")
+_AFTER = Parameter(name="after", reason="Return groups after this group id.", default="")
+_PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Maximum number of groups.")
 
 ROUTES: tuple[Route, ...] = (
-    Route(path="/healthz", name="healthz", summary="The process answers.", answer=object_of(status=STRING)),
+    Route(
+        path="/healthz",
+        name="healthz",
+        summary="Liveness: the process responds.",
+        answer=object_of(status=STRING),
+    ),
     Route(
         path="/readyz",
         name="readyz",
-        summary="Every shard serves here or follows a leader; 503 with the reasons while one does not.",
+        summary="Readiness: every shard serves here or follows a leader; otherwise 503 with the reasons.",
         answer=object_of(ready=BOOLEAN, reasons=array_of(STRING)),
         refusals=(503,),
     ),
@@ -250,7 +255,10 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/cluster/upgrade",
         name="upgrade",
         method="POST",
-        summary="Raises the format level to the newest that every node reads. The metadata leader does it.",
+        summary=(
+            "Raises the format level to the newest that every node reads. Only the metadata leader "
+            "accepts it."
+        ),
         answer=object_of(format_level=INTEGER),
         refusals=(400, 403, 408, 409, 413, 415, 503),
     ),
@@ -258,7 +266,7 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/shards/{shard}/transfer",
         name="transfer",
         method="POST",
-        summary="Hands the leadership of a shard to another node. The shard's leader does it.",
+        summary="Transfers the leadership of a shard to another node. Only the shard's leader accepts it.",
         parameters=(_SHARD,),
         fields=(_TO,),
         answer=object_of(shard=INTEGER, was_leader=INTEGER, leader_id=or_null(INTEGER)),
@@ -267,7 +275,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/topics",
         name="topics",
-        summary="All topics of the catalog.",
+        summary="All topics in the catalog.",
         parameters=(_CONSISTENT,),
         answer=object_of(
             as_of_index=INTEGER,
@@ -286,8 +294,9 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/groups/{group_id}",
         name="group",
-        summary="One group: epochs, state, what keeps it from a target; each member with what it "
-        "owns, should own and waits for, and its last refused request. What only a leader knows may be null.",
+        summary="One group: epochs, state and what delays its target; each member with the partitions that "
+        "it owns, is assigned and waits for, and its last refused request. Fields that only a leader knows "
+        "may be null.",
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of(shard=INTEGER, as_of_index=INTEGER, at_ms=INTEGER, group=GROUP),
         refusals=(307, 400, 404, 503),
@@ -295,9 +304,9 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/groups/{group_id}/configs",
         name="group_configs",
-        summary="What holds for one group, which need not exist: the value of each config and whose it is. "
-        "Only the leader knows the interval that it chooses by its load; what is set is in the metadata "
-        "shard: a consistent read goes by its leader.",
+        summary="The configs in force for one group, which need not exist: each value and its origin. Only "
+        "the leader knows the adaptive heartbeat interval. Configs that were set are in the metadata shard, "
+        "so a consistent read confirms them with its leader.",
         parameters=(_GROUP_ID, _CONSISTENT, _CATALOG),
         answer=object_of(
             shard=INTEGER,
@@ -319,8 +328,8 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/shards/{shard}/snapshot",
         name="snapshot",
-        summary="The newest snapshot of a shard: the file as it is on disk, with its CRCs. It stands in for "
-        "what retention has removed of the log.",
+        summary="The newest snapshot of a shard: the file as on disk, with its CRCs. It replaces the "
+        "entries that retention has removed.",
         parameters=(_SHARD,),
         media=("application/octet-stream",),
         refusals=(400, 404, 429),
@@ -328,8 +337,9 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/evidence",
         name="evidence",
-        summary="What this node noted beside its log, oldest first: refused requests, failed work, gaps "
-        "between heartbeats. Whoever leads notes it: ask each node. `Quorate-Left-Out` counts older notes.",
+        summary="The evidence that this node keeps beside its log, oldest first: refused requests, failed "
+        "work, gaps between heartbeats. Only the leader notes it, so ask every node. `Quorate-Left-Out` "
+        "counts the older notes left out.",
         parameters=(_GROUP, _NOTES, _NOTE_FORMAT),
         media=("application/x-ndjson", "application/x-msgpack"),
         refusals=(400, 429),
@@ -339,17 +349,17 @@ ROUTES: tuple[Route, ...] = (
 
 
 STATUS_WORDS = {
-    307: "Another node leads; it is named in Location.",
+    307: "Another node leads; Location has its URL.",
     400: "A parameter or the body is unknown or wrong.",
-    403: "A page of another site asks, or under a name that is not the node's.",
-    404: "There is no such thing.",
-    408: "The body did not come in time.",
-    409: "Another node has to be asked (`leader`), or the cluster cannot do it now.",
+    403: "The request comes from another site's page, or its Host is not a name of the node.",
+    404: "The resource does not exist.",
+    408: "The body did not arrive in time.",
+    409: "Send the request to another node (`leader`), or the cluster cannot do it now.",
     413: "The body is too large.",
-    415: "The body has to be application/json.",
+    415: "The body must be application/json.",
     410: "These entries were removed by retention.",
-    429: "Too many requests wait already.",
-    503: "Not now: a shard is not ready, or the node is busy.",
+    429: "Too many requests are waiting.",
+    503: "A shard is not ready, or the node is busy: try again.",
 }
 
 

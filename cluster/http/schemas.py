@@ -62,7 +62,7 @@ REFUSAL: Schema = {
         client=STRING,
         times=INTEGER,
     ),
-    "description": "The newest request that was refused since this node's start; how often in a row.",
+    "description": "The newest request refused since this node started, and how often in a row.",
 }
 
 WAIT: Schema = {
@@ -73,8 +73,9 @@ WAIT: Schema = {
         told_ms_ago=or_null(NUMBER),
         left_ms=or_null(NUMBER),
     ),
-    "description": "A partition of the target that another member still owns. Both times null: not told yet; "
-    "only the first: told by a former leader, or the owner is away.",
+    "description": "A partition of the target that another member still owns. Both times are null if the "
+    "owner has not been asked to revoke it; only the first is null if a former leader asked, or if the "
+    "owner has left temporarily.",
 }
 
 MEMBER = object_of(
@@ -105,7 +106,7 @@ MEMBER = object_of(
 
 COMPUTING: Schema = {
     **object_of(member_id=STRING, assignor=STRING, left_ms=NUMBER, prepared_epoch=or_null(INTEGER)),
-    "description": "The member that is asked for the group's target, and how long it still has.",
+    "description": "The member that computes the group's target, and its remaining time.",
 }
 
 REGEX = object_of(
@@ -126,7 +127,9 @@ CONFIG: Schema = {
         low=INTEGER,
         high=INTEGER,
     ),
-    "description": "A config of a group: `value` holds; its origin says `set_to` (null: the load does).",
+    "description": (
+        "A config of a group: `value` is in force; `set_to` is what its origin sets (null: chosen by load)."
+    ),
 }
 
 GROUP: Schema = {

@@ -17,55 +17,60 @@ from cluster.runtime.shard_runtime import ShardRuntime
 
 GAUGES: Final[dict[str, tuple[str, str]]] = {
     # key in the status: (name after quorate_shard_, help)
-    "since_ms": ("state_since_ms", "Since when the shard is Down, CatchUp or Ready here, wall clock."),
-    "applied_index": ("applied_index", "Newest entry in the projection."),
-    "replies_held": ("replies_waiting", "Replies that wait for a commit or for a proof of leadership."),
+    "since_ms": (
+        "state_since_ms",
+        "Wall clock time of the shard's last change between Down, CatchUp and Ready on this node.",
+    ),
+    "applied_index": ("applied_index", "Newest entry applied to the projection."),
+    "replies_held": ("replies_waiting", "Replies that wait for a commit or for confirmation of leadership."),
     "waiting_for_commit": ("waiting_for_commit", "HTTP reads and long polls that wait for a commit."),
 }
 
 LOG_GAUGES: Final[dict[str, tuple[str, str]]] = {
-    "term": ("term", "The Raft term; rises with every election."),
+    "term": ("term", "The Raft term."),
     "last_index": ("last_index", "Newest entry in the log."),
     "durable_index": ("durable_index", "Newest entry that this node has synced."),
-    "commit_index": ("commit_index", "Newest entry that is known here to be durable on a quorum."),
+    "commit_index": ("commit_index", "Newest entry that this node knows to be durable on a quorum."),
     "last_timestamp_ms": ("last_timestamp_ms", "Wall clock of the newest entry."),
     "is_disk_full": (
         "disk_full",
-        "1 while the log's disk has less free space than a leader needs to take a change.",
+        "1 while the log's disk has too little free space for a leader to accept writes.",
     ),
     "is_joining": ("joining", "1 while a replaced disk catches up and neither votes nor acknowledges."),
     "uncommitted_bytes": ("uncommitted_bytes", "Bytes appended here and not committed."),
     "tail_records": ("tail_records", "Records since the last snapshot."),
-    "torn_bytes_cut": ("torn_bytes_cut", "Bytes of a torn write that the last start cut off the log."),
+    "torn_bytes_cut": ("torn_bytes_cut", "Bytes of a torn write that the last start truncated."),
     "segments": ("segments", "Files of the live log."),
     "snapshot_index": ("snapshot_index", "Last entry of the newest snapshot."),
     "chain_index": ("chain_index", "Last entry that the hash chain covers."),
-    "sync_average_ms": ("sync_average_ms", "What a sync takes, a moving average."),
-    "sync_outstanding_ms": ("sync_outstanding_ms", "How long the present sync has been out, 0: none is."),
+    "sync_average_ms": ("sync_average_ms", "Duration of a sync, moving average."),
+    "sync_outstanding_ms": ("sync_outstanding_ms", "Age of the current sync, 0 if none is running."),
 }
 
 LOG_COUNTERS: Final[dict[str, str]] = {
-    "rebuilds": "Projections built anew from the log, after a change of leader or a snapshot from a peer.",
-    "snapshots_made": "Snapshots made here.",
+    "rebuilds": "Projections rebuilt from the log, after a leader change or a snapshot from a peer.",
+    "snapshots_made": "Snapshots that this node made.",
     "syncs": "Syncs of the log.",
 }
 
 RUNTIME_COUNTERS: Final[dict[str, str]] = {
-    "requests": "Requests that reached the shard here.",
-    "refused": "Requests that the shard could not take: not leader, loading, no room.",
-    "failures": "Requests and due work that raised; the node's log has their traces.",
+    "requests": "Requests to the shard on this node.",
+    "refused": "Requests that the shard refused: not leader, loading or overloaded.",
+    "failures": "Requests and timers that failed with an exception; the node's log has the stack traces.",
     "entries_appended": "Decisions appended to the log as leader.",
     "records_appended": "Records in the entries appended as leader.",
     "bytes_appended": "Bytes of the entries appended as leader.",
-    "commits": "Offsets committed, one for each partition.",
-    "offsets_expired": "Committed offsets removed because nobody used them for their retention.",
-    "rebalances": "Group epochs begun.",
-    "assignor_failures": "Targets that an assignor could not compute; describe shows each group's error.",
-    "replies_held": "Replies that had to wait for a commit or for a proof of leadership.",
-    "replies_expired": "Replies that waited in vain and told the client that the outcome is not known.",
+    "commits": "Offsets committed, counted per partition.",
+    "offsets_expired": "Committed offsets removed after their retention time.",
+    "rebalances": "New group epochs.",
+    "assignor_failures": (
+        "Targets that an assignor failed to compute; `quorate groups describe` shows the error."
+    ),
+    "replies_held": "Replies that had to wait for a commit or for confirmation of leadership.",
+    "replies_expired": "Replies that timed out, so that the client was told that the outcome is unknown.",
     "elections_won": "Terms that this node won.",
-    "leads_lost": "Leaderships that ended with a new term that this node had not planned.",
-    "leads_handed_over": "Leaderships that this node gave away as planned.",
+    "leads_lost": "Leaderships lost to a new term without a transfer.",
+    "leads_handed_over": "Leaderships that this node transferred.",
 }
 
 

@@ -44,17 +44,19 @@ async def body_of(
     """Return the fields of the body; HttpError 403, 408, 415 or 400 if it is not allowed or not valid."""
     origin = request.headers.get("Origin")
     if origin is not None and origin not in _own_origins(own, bound):
-        hint = "call it from a program, or from a page of the node itself"
+        hint = "call it from a program or from a page of this node"
         raise HttpError(
-            403, "FOREIGN_ORIGIN", f"a page of {origin[:100]!r} may not change anything here", hint
+            403, "FOREIGN_ORIGIN", f"pages of {origin[:100]!r} must not change this cluster", hint
         )
     if request.content_type != "application/json":
-        message = f"the body is {request.content_type[:100]!r}"
+        message = f"the body's content type is {request.content_type[:100]!r}"
         raise HttpError(415, "NOT_JSON", message, "send Content-Type: application/json and a JSON object")
     try:
         data = await asyncio.wait_for(request.read(), BODY_S)
     except TimeoutError:
-        raise HttpError(408, "SLOW_BODY", "the body did not come in time", "send it at once") from None
+        raise HttpError(
+            408, "SLOW_BODY", "the body did not arrive in time", "send the complete body at once"
+        ) from None
     return route.parse_body(data)
 
 
@@ -78,7 +80,7 @@ def check_leads(node: HttpNode, shard: ShardRuntime) -> None:
 
 def no_leader(shard: ShardRuntime) -> HttpError:
     message = f"{reads.shard_name(shard)} has no leader at the moment"
-    return HttpError(503, "NO_LEADER", message, "ask again; /v1/cluster shows which nodes are connected")
+    return HttpError(503, "NO_LEADER", message, "try again; /v1/cluster shows which nodes are connected")
 
 
 async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: str) -> Json:
@@ -90,7 +92,12 @@ async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: s
     check_leads(node, shard)
     if to != own:
         name = "another node" if to is None else f"node {to}"
-        LOG.info("%s is to be handed to %s, asks %s", reads.shard_name(shard), name, asker)
+        LOG.info(
+            "transferring the leadership of %s to %s, as requested by %s",
+            reads.shard_name(shard),
+            name,
+            asker,
+        )
         await _carried_out(lambda done: node.transfer(shard.shard, to, done), "NOT_TRANSFERRED")
     leader = await _leader_soon(node, shard)
     return {
@@ -102,7 +109,7 @@ async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: s
 
 async def upgrade(node: HttpNode, asker: str) -> Json:
     check_leads(node, node.metadata)
-    LOG.info("the format level is to be raised, asks %s", asker)
+    LOG.info("raising the format level, as requested by %s", asker)
     await _carried_out(node.upgrade, "NOT_UPGRADED")
     return {"format_level": node.format_level}
 
@@ -119,10 +126,10 @@ async def _carried_out(change: Change, error: str) -> None:
     try:
         reason = await asyncio.wait_for(ended, CHANGE_S)
     except TimeoutError:
-        message = f"no outcome after {CHANGE_S:.0f} s; it may still happen"
-        raise HttpError(503, "UNKNOWN_OUTCOME", message, "look at /v1/cluster") from None
+        message = f"no result after {CHANGE_S:.0f} s; the change may still happen"
+        raise HttpError(503, "UNKNOWN_OUTCOME", message, "check /v1/cluster") from None
     if reason is not None:
-        raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and how far they are")
+        raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and their progress")
 
 
 async def _leader_soon(node: HttpNode, shard: ShardRuntime) -> NodeInfo | None:

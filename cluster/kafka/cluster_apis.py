@@ -70,7 +70,7 @@ NO_NODE = -1
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
-NO_LEADER = "the group's shard has no leader at the moment; ask again"
+NO_LEADER = "the group's shard has no leader at the moment; try again"
 
 CATALOG_POLL_MS = 20
 """Milliseconds between two checks while a request waits for the catalog; loading takes milliseconds."""
@@ -280,7 +280,7 @@ def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindC
     keys = [request.key] if exchange.api_version < 4 else request.coordinator_keys
     if len(keys) > KEYS_MAX:
         assert exchange.connection is not None
-        exchange.connection.refuse("flooding", f"it looks for {len(keys)} coordinators at once")
+        exchange.connection.refuse("flooding", f"{len(keys)} coordinators in one request exceed the maximum")
         return
     if request.key_type != GROUP_COORDINATOR:
         code = ErrorCode.INVALID_REQUEST
@@ -334,10 +334,10 @@ def describe_cluster(listener: KafkaListener, exchange: Exchange, request: Descr
         return
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        message = "this is a broker endpoint; ask for endpoint type 1"
+        message = "this is a broker endpoint; use endpoint type 1"
     else:
         error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        message = f"endpoint type {request.endpoint_type} is unknown; ask for endpoint type 1"
+        message = f"endpoint type {request.endpoint_type} is unknown; use endpoint type 1"
     exchange.reply(
         DescribeClusterResponse(
             error_code=error_code,

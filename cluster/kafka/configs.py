@@ -88,7 +88,9 @@ def _is_bounded(exchange: Exchange, resources: Sequence[object]) -> bool:
     if len(resources) <= RESOURCES_MAX:
         return True
     assert exchange.connection is not None
-    exchange.connection.refuse("flooding", f"it names {len(resources)} resources with configs at once")
+    exchange.connection.refuse(
+        "flooding", f"{len(resources)} resources with configs in one request exceed the maximum"
+    )
     return False
 
 
@@ -137,7 +139,7 @@ def _configs_of(
         return _of_broker(node, name)
     if kind == ConfigType.TOPIC:
         if node.catalog.topic(name) is None:
-            raise _Unknown(absent(name), f"There is no topic {name[:300]!r}.")
+            raise _Unknown(absent(name), f"Topic {name[:300]!r} does not exist.")
         return _of_topic(node, name)
     raise _Unknown(
         ErrorCode.INVALID_REQUEST,
@@ -197,7 +199,8 @@ def _of_broker(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceRe
     if name != own:
         raise _Unknown(
             ErrorCode.INVALID_REQUEST,
-            f"This is node {own}, which knows the settings of no other: ask node {name[:100]!r} itself.",
+            f"This is node {own}, which knows only its own settings: send the request to node "
+            f"{name[:100]!r}.",
         )
     for setting in table():
         synonym = _synonym(setting, node.settings)

@@ -172,7 +172,7 @@ class Connection:
         try:
             self._let_go()
         except Exception as error:  # otherwise the listener would count it for ever
-            self.listener.host.fatal(f"the end of the connection of {self.peer} failed: {in_one_line(error)}")
+            self.listener.host.fatal(f"closing the connection of {self.peer} failed: {in_one_line(error)}")
 
     def _let_go(self) -> None:
         for exchange in self._waiting:
@@ -528,7 +528,7 @@ class Connection:
 
     def failed(self, error: Exception) -> None:
         """Close after an exception while bytes were read or replies written (`slices.Work`)."""
-        self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
+        self.refuse("failed", f"internal error: {in_one_line(error)}")
 
     def refuse(self, why: str, message: str, *, at_once: bool = False) -> None:
         """Close because of what the client did; `why` is counted, `message` is logged."""

@@ -69,7 +69,7 @@ HANDLERS: dict[int, Handler] = {
 }
 
 _CLASSIC = (
-    "this client speaks the classic group protocol; set group.protocol=consumer "
+    "this client uses the classic group protocol, which is not supported; set group.protocol=consumer "
     "(librdkafka 2.12+, Java client 4.0+), or use assign() instead of subscribe()"
 )
 _NO_TRANSACTIONS = "transactions are not supported"
@@ -98,9 +98,9 @@ HINTS: dict[int, str] = {
 
 _FIRST_BYTES = {
     b"\x16\x03": "; this looks like TLS: set security.protocol=PLAINTEXT",
-    b"GET ": "; this looks like HTTP: the HTTP port is another one (http.port)",
-    b"POST": "; this looks like HTTP: the HTTP port is another one (http.port)",
-    b"HEAD": "; this looks like HTTP: the HTTP port is another one (http.port)",
+    b"GET ": "; this looks like HTTP: use the node's HTTP port (http.port)",
+    b"POST": "; this looks like HTTP: use the node's HTTP port (http.port)",
+    b"HEAD": "; this looks like HTTP: use the node's HTTP port (http.port)",
 }
 
 
@@ -138,7 +138,10 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
             "%s version %d failed; answering UNKNOWN_SERVER_ERROR", api_name(api_key), header.api_version
         )
         fail(
-            exchange, body, ErrorCode.UNKNOWN_SERVER_ERROR, "the node failed to handle this; its log says why"
+            exchange,
+            body,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "the node failed to handle the request because of an internal error; its log has the details",
         )
 
 
@@ -154,7 +157,7 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
         connection.refuse("flooding", flood)
         return
     if api_key in LONG_READS and len(listener.long_reads) >= LONG_READS_MAX:
-        message = f"the node makes {LONG_READS_MAX} long answers already; ask again"
+        message = f"the node is already preparing {LONG_READS_MAX} long responses; try again"
         fail(exchange, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
         return
     if api_key in SERVED_ALONE:

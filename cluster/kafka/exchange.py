@@ -97,7 +97,7 @@ class Exchange:
         if self.connection is None:
             return None
         if self.is_answered:
-            raise RuntimeError(f"API {self.api_key} was answered twice")
+            raise RuntimeError(f"API {self.api_key} got a second response")
         self.is_answered = True
         return self.connection.listener
 
@@ -151,9 +151,13 @@ class Exchange:
 
     def _failed(self) -> None:
         """Log an exception of our own, and do not leave the client waiting."""
-        LOG.exception("the reply to %s version %d cannot be given", api_name(self.api_key), self.api_version)
+        LOG.exception(
+            "the response to %s version %d could not be sent", api_name(self.api_key), self.api_version
+        )
         if (connection := self.connection) is not None:
-            connection.refuse("failed", "the node failed to answer; its log says why")
+            connection.refuse(
+                "failed", "the node failed to respond because of an internal error; its log has the details"
+            )
 
     def be_patient(self, end: Callable[[], None]) -> None:
         """Wait voluntarily, until `end` is called because a later request must not be delayed (`waiting`)."""
@@ -166,7 +170,7 @@ class Exchange:
         if connection is None:
             return
         if self.data is not None:
-            raise RuntimeError(f"API {self.api_key} was answered twice")
+            raise RuntimeError(f"API {self.api_key} got a second response")
         self.is_answered = True
         if connection.deferred:
             connection.deferred.pop(self, None)

@@ -123,7 +123,7 @@ class _Forward:
 
     def _fail(self, code: ErrorCode) -> None:
         message = (
-            "the controller could not be reached, or did not answer; the change may still happen, so ask"
+            "the controller could not be reached or did not respond; the change may still happen, so check"
         )
         self._end(refuse(*self._api, self._request, code, f"{message} again"))
 

@@ -129,7 +129,7 @@ class KafkaListener:
         for connection in users:
             connection.drain("handed over")
         if users:
-            LOG.info("shard %d was handed over: closing %d connections that used it", shard, len(users))
+            LOG.info("shard %d was transferred: closing %d connections that used it", shard, len(users))
 
     # Called by connections.
 
@@ -191,7 +191,7 @@ class KafkaListener:
         for connection in open_ones:
             if self.kept_bytes <= enough_bytes:
                 return
-            connection.give_up("the most of all, and all together too much (listener.buffered.max.bytes)")
+            connection.give_up("the most of all connections, whose total exceeds listener.buffered.max.bytes")
             self._note_kept(connection, 0)
 
     @property
@@ -225,12 +225,12 @@ class KafkaListener:
         if oldest is None or unused_ms < UNUSED_MS:
             self._unused_from_ms = now_ms - unused_ms + UNUSED_MS
             return False
-        self._dismiss(oldest, "idle", f"it has asked nothing for {unused_ms / 1000:.0f} s, and {why}")
+        self._dismiss(oldest, "idle", f"it has sent no request for {unused_ms / 1000:.0f} s, and {why}")
         return True
 
     def _dismiss_newcomer(self, why: str) -> None:
         oldest = next(iter(self._newcomers))
-        self._dismiss(oldest, "silent", f"it has not sent a whole request, and {why}")
+        self._dismiss(oldest, "silent", f"it has not sent a complete request, and {why}")
 
     def _dismiss(self, connection: Connection, kind: str, why: str) -> None:
         """Close a connection and free its place at once."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange
     from cluster.kafka.listener import KafkaListener
 
-NO_MESSAGES = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
+NO_MESSAGES = "topics here hold no messages, only partitions to assign; produce to a Kafka cluster"
 
 PARTITIONS_MAX = 20_000
 """At most this many partitions in one request: what fits into a producer's max.request.size (1 MiB) at 61
@@ -35,7 +35,9 @@ def produce(listener: KafkaListener, exchange: Exchange, request: ProduceRequest
     assert connection is not None
     num_partitions = sum(len(topic.partition_data) for topic in request.topic_data)
     if num_partitions > PARTITIONS_MAX:
-        connection.refuse("flooding", f"it produces to {num_partitions} partitions at once; {NO_MESSAGES}")
+        connection.refuse(
+            "flooding", f"it produces to {num_partitions} partitions in one request; {NO_MESSAGES}"
+        )
         return
     if request.acks == 0:
         connection.refuse("unacknowledged", f"it produces with acks=0; {NO_MESSAGES}")

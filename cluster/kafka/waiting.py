@@ -118,7 +118,9 @@ class LeaderWaits:
             wait.then()
         except Exception:
             LOG.exception("a request that waited for a leader failed")
-            connection.refuse("failed", "the node failed to answer; its log says why")
+            connection.refuse(
+                "failed", "the node failed to respond because of an internal error; its log has the details"
+            )
 
     def _forget(self, exchange: Exchange) -> _Wait | None:
         wait = self._waits.pop(exchange, None)

@@ -59,10 +59,11 @@ class ClusterPlan:
 def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> ClusterPlan:
     """Check everything that can be checked before anything is written."""
     if own := sorted(LAUNCHERS_OWN & settings.keys()):
-        raise LaunchError(f"{own[0]} differs from node to node: the launcher sets it itself", EXIT_USAGE)
+        raise LaunchError(f"{own[0]} differs between nodes, so the launcher sets it: remove it", EXIT_USAGE)
     if (data / NODE_FILE).exists():
         raise LaunchError(
-            f"{data} is the directory of one node, which stays alone: choose another for {num_nodes} nodes",
+            f"{data} is the directory of a cluster of one node, which cannot grow: choose another directory "
+            f"for {num_nodes} nodes",
             EXIT_USAGE,
         )
     wanted = load_settings(None, {}, settings)
@@ -128,9 +129,9 @@ def _format_member(plan: ClusterPlan, node_id: int) -> None:
 def _gone(plan: ClusterPlan, node_id: int) -> str:
     home = plan.home(node_id)
     return (
-        f"{home} is empty or gone: what it had acknowledged is lost, and a new disk takes part only after "
-        f"`quorate node format --replace --data {home} --node-id {node_id} --cluster-id {plan.cluster_id} "
-        f"--nodes {','.join(map(str, plan.node_ids))} --shards {plan.num_shards}`"
+        f"{home} is empty or missing, so the node's acknowledged entries are lost; a new disk participates "
+        f"only after `quorate node format --replace --data {home} --node-id {node_id} --cluster-id "
+        f"{plan.cluster_id} --nodes {','.join(map(str, plan.node_ids))} --shards {plan.num_shards}`"
     )
 
 
@@ -152,7 +153,9 @@ def read_document(data: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise LaunchError(f"cannot read {path} ({error}): put it back as the launcher wrote it") from error
+        raise LaunchError(
+            f"cannot read {path} ({error}): restore the file that the launcher wrote"
+        ) from error
     return dict(found)
 
 

@@ -146,12 +146,15 @@ def check_num_nodes(num_nodes: int) -> None:
     """Raise LaunchError with the reason if this is not a suitable number of nodes."""
     if num_nodes in NODES_ALLOWED:
         return
-    reason = f"a cluster on one machine has {', '.join(map(str, NODES_ALLOWED[:-1]))} or {NODES_ALLOWED[-1]}"
+    reason = (
+        f"a cluster on one machine can have {', '.join(map(str, NODES_ALLOWED[:-1]))} or {NODES_ALLOWED[-1]}"
+    )
     if num_nodes % 2 == 0:
         lost = (num_nodes - 1) // 2
         reason = (
-            f"an even number outlives no more than the odd one below it: {num_nodes} nodes need "
-            f"{num_nodes // 2 + 1} to go on and so can lose {lost}, as {num_nodes - 1} can; take "
+            f"an even number of nodes tolerates no more failures than the odd number below it: {num_nodes} "
+            f"nodes need {num_nodes // 2 + 1} to continue and can lose {lost}, as {num_nodes - 1} nodes can; "
+            "choose "
             f"{' or '.join(str(n) for n in NODES_ALLOWED if abs(n - num_nodes) == 1) or NODES_ALLOWED[-1]}"
         )
     raise LaunchError(f"{num_nodes} nodes: {reason}", EXIT_USAGE)
@@ -232,7 +235,7 @@ class ClusterProcess:
         """Write cluster.json, from which scripts learn where each node runs."""
         if len(self.nodes) > 1:
             document = read_document(self.data)
-            assert document is not None, "a cluster that was formatted has its document"
+            assert document is not None, "a formatted cluster has its document"
             known = {row["id"]: row for row in document["nodes"]}
             known |= {node.node_id: node.as_dict() for node in self.nodes if node.was_started}
             write_document(self.data, {**document, "nodes": list(known.values())})
@@ -328,7 +331,7 @@ def _stable_ports(asked: Sequence[Asked]) -> list[int]:
     with contextlib.ExitStack() as probes:
         for name, host, port, _ in asked:
             if port and (given.count(port) > 1 or not _is_free(probes, host, port)):
-                why = "is asked for twice" if given.count(port) > 1 else "address already in use"
+                why = "is used twice" if given.count(port) > 1 else "address already in use"
                 raise LaunchError(f"{name} {port}: {why}; {WAY_OUT}", EXIT_NODE_STOPPED)
         return [port or _free_port(probes, 0 if before in given else before) for _, _, port, before in asked]
 
@@ -361,4 +364,4 @@ def _free_port(probes: contextlib.ExitStack, before: int) -> int:
             probe.bind((LOOPBACK, port))
             probe.listen()
             return port
-    raise LaunchError(f"none of {len(tries)} ports that were tried on {LOOPBACK} is free", EXIT_NODE_STOPPED)
+    raise LaunchError(f"none of {len(tries)} tried ports on {LOOPBACK} is free", EXIT_NODE_STOPPED)

@@ -127,7 +127,7 @@ class NodeProcess:
 
     def spawn(self) -> None:
         """Start the process without waiting. Raises LaunchError."""
-        assert not self.is_running, "the node runs already"
+        assert not self.is_running, "the node is already running"
         self._forget_process()
         self._has_announced = False
         lifeline, self._lifeline_fd = os.pipe()
@@ -281,7 +281,7 @@ def _write_config(path: Path, settings: Mapping[str, object]) -> None:
     lines = [f"{quoted(name)} = {quoted(value)}" for name, value in settings.items()]
     aside = path.with_name(path.name + ".new")
     aside.write_text(
-        "# Written by the launcher; a later launch on this directory writes it anew.\n"
+        "# Written by the launcher; the next launch on this directory overwrites it.\n"
         + "\n".join(lines)
         + "\n",
         encoding="utf-8",

@@ -153,17 +153,19 @@ class Supervisor:
             command, node_id = request["command"], request["node"]
             work = self._commands[command]
         except (ValueError, TypeError, KeyError):
-            raise CommandRefused("this is no request", f"commands are {', '.join(self._commands)}") from None
+            raise CommandRefused(
+                "this is not a request", f"commands are {', '.join(self._commands)}"
+            ) from None
         try:
             node = self._cluster.node(node_id)
         except KeyError:
             there = ", ".join(str(node.node_id) for node in self._cluster.nodes)
-            raise CommandRefused(f"there is no node {node_id}", f"there are nodes {there}") from None
+            raise CommandRefused(f"there is no node {node_id}", f"the cluster has nodes {there}") from None
         if node_id in self._restarting:
-            raise CommandRefused(f"node {node_id} is being restarted", "ask again in a moment")
+            raise CommandRefused(f"node {node_id} is being restarted", "try again in a moment")
         if command != "restart" and not node.is_running:
             raise CommandRefused(
-                f"node {node_id} does not run",
+                f"node {node_id} is not running",
                 f"`quorate cluster restart {node_id} --data {self._cluster.data}` starts it again",
             )
         answer = yield from work(node)
@@ -179,12 +181,12 @@ class Supervisor:
     def _stop(self, node: NodeProcess) -> Work:
         node.pause()
         yield
-        return _done(node, f"node {node.node_id} stands still (SIGSTOP, process {node.pid})")
+        return _done(node, f"node {node.node_id} was paused (SIGSTOP, process {node.pid})")
 
     def _cont(self, node: NodeProcess) -> Work:
         node.resume()
         yield
-        return _done(node, f"node {node.node_id} goes on (SIGCONT, process {node.pid})")
+        return _done(node, f"node {node.node_id} was resumed (SIGCONT, process {node.pid})")
 
     def _restart(self, node: NodeProcess) -> Work:
         self._restarting.add(node.node_id)

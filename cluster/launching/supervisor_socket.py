@@ -60,7 +60,7 @@ def ask(directory: Path, command: str, node_id: int, timeout_s: float) -> dict[s
             while not heard.endswith(b"\n") and len(heard) < LINE_BYTES_MAX:
                 piece = connection.recv(4096)
                 if not piece:
-                    raise ConnectionResetError("it ended before it answered")
+                    raise ConnectionResetError("it ended before it responded")
                 heard += piece
             return dict(json.loads(heard))
         except TimeoutError:
@@ -70,7 +70,7 @@ def ask(directory: Path, command: str, node_id: int, timeout_s: float) -> dict[s
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise NoSupervisor(f"no launcher runs a cluster on {directory}") from error
         except (OSError, ValueError) as error:
-            raise NoSupervisor(f"the launcher of {directory} did not answer: {error}") from error
+            raise NoSupervisor(f"the launcher of {directory} did not respond: {error}") from error
 
 
 @contextlib.contextmanager

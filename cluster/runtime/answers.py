@@ -20,14 +20,14 @@ from wire.schema import Message
 class Unavailable(Enum):
     """Why a request cannot be served: the runtime answers it itself."""
 
-    NOT_LEADER = "this node does not lead the shard; look for the coordinator again"
+    NOT_LEADER = "this node does not lead the shard; find the coordinator again"
     LOADING = "the shard is still reading its log; try again shortly"
-    STALE = "this node has not heard for a while which topics there are; look for the coordinator again"
-    OVERLOADED = "too much waits for this node's disk; try again shortly"
-    DISK_FULL = "the node's disk is full; nothing is written until space is free on it"
-    TIMED_OUT = "the change was not durable in time; it may still happen, so ask again"
-    DEPOSED = "leadership was lost before the change was durable; it may still happen, so ask again"
-    STOPPED = "the node is stopping; look for the coordinator again"
+    STALE = "this node has not received news of the topic catalog for a while; find the coordinator again"
+    OVERLOADED = "too many writes wait for this node's disk; try again shortly"
+    DISK_FULL = "the node's disk is full; writes are refused until space is freed"
+    TIMED_OUT = "the change was not durable in time; it may still happen, so check and try again"
+    DEPOSED = "leadership was lost before the change was durable; it may still happen, so check and try again"
+    STOPPED = "the node is stopping; find the coordinator again"
     FAILED = "the node failed on this request; its log has the details"
 
 

@@ -46,10 +46,10 @@ class Fan:
         """Return a message that says in which way the request is too large, or None if it is not."""
         names = self.names(request)
         if len(names) > GROUPS_MAX:
-            return f"it asks about {len(names)} groups at once, {GROUPS_MAX} is the most"
+            return f"{len(names)} groups in one request exceed the maximum of {GROUPS_MAX}"
         repeats = len(names) - len(set(names))
         if repeats > REPEATS_MAX:
-            return f"it names groups again {repeats} times in one request"
+            return f"{repeats} groups in the request are duplicates"
         return None
 
 

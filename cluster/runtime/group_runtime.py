@@ -271,7 +271,7 @@ class GroupRuntime(ShardRuntime):
 
     def failed(self, error: Exception) -> None:
         """Stop the node: due work raised outside of a decision (`slices.Work`)."""
-        self.host.fatal(f"{self.name}: due work cannot go on: {in_one_line(error)}")
+        self.host.fatal(f"{self.name}: timers cannot continue: {in_one_line(error)}")
 
     # Work of child processes.
 
@@ -333,7 +333,7 @@ class GroupRuntime(ShardRuntime):
             return TIMER_MIN_MS
         self._append(decision, ctx)
         if decision.error is not None:
-            LOG.error("%s: due work failed", self.name, exc_info=decision.error)
+            LOG.error("%s: a timer failed", self.name, exc_info=decision.error)
             self.counters.failures += 1
             return FAILED_WORK_PAUSE_MS
         return 0.0

@@ -52,7 +52,7 @@ class PendingReply:
         try:
             self.reply(response)
         except Exception:
-            LOG.exception("a reply to API %d could not be handed over", self.api_key)
+            LOG.exception("a reply to API %d could not be delivered", self.api_key)
 
     def refuse(self, why: Unavailable, message: str = "") -> None:
         self.answer(self.refusal(why, message))

@@ -203,7 +203,7 @@ class ShardReplica(ABC):
         Happens if a snapshot was installed, or if entries that this node had applied as leader were never
         committed.
         """
-        LOG.info("%s is built from its log again", self.name)
+        LOG.info("%s is being rebuilt from its log", self.name)
         self._stand_down()
         self._whole_from_index = self._committed_index
         old, self.machine = self.machine, self._make_machine()
@@ -252,7 +252,7 @@ class ShardReplica(ABC):
         self.counters.leads_handed_over += is_given_away
         self.counters.leads_lost += not is_given_away
         level = logging.INFO if is_given_away else logging.WARNING
-        LOG.log(level, "%s: this node leads no longer: %s", self.name, reason)
+        LOG.log(level, "%s: this node is no longer the leader: %s", self.name, reason)
         self._stand_down()
         self._proven_ms = -math.inf
         self._update_state()
@@ -276,7 +276,7 @@ class ShardReplica(ABC):
         try:
             yield from self._become_ready()
         except Exception as error:
-            self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
+            self.host.fatal(f"{self.name}: cannot begin the term: {in_one_line(error)}")
             return
         self._becoming = None
         self.shard_status.load_ms = self.host.monotonic_ms() - self.shard_status.began_ms

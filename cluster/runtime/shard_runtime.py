@@ -99,7 +99,7 @@ class ShardRuntime(ShardReplica):
         try:
             self._conclude(pending, client, deadline_ms, decision, ctx)
         except Exception as error:
-            self.host.fatal(f"{self.name}: a decision was taken and not carried out: {in_one_line(error)}")
+            self.host.fatal(f"{self.name}: a decision was not carried out: {in_one_line(error)}")
 
     def _conclude(
         self, pending: PendingReply, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
@@ -219,7 +219,7 @@ class ShardRuntime(ShardReplica):
         if not decision.records:
             if self.machine.applied_index >= ctx.next_index:
                 self.host.fatal(
-                    f"{self.name}: a decision changed the state and left no records: {decision.error}"
+                    f"{self.name}: a decision changed the state without records: {decision.error}"
                 )
             return
         try:
@@ -248,7 +248,7 @@ class ShardRuntime(ShardReplica):
         try:
             self._hold(now_ms, barrier, None, has_written=False)
         except Exception as error:  # the caller would mistake it for a failure of its own
-            self.host.fatal(f"{self.name}: a read cannot be held: {in_one_line(error)}")
+            self.host.fatal(f"{self.name}: a read cannot be queued: {in_one_line(error)}")
 
     def _hold(self, now_ms: float, pending: PendingReply, response: object, has_written: bool) -> None:
         """Hold a reply until the last entry so far is committed, and the lead proven.

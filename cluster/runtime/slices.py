@@ -63,7 +63,7 @@ def finished(work: Generator[None, None, T]) -> T:
 
 
 def _note(error: Exception) -> None:
-    LOG.error("an answer could not be made", exc_info=error)
+    LOG.error("a response could not be built", exc_info=error)
 
 
 class Work(Protocol):

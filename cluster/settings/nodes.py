@@ -35,8 +35,8 @@ def parse_nodes(entries: tuple[str, ...]) -> tuple[PeerAddress, ...]:
 def _parse(entry: str) -> PeerAddress:
     match = _ENTRY.fullmatch(entry)
     if match is None:
-        raise NodesError(f"has {entry!r}: an entry is ID@HOST:PORT, as in 1@127.0.0.1:9192")
+        raise NodesError(f"has {entry!r}: an entry must be ID@HOST:PORT, such as 1@127.0.0.1:9192")
     number, v6, name, port = match.groups()
     if int(number) >= 1 << 31 or not 0 < int(port) < 1 << 16:
-        raise NodesError(f"has {entry!r}: ids end at {(1 << 31) - 1}, ports are 1 to 65535")
+        raise NodesError(f"has {entry!r}: ids are at most {(1 << 31) - 1}, ports are 1 to 65535")
     return PeerAddress(node_id=int(number), host=v6 or name, port=int(port))

@@ -137,7 +137,7 @@ def _parsed(setting: Setting, raw: object, place: str) -> Value:
         return tuple(part.strip() for part in raw.split(",") if part.strip())
     elif isinstance(raw, list | tuple) and all(isinstance(part, str) for part in raw):
         return tuple(raw)
-    kind = {bool: "true or false", int: "a whole number", str: "a text", tuple: "a list of texts"}[
+    kind = {bool: "true or false", int: "an integer", str: "a text", tuple: "a list of strings"}[
         type(default)
     ]
     unit = f" of {setting.unit}" if setting.unit else ""
@@ -152,7 +152,7 @@ def _nearest(attribute: str, known: Mapping[str, Setting]) -> str:
     close = difflib.get_close_matches(attribute, known, n=1, cutoff=0.5)
     if not close:
         return "; `quorate node --help` and docs/configuration.md list them all"
-    return f"; the nearest known one is {known[close[0]].name}"
+    return f"; did you mean {known[close[0]].name}?"
 
 
 def _placed(message: str, places: Mapping[str, str]) -> str:

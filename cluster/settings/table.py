@@ -75,140 +75,159 @@ class Settings:
 
     # fmt: off
     # The identity of the node and the place of its log.
-    node_id: int = _number(1, "", 0, INT32_MAX, "Named in Metadata and in every term's first record.")
-    data_dir: str = _row("quorate-data", "The node's directory, made by an explicit format.")
+    node_id: int = _number(1, "", 0, INT32_MAX, "The node's id in Metadata and in the first record of every "
+                                                "term.")
+    data_dir: str = _row("quorate-data", "The node's directory, created by `quorate node format`.")
     cluster_shards: int = _number(4, "shards", 1, 1024,
-        "Group shards, fixed when the directory is formatted: enough to spread leaders over three nodes.")
+        "Number of group shards, fixed at formatting; four spread the leaders over three nodes.")
     insecure: bool = _row(False,
-        "Allows listening beyond this machine without TLS and authentication; logged at each start.")
-    log_level: str = _row("info", "debug, info, warning or error.")
+        "Allows listening on addresses of other machines without TLS and authentication; logged at each "
+        "start.")
+    log_level: str = _row("info", "One of debug, info, warning and error.")
 
     # Listeners.
-    kafka_host: str = _row("127.0.0.1", "Loopback, as there is no authentication yet.")
-    kafka_port: int = _port(9092, "Kafka's port; 0 takes any free one.")
-    kafka_advertised_host: str = _row("", "What clients are told to connect to; empty: the bound host.")
-    kafka_advertised_port: int = _port(0, "What clients are told to connect to; 0: the bound port.")
-    http_host: str = _row("127.0.0.1", "Loopback, as there is no authentication yet.")
-    http_port: int = _port(8092, "Beside the Kafka port in its thousand; 0 takes any free one.")
-    http_advertised_host: str = _row("", "Shown by /v1/cluster; empty: the bound host.")
-    http_advertised_port: int = _port(0, "Shown by /v1/cluster; 0: the bound port.")
+    kafka_host: str = _row("127.0.0.1", "Address to bind; loopback, because clients are not authenticated.")
+    kafka_port: int = _port(9092, "Kafka's default port; 0: any free port.")
+    kafka_advertised_host: str = _row("", "Host that clients connect to; empty: the bound host.")
+    kafka_advertised_port: int = _port(0, "Port that clients connect to; 0: the bound port.")
+    http_host: str = _row("127.0.0.1", "Address to bind; loopback, because clients are not authenticated.")
+    http_port: int = _port(8092, "Port of the HTTP API; 0: any free port.")
+    http_advertised_host: str = _row("", "HTTP host shown by /v1/cluster; empty: the bound host.")
+    http_advertised_port: int = _port(0, "HTTP port shown by /v1/cluster; 0: the bound port.")
     http_allowed_hosts: tuple[str, ...] = _row((),
-        "More names to be asked by over HTTP, as a load balancer's; addresses need none. `*`: any name.")
+        "Further allowed HTTP Host names, such as a load balancer's; addresses are always allowed. `*`: any "
+        "name.")
 
     # The other nodes.
     cluster_nodes: tuple[str, ...] = _row((),
-        "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one.")
+        "ID@HOST:PORT of every node's peer listener, including this node's; empty: a cluster of one node.")
     cluster_secret_file: str = _row("",
-        "At least 16 bytes that all nodes share and nobody else can read; needed by more than one node.",
+        "File with a secret of at least 16 bytes, the same on all nodes and private to them; required for "
+        "several nodes.",
         is_sensitive=True)
-    peer_host: str = _row("", "Where to listen for peers; empty: as this node's entry in cluster.nodes.")
-    peer_port: int = _port(0, "Where to listen for peers; 0: as this node's entry in cluster.nodes.")
-    peer_tls_cert_file: str = _row("", "PEM: this node's certificate for its peers; empty: no TLS.")
-    peer_tls_key_file: str = _row("", "PEM: the certificate's key.", is_sensitive=True)
-    peer_tls_ca_file: str = _row("", "PEM: the authority that signed the certificates of all nodes.")
+    peer_host: str = _row("", "Host to listen on for peers; empty: that of this node's entry in "
+                              "cluster.nodes.")
+    peer_port: int = _port(0, "Port to listen on for peers; 0: that of this node's entry in cluster.nodes.")
+    peer_tls_cert_file: str = _row("", "PEM file with this node's certificate for its peers; empty: no TLS.")
+    peer_tls_key_file: str = _row("", "PEM file with the certificate's private key.", is_sensitive=True)
+    peer_tls_ca_file: str = _row("", "PEM file with the authority that signed the certificates of all nodes.")
     raft_min_timeout_ms: int = _number(300, "ms", 100, 60_000,
-        "Without a leader for this long a node campaigns; several missed heartbeats.")
+        "Shortest election timeout: a node campaigns after this time without a leader; several heartbeats "
+        "long.")
     raft_max_timeout_ms: int = _number(600, "ms", 150, 120_000,
-        "Spread, so that two nodes rarely campaign at once.")
+        "Longest election timeout; timeouts are spread so that two nodes rarely campaign at once.")
     raft_heartbeat_ms: int = _number(50, "ms", 10, 20_000,
-        "A leader that has nothing to say says so; at most a third of the timeout.")
+        "Interval between heartbeats of an idle leader; at most a third of the election timeout.")
     leader_balance_delay_ms: int = _number(10_000, "ms", 0, INT32_MAX,
-        "How long a node is back before it leads its shards again: it may not stay.")
+        "How long a returned node must be up before it leads its shards again, as it may fail again.")
 
     # Limits on what clients may use of the node.
     max_connections: int = _number(4096, "connections", 1, 1_000_000,
-        "2–3 per consumer; beyond it one that asks nothing makes room, or the new one is closed.")
+        "Maximum of open connections, 2–3 per consumer; above it an idle connection or the new one is "
+        "closed.")
     connections_max_idle_ms: int = _number(600_000, "ms", 100, INT32_MAX,
-        "Kafka's: frees half-open and forgotten connections.")
+        "Kafka's default; closes half-open and forgotten connections.")
     socket_request_max_bytes: int = _number(1 * MIB, "bytes", 1024, 256 * MIB,
-        "Largest frame: a commit of 30,000 partitions. A hostile one decodes to 40,000 objects, in 25 ms.")
+        "Largest frame, enough for a commit of 30,000 partitions; a hostile one decodes to 40,000 objects, "
+        "in 25 ms.")
     connection_requests_max: int = _number(512, "requests", 1, 65536,
-        "Requests in flight on one connection; reading stops until replies have gone.")
+        "Requests in flight on one connection; above it reading pauses until responses are sent.")
     connection_buffered_pause_bytes: int = _number(1 * MIB, "bytes", 1024, 1024 * MIB,
-        "Requests without an answer, or replies that are not read, before a connection is read no more.")
+        "Bytes of unanswered requests, or of unread responses, at which reading from a connection pauses.")
     connection_buffered_max_bytes: int = _number(64 * MIB, "bytes", 65536, 1024 * MIB,
-        "All that is kept for a connection before it is closed; an OffsetFetch of a million partitions fits.")
+        "Bytes buffered for a connection at which it is closed; an OffsetFetch of a million partitions fits.")
     listener_buffered_max_bytes: int = _number(512 * MIB, "bytes", 1 * MIB, 65536 * MIB,
-        "The same over all connections; whoever makes the node keep most is closed, until an eighth is free.")
+        "The same for all connections together; those that buffer most are closed until an eighth is free.")
     fetch_waiting_max: int = _number(20_000, "requests", 0, 1_000_000,
-        "Empty fetches that wait at once; beyond it, or with too many bytes of replies, they do not wait.")
+        "Empty fetches that wait at the same time; above it, or with too many buffered bytes, they return "
+        "at once.")
     fetch_wait_max_ms: int = _number(30_000, "ms", 1, 600_000,
-        "Longest wait of one empty fetch, whatever it asks for.")
+        "Longest wait of an empty fetch, whatever it requests.")
     held_reply_timeout_ms: int = _number(5_000, "ms", 100, 600_000,
-        "Kafka's offsets.commit.timeout.ms: a reply not durable by then is COORDINATOR_NOT_AVAILABLE.")
+        "Kafka's offsets.commit.timeout.ms: a change that is not durable by then gets "
+        "COORDINATOR_NOT_AVAILABLE.")
     http_body_max_bytes: int = _number(1 * MIB, "bytes", 1024, 64 * MIB,
-        "Requests are small; answers are not bounded by it.")
+        "Largest body of an HTTP request; requests are small, and responses are not limited by it.")
     http_connections_max: int = _number(256, "connections", 1, 65536,
-        "Held by requests at work and long polls; 64 more are kept for probes and newcomers.")
+        "HTTP connections with a running request or long poll; 64 more are reserved for probes and new "
+        "clients.")
     http_requests_max: int = _number(64, "requests", 1, 65536,
-        "HTTP requests at work at once, long polls aside; beyond it 503.")
+        "HTTP requests running at the same time, without long polls; above it 503.")
     http_waiting_max: int = _number(256, "requests", 1, 65536,
-        "Long polls of the log at once; beyond it 429.")
+        "Long polls of the log at the same time; above it 429.")
 
     # Groups.
     group_consumer_session_timeout_ms: int = _number(45_000, "ms", 1, INT32_MAX,
-        "Kafka's: a client may be silent that long before its partitions go to others.")
+        "Kafka's default; a member without a heartbeat for this long loses its partitions.")
     group_consumer_min_session_timeout_ms: int = _number(1_000, "ms", 1, INT32_MAX,
-        "Kafka's 45,000 forbids quick detection even where it is wanted.")
+        "Lower bound of the session timeout; Kafka's 45,000 prevents quick detection even where it is "
+        "wanted.")
     group_consumer_max_session_timeout_ms: int = _number(1_800_000, "ms", 1, INT32_MAX,
-        "Kafka's bound of the classic protocol.")
+        "Upper bound of the session timeout, as in Kafka's classic protocol.")
     group_consumer_heartbeat_interval_ms: int = _number(1_000, "ms", 1, INT32_MAX,
-        "Where the adaptive interval begins; a fifth of Kafka's 5,000. Clients use it as request timeout.")
+        "Initial adaptive interval; a fifth of Kafka's 5,000. Clients use it as their request timeout.")
     group_consumer_min_heartbeat_interval_ms: int = _number(500, "ms", 1, INT32_MAX,
-        "Shorter ones time out on a busy machine.")
+        "Lower bound of the interval; requests time out on a busy machine if it is shorter.")
     group_consumer_max_heartbeat_interval_ms: int = _number(15_000, "ms", 1, INT32_MAX, "Kafka's.")
     group_consumer_heartbeat_interval_adaptive: bool = _row(True,
-        "The node chooses the interval by its load, see below; false: always the one above.")
+        "Whether the node adapts the interval to its load, see below; false: always the interval above.")
     group_consumer_assignment_interval_ms: int = _number(0, "ms", 0, INT32_MAX,
-        "Kafka's 1,000 delays every rebalance; here a group waits by what its last target cost.")
+        "Kafka's 1,000 delays every rebalance; here a group waits in proportion to the cost of its last "
+        "target.")
     group_consumer_min_assignment_interval_ms: int = _number(0, "ms", 0, INT32_MAX, "Kafka's.")
     group_consumer_max_assignment_interval_ms: int = _number(15_000, "ms", 0, INT32_MAX, "Kafka's.")
     groups_configured_max: int = _number(10_000, "groups", 1, INT32_MAX,
-        "Groups with configs of their own; every node holds them all.")
+        "Groups with configs of their own, which every node holds in memory.")
     group_consumer_max_size: int = _number(10_000, "members", 1, INT32_MAX,
-        "Members of one group; computing a target must not stall the node.")
+        "Members of one group; larger targets would stall the node.")
     group_consumer_assignors: tuple[str, ...] = _row(("uniform", "range"),
-        "Kafka's; the first is used when a member names none. Others are installed (assignors.md).")
+        "Kafka's default; the first is used if no member names one. More can be installed (assignors.md).")
     group_consumer_assignor_timeout_ms: int = _number(10_000, "ms", 100, 60_000,
-        "An assignor that takes longer hangs; it is stopped, and the old target stays.")
+        "An assignor that takes longer is considered hung and is stopped; the old target stays.")
     group_consumer_assignor_memory_max_bytes: int = _number(1024 * MIB, "bytes", 256 * MIB, 64 * 1024 * MIB,
-        "Address space of an assignor's process: ten times what the largest group takes.")
+        "Address space of an assignor's process, ten times what the largest group needs.")
     group_consumer_regex_refresh_interval_ms: int = _number(600_000, "ms", 10_000, INT32_MAX,
-        "Kafka's: how often expressions are matched against all topics anew; new topics are matched at once.")
+        "Kafka's default; how often expressions are matched again against all topics. New topics are "
+        "matched at once.")
     offset_metadata_max_bytes: int = _number(4_096, "bytes", 0, 16 * MIB,
-        "Kafka's: metadata of one committed offset.")
+        "Kafka's default; largest metadata of one committed offset.")
     offsets_retention_minutes: int = _number(10_080, "minutes", 1, INT32_MAX,
-        "Kafka's: a week after the commit, for topics that nobody in the group subscribes to.")
+        "Kafka's default, a week after the commit; for topics to which no member of the group is subscribed.")
     offsets_retention_check_interval_ms: int = _number(600_000, "ms", 1, INT32_MAX,
-        "Kafka's: an empty group without offsets stays as long, and no group is searched more often.")
+        "Kafka's default; shortest time between two expiry checks of a group, and how long an empty group "
+        "without offsets stays.")
     groups_max: int = _number(100_000, "groups", 1, INT32_MAX,
-        "Per shard: a client that invents group ids must not fill memory.")
+        "Groups per shard; a client that invents group ids must not fill memory.")
     topics_per_member_max: int = _number(10_000, "topics", 1, 1_000_000,
-        "A subscription is one record, well below a frame.")
-    topics_max: int = _number(100_000, "topics", 1, INT32_MAX, "Every node holds the catalog in memory.")
+        "Topics in one subscription, which is one record and must stay well below the size of a frame.")
+    topics_max: int = _number(100_000, "topics", 1, INT32_MAX, "Topics in the catalog, which every node "
+                                                               "holds in memory.")
     partitions_per_topic_max: int = _number(100_000, "partitions", 1, 10_000_000,
-        "A target assignment names every partition.")
-    num_partitions: int = _number(1, "partitions", 1, 100_000, "Kafka's: of a topic created without a count.")
+        "Partitions of one topic; a target assignment names every partition.")
+    num_partitions: int = _number(1, "partitions", 1, 100_000, "Kafka's default; partitions of a topic "
+                                                               "created without a partition count.")
 
     # Limits on work that is not durable yet.
     runtime_uncommitted_bytes_max: int = _number(64 * MIB, "bytes", 1 * MIB, 4096 * MIB,
-        "Per shard, appended and not committed: beyond it requests are refused, retriably.")
+        "Bytes per shard that are appended and not committed; above it requests are refused with a "
+        "retriable error.")
     runtime_held_replies_max: int = _number(100_000, "replies", 100, 10_000_000,
-        "Per shard: replies that wait for the disk; beyond it refused.")
+        "Replies per shard that wait for the disk; above it requests are refused.")
 
     # The log.
     log_segment_bytes: int = _number(64 * MIB, "bytes", 4096, 2048 * MIB,
-        "A segment is the unit of sealing, snapshot and archive.")
+        "Size of a segment, the unit of sealing, snapshots and archiving.")
     snapshot_tail_records: int = _number(200_000, "records", 1_000, 1_000_000_000,
-        "Records after the snapshot before a new one is made: bounds the time of a restart.")
+        "Records after a snapshot until the next one is made; bounds the time of a restart.")
     delete_retention_ms: int = _number(86_400_000, "ms", 0, INT64_MAX,
-        "Kafka's: how long snapshots keep a deletion; a jump of clocks only makes it longer.")
+        "Kafka's default; how long snapshots keep a deletion. A clock jump only makes it longer.")
     log_archive_snapshots: int = _number(16, "snapshots", 0, 1_000,
-        "Earlier snapshots kept per shard, evenly spread: a look into the past starts at the nearest one.")
+        "Earlier snapshots kept per shard, evenly spread; a question about the past starts at the nearest "
+        "one.")
     log_archive_retention_ms: int = _number(-1, "ms", -1, INT64_MAX,
-        "History is the product: −1 keeps archived segments for ever.")
+        "How long archived segments are kept; −1: forever, because history is the product.")
     log_archive_retention_bytes: int = _number(-1, "bytes", -1, INT64_MAX,
-        "Per shard, oldest first; −1 keeps archived segments for ever.")
+        "Bytes of archived segments kept per shard, the oldest are removed first; −1: no limit.")
     # fmt: on
 
     def limits(self) -> Limits:
@@ -318,14 +337,18 @@ def _check_together(settings: Settings) -> None:
         )
     assignors = settings.group_consumer_assignors
     if not assignors or len(set(assignors)) != len(assignors):
-        raise SettingsError(f"group.consumer.assignors = {list(assignors)} must name at least one, each once")
+        raise SettingsError(
+            f"group.consumer.assignors = {list(assignors)} must contain at least one "
+            "assignor and no duplicates"
+        )
     known = [assignor.name for assignor in BUILT_IN]
     if unknown := [name for name in assignors if name not in known]:
         from cluster.assignors import problem_with  # slow to import, and rarely needed
 
         if problem := problem_with(unknown):
             raise SettingsError(
-                f"group.consumer.assignors names {unknown[0]!r}; there are {', '.join(known)}. {problem}"
+                f"group.consumer.assignors contains {unknown[0]!r}, which is unknown; known assignors are "
+                f"{', '.join(known)}. {problem}"
             )
     if settings.num_partitions > settings.partitions_per_topic_max:
         raise SettingsError(
@@ -333,7 +356,7 @@ def _check_together(settings: Settings) -> None:
             f"{settings.partitions_per_topic_max}"
         )
     if not settings.data_dir:
-        raise SettingsError("data.dir must not be empty: name the directory that the node's log is in")
+        raise SettingsError("data.dir must not be empty: set it to the node's directory")
     if settings.connection_buffered_pause_bytes > settings.connection_buffered_max_bytes:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
     if settings.log_level not in ("debug", "info", "warning", "error"):
@@ -350,7 +373,7 @@ def _check_peers(settings: Settings) -> None:
         raise SettingsError(f"cluster.nodes {error}") from None
     if nodes and settings.node_id not in [node.node_id for node in nodes]:
         raise SettingsError(
-            f"cluster.nodes names nodes {', '.join(str(node.node_id) for node in nodes)}, and not this one: "
+            f"cluster.nodes names nodes {', '.join(str(node.node_id) for node in nodes)}, but not this one: "
             f"node.id = {settings.node_id}"
         )
     files = (settings.peer_tls_cert_file, settings.peer_tls_key_file, settings.peer_tls_ca_file)
@@ -362,22 +385,20 @@ def _check_peers(settings: Settings) -> None:
     if peers is None:
         return
     if not peers.secret_file:
-        raise SettingsError(
-            "cluster.secret.file must name a file: nodes prove to each other that they belong to the cluster"
-        )
+        raise SettingsError("cluster.secret.file must be set: nodes authenticate each other with it")
     beyond = [host for host in (peers.bind_host, *(node.host for node in nodes)) if not is_loopback(host)]
     if beyond and peers.tls is None and not settings.insecure:
         raise SettingsError(
-            f"cluster.nodes would send the log to and from {beyond[0]} in the clear; set peer.tls.*, use "
-            "127.0.0.1, or say insecure = true (--insecure) if that is meant"
+            f"cluster.nodes would send the log to and from {beyond[0]} unencrypted; set peer.tls.*, use "
+            "127.0.0.1, or set insecure = true (--insecure) if this is intended"
         )
 
 
 def _check_raft(settings: Settings) -> None:
     if settings.raft_max_timeout_ms < settings.raft_min_timeout_ms * 3 // 2:
         raise SettingsError(
-            f"raft.max.timeout.ms = {settings.raft_max_timeout_ms} must be at least one and a half times "
-            f"raft.min.timeout.ms = {settings.raft_min_timeout_ms}: else two campaign at once"
+            f"raft.max.timeout.ms = {settings.raft_max_timeout_ms} must be at least 1.5 times "
+            f"raft.min.timeout.ms = {settings.raft_min_timeout_ms}: otherwise two nodes campaign at once"
         )
     if settings.raft_heartbeat_ms > settings.raft_min_timeout_ms // 3:
         raise SettingsError(
@@ -392,13 +413,13 @@ def _check_addresses(settings: Settings) -> None:
         if not settings.insecure and not is_loopback(bound):
             raise SettingsError(
                 f"{name}.host = {bound!r} can be reached from other machines, without TLS or authentication; "
-                "use 127.0.0.1, or say insecure = true (--insecure) if that is meant"
+                "use 127.0.0.1, or set insecure = true (--insecure) if this is intended"
             )
         if not bound:
-            raise SettingsError(f"{name}.host must not be empty: say 127.0.0.1, or 0.0.0.0 for every address")
+            raise SettingsError(f"{name}.host must not be empty: use 127.0.0.1, or 0.0.0.0 for all addresses")
     if settings.kafka_host in EVERY_ADDRESS and not settings.kafka_advertised_host:
         raise SettingsError(
-            f"kafka.host = {settings.kafka_host!r} is no address that clients can connect to: name one in "
+            f"kafka.host = {settings.kafka_host!r} is not an address that clients can connect to: set "
             "kafka.advertised.host"
         )
 

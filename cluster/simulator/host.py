@@ -190,7 +190,7 @@ class VirtualHost:
 
     def _failed(self, error: Exception) -> None:
         """End the process because a callback raised, as in a real one."""
-        message = f"a callback failed, a fault of this program: {in_one_line(error)}"
+        message = f"a callback failed because of an internal error: {in_one_line(error)}"
         if self.expects_failure:
             self.fatal(message)
         self.fatal_message = message

@@ -59,7 +59,7 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
         with Client(",".join(addresses[1:])) as client:
             client.create_topic("payments", 2)
         assert run(["cluster", "kill", "1", "--data", str(data)]) == ExitCode.REFUSED
-        assert "node 1 does not run" in capfd.readouterr().err
+        assert "node 1 is not running" in capfd.readouterr().err
         assert run(["cluster", "restart", "1", "--data", str(data), "--json"]) == ExitCode.OK
         again = json.loads(capfd.readouterr().out)
         assert (again["id"], again["state"]) == (1, "running")

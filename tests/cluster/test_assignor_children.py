@@ -213,7 +213,7 @@ async def test_an_assignor_that_fails_says_how(host: AsyncioHost, site: Path, na
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"), [("leaving", "without an answer"), ("suicidal", "killed by signal 9")]
+    ("name", "complaint"), [("leaving", "without a result"), ("suicidal", "killed by signal 9")]
 )
 async def test_an_assignor_that_ends_its_process(
     host: AsyncioHost, site: Path, name: str, complaint: str
@@ -269,7 +269,7 @@ def test_names_of_installed_assignors_may_be_configured(site: Path) -> None:
 
 def test_a_name_that_nobody_installed_is_refused_with_those_that_are(site: Path) -> None:
     with pytest.raises(
-        SettingsError, match=r"names 'sticky'; there are uniform, range\. .* Installed: asking, endless"
+        SettingsError, match=r"contains 'sticky', .* uniform, range\. .* Installed: asking, endless"
     ):
         Settings(group_consumer_assignors=("uniform", "sticky"))
 

@@ -55,10 +55,10 @@ def test_a_hard_limit_that_is_too_low_is_said_with_what_would_fit() -> None:
     needed = descriptors_needed(Settings(max_connections=800))
     assert said.count("\n") == 1
     assert (
-        f"WARNING max.connections = 800 needs {needed} file descriptors, and this process may have 900"
+        f"WARNING max.connections = 800 needs {needed} file descriptors, but this process may open only 900"
         in said
     )
-    found = re.search(r"it serves (\d+) connections", said)
+    found = re.search(r"so serves (\d+) connections", said)
     assert found
     assert descriptors_needed(Settings(max_connections=int(found[1]))) == 900
 

@@ -53,7 +53,7 @@ def test_a_projection_that_ran_ahead_of_its_log_stops_the_node() -> None:
     call = lab.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
     lab.world.run_for(1_000)
     assert lab.machine.host.is_dead
-    assert "left no records" in str(lab.machine.host.fatal_message)
+    assert "without records" in str(lab.machine.host.fatal_message)
     assert call.response is None
 
 
@@ -70,7 +70,7 @@ def test_due_work_that_ran_ahead_of_its_log_stops_the_node() -> None:
     machine.next_work = half_done  # type: ignore[method-assign]
     lab.world.run_for(60_000)
     assert lab.machine.host.is_dead
-    assert "left no records" in str(lab.machine.host.fatal_message)
+    assert "without records" in str(lab.machine.host.fatal_message)
 
 
 def test_whatever_keeps_an_entry_from_the_log_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_a_taken_port_is_a_failure_of_the_launch(tmp_path: Path) -> None:
 
 
 def test_ports_that_are_counted_up_do_not_meet(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"http.port 19093: is asked for twice|kafka.port 19093: is asked"):
+    with pytest.raises(LaunchError, match=r"http.port 19093: is used twice|kafka.port 19093: is used"):
         prepare_cluster(tmp_path, 3, kafka_port=19092, http_port=19093)
 
 
@@ -261,8 +261,8 @@ def test_a_number_of_nodes_that_is_no_good_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"kafka.prot": "1"}, r"nearest known one is kafka\.port"),
-        ({"kafka.port": "9092"}, r"kafka\.port differs from node to node"),
+        ({"kafka.prot": "1"}, r"did you mean kafka\.port"),
+        ({"kafka.port": "9092"}, r"kafka\.port differs between nodes"),
         ({"cluster.shards": "many"}, r"cluster\.shards"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> 
         prepare_cluster(tmp_path, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     launch_node(tmp_path / "one", settings={"cluster.shards": "1"}).kill()
-    with pytest.raises(LaunchError, match="one node, which stays alone"):
+    with pytest.raises(LaunchError, match="one node, which cannot grow"):
         prepare_cluster(tmp_path / "one", 3)
 
 

@@ -112,7 +112,7 @@ def test_a_second_node_on_a_directory_is_refused_with_its_own_words(node: NodePr
 
 
 def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"nearest known one is kafka\.port") as refused:
+    with pytest.raises(LaunchError, match=r"did you mean kafka\.port") as refused:
         launch_node(tmp_path / "node", settings={"kafka.prot": "1"})
     assert refused.value.exit_code == EXIT_USAGE
 

@@ -86,7 +86,7 @@ def test_the_log_says_who_leads_and_nothing_that_reads_like_a_failure(
         "shard-0: node 2 leads term 4",
         "metadata is Ready: this node leads term 1",
         "shard-0 is Ready: this node leads term 5",
-        "metadata: this node leads no longer: handed over in term 6",
+        "metadata: this node is no longer the leader: handed over in term 6",
         "metadata: node 3 leads term 1",
     ]
 

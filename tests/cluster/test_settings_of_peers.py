@@ -60,13 +60,13 @@ def test_timeouts_reach_the_log_and_their_defaults_agree() -> None:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        (("1@host",), r"has '1@host': an entry is ID@HOST:PORT, as in 1@127\.0\.0\.1:9192"),
-        (("x@host:1",), "an entry is ID@HOST:PORT"),
-        (("1@::1:9192",), "an entry is ID@HOST:PORT"),
-        (("1@a b:9192",), "an entry is ID@HOST:PORT"),
+        (("1@host",), r"has '1@host': an entry must be ID@HOST:PORT, such as 1@127\.0\.0\.1:9192"),
+        (("x@host:1",), "an entry must be ID@HOST:PORT"),
+        (("1@::1:9192",), "an entry must be ID@HOST:PORT"),
+        (("1@a b:9192",), "an entry must be ID@HOST:PORT"),
         (("1@a:0",), "ports are 1 to 65535"),
         (("1@a:65536",), "ports are 1 to 65535"),
-        (("2147483648@a:1",), "ids end at 2147483647"),
+        (("2147483648@a:1",), "ids are at most 2147483647"),
         (("1@a:1", "1@b:1"), "names node 1 twice"),
         (("1@a:1", "2@a:1"), "names the address a:1 twice"),
         (tuple(f"{number}@a:{number + 1}" for number in range(NODES_MAX + 1)), "at most 9 make a cluster"),
@@ -90,25 +90,25 @@ FAR = ("1@10.0.0.1:9192", "2@10.0.0.2:9192")
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"cluster_nodes": THREE}, "cluster.secret.file must name a file"),
+        ({"cluster_nodes": THREE}, "cluster.secret.file must be set"),
         (
             {"node_id": 4, "cluster_nodes": THREE, "cluster_secret_file": "s"},
-            "cluster.nodes names nodes 1, 2, 3, and not this one: node.id = 4",
+            "cluster.nodes names nodes 1, 2, 3, but not this one: node.id = 4",
         ),
         (
             {"cluster_nodes": FAR, "cluster_secret_file": "s"},
-            r"to and from 10\.0\.0\.1 in the clear; set peer\.tls",
+            r"to and from 10\.0\.0\.1 unencrypted; set peer\.tls",
         ),
         (
             {"cluster_nodes": THREE, "cluster_secret_file": "s", "peer_host": "0.0.0.0"},
-            r"to and from 0\.0\.0\.0 in the clear",
+            r"to and from 0\.0\.0\.0 unencrypted",
         ),
         ({"peer_tls_cert_file": "cert"}, "go together: give all three"),
         (
             {"raft_heartbeat_ms": 101},
             "raft.heartbeat.ms = 101 must be at most a third of raft.min.timeout.ms = 300",
         ),
-        ({"raft_max_timeout_ms": 449}, "raft.max.timeout.ms = 449 must be at least one and a half times"),
+        ({"raft_max_timeout_ms": 449}, "raft.max.timeout.ms = 449 must be at least 1.5 times"),
     ],
 )
 def test_contradictions_name_the_setting_and_a_way_out(values: dict[str, Any], expected: str) -> None:

@@ -124,7 +124,7 @@ def test_a_killed_node_is_shown_and_stays_down_until_it_is_asked_for(supervised:
     assert "signal 9 (Killed)" in shown
     assert f"quorate cluster restart 2 --data {supervised.data}" in shown
     refused = supervised.ask("kill", 2)
-    assert refused["error"] == "node 2 does not run"
+    assert refused["error"] == "node 2 is not running"
     assert "restart 2" in refused["hint"]
     answer = supervised.ask("restart", 2)
     assert answer["said"] == f"node 2 serves again (process {answer['node']['pid']})"
@@ -195,7 +195,7 @@ def test_a_node_that_does_not_come_back_is_named_with_its_last_words(doomed: Sup
 
 @pytest.mark.parametrize(
     ("command", "node_id", "says"),
-    [("kill", 9, "there is no node 9"), ("burn", 1, "no request"), ("kill", "x", "no node x")],
+    [("kill", 9, "there is no node 9"), ("burn", 1, "not a request"), ("kill", "x", "no node x")],
 )
 def test_what_cannot_be_done_is_refused(
     supervised: Supervised, command: str, node_id: Any, says: str

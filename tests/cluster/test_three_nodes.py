@@ -317,7 +317,7 @@ def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: ThreeNo
     nodes.world.run_for(100)
     machine.host.call_soon(machine.node.upgrade, told.append)
     nodes.cluster.wait_for(lambda: len(told) == 2)
-    assert told[1] == f"what node {gone} can read is not known: it is not connected"
+    assert told[1] == f"the format levels that node {gone} can read are unknown: it is not connected"
 
 
 def refused(machine: Machine) -> str:
@@ -339,5 +339,5 @@ def test_settings_that_are_not_the_directorys_are_refused_in_words() -> None:
         ),
         member.settings.__class__(node_id=2, data_dir="/data"),
     )
-    assert "was formatted for a node that is alone" in refused(alone)
+    assert "was formatted for a cluster of one node" in refused(alone)
     assert "cluster.nodes is empty, but /data was formatted as one of nodes 1, 2, 3" in refused(member)

@@ -81,7 +81,7 @@ async def test_whatever_the_loop_was_given_stops_the_node_when_it_raises(way: st
         said = await asyncio.wait_for(stopped, 10)
     finally:
         host.close()
-    assert "a fault of this program: Broken: on purpose (at test_what_stops_a_node.py:" in said
+    assert "internal error: Broken: on purpose (at test_what_stops_a_node.py:" in said
     assert "\n" not in said
 
 
@@ -110,7 +110,7 @@ async def test_a_node_whose_start_raises_ends_with_one_line(tmp_path: Path) -> N
     )
     _, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 70
-    assert [b"a fault of this program: KeyError: 'a shard'" in line for line in err.splitlines()] == [True]
+    assert [b"internal error: KeyError: 'a shard'" in line for line in err.splitlines()] == [True]
 
 
 # The simulator does as a real process does.
@@ -174,7 +174,7 @@ def test_a_decision_that_is_not_carried_out_stops_the_node(monkeypatch: pytest.M
     monkeypatch.setattr(bench.groups, "_handled", broken)
     bench.host.call_soon(bench.heartbeat, join_request("billing", "one", "orders"))
     bench.world.run_for(10)
-    assert "a decision was taken and not carried out: Broken: on purpose" in str(bench.host.fatal_message)
+    assert "a decision was not carried out: Broken: on purpose" in str(bench.host.fatal_message)
 
 
 # Connections.
@@ -232,4 +232,4 @@ def test_what_fails_in_reading_a_client_ends_its_connection_only(
     rig.run()
     assert victim.is_lost
     assert other.correlation_ids == [2]
-    assert caplog.text.count("a fault of this program: Broken: on purpose") == 1
+    assert caplog.text.count("internal error: Broken: on purpose") == 1

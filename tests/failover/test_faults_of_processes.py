@@ -66,8 +66,8 @@ def test_a_node_that_is_asked_to_stop_hands_over_first(cluster: ClusterProcess) 
         count_fault("failover", "SIGTERM of a leader")
         assert leader.await_end(10) == 0
         assert time.monotonic() - asked_s < STOP_MAX_S, log_text(leader)[said:]
-        assert f"shard-{shard}: this node leads no longer: handed over" in log_text(leader)[said:]
-        assert "is not handed over" not in log_text(leader)[said:]
+        assert f"shard-{shard}: this node is no longer the leader: handed over" in log_text(leader)[said:]
+        assert "is not transferred" not in log_text(leader)[said:]
         for one in working:
             one.wait_for_more()
         leader.start()

@@ -87,7 +87,7 @@ def test_impossible_frame_lengths_close_at_once(length: int, caplog: pytest.LogC
     ("first", "hint"),
     [
         (b"\x16\x03\x01\x02\x00\x01\x00", "security.protocol=PLAINTEXT"),
-        (b"GET / HTTP/1.1\r\n\r\n", "the HTTP port is another one"),
+        (b"GET / HTTP/1.1\r\n\r\n", "use the node's HTTP port"),
     ],
 )
 def test_other_protocols_are_recognised(first: bytes, hint: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -281,7 +281,7 @@ def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCap
     silent[1].send(heartbeat(1)[:-1])
     with log_lines(caplog) as lines:
         established.append(connected_and_asked(rig))
-        assert "it has not sent a whole request, and 4 are open (max.connections)" in lines()[0]
+        assert "it has not sent a complete request, and 4 are open (max.connections)" in lines()[0]
     assert [client.is_lost for client in silent] == [True, False]
     established.append(connected_and_asked(rig))
     assert [client.is_lost for client in silent] == [True, True]
@@ -308,7 +308,7 @@ def test_when_all_have_asked_who_has_not_for_long_makes_room(caplog: pytest.LogC
     rig.run(2_000)
     with log_lines(caplog) as lines:
         connected_and_asked(rig)
-        assert "it has asked nothing for 31 s, and 4 are open (max.connections)" in lines()[0]
+        assert "it has sent no request for 31 s, and 4 are open (max.connections)" in lines()[0]
     assert [client.is_lost for client in (waiting, once, busy, later)] == [False, True, False, False]
     rig.run(UNUSED_MS - 3_000)
     assert rig.connect().is_lost

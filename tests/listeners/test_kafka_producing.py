@@ -13,7 +13,7 @@ from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicPro
 from wire.protocol import encode_request
 
 VERSIONS = list(range(API_VERSIONS[ApiKey.PRODUCE][0], API_VERSIONS[ApiKey.PRODUCE][1] + 1))
-SAYS = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
+SAYS = "topics here hold no messages, only partitions to assign; produce to a Kafka cluster"
 
 
 def produce_request(
@@ -112,4 +112,4 @@ def test_an_answer_much_larger_than_its_request_is_not_given(caplog: pytest.LogC
         assert client.is_lost
         assert client.frames == []
         (line,) = lines()
-    assert f"it produces to {PARTITIONS_MAX + 2} partitions at once" in line
+    assert f"it produces to {PARTITIONS_MAX + 2} partitions in one request" in line

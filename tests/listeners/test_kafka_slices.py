@@ -240,7 +240,7 @@ def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch
     rig.run()
     _, answer = decode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, late.frames[0])
     assert answer.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert "ask again" in answer.groups[0].error_message
+    assert "try again" in answer.groups[0].error_message
     assert len(rig.node.asked) == 3, "a heartbeat is none of them"
     clients[0].transport.abort()
     rig.run()

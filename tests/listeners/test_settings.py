@@ -72,18 +72,18 @@ def test_a_dotted_name_may_be_spread_over_sections(tmp_path: Path, text: str) ->
     [
         (
             "\n[kafka]\nprot = 9\n",
-            r"node\.toml, line 3: unknown setting kafka\.prot; the nearest .* is kafka\.port",
+            r"node\.toml, line 3: unknown setting kafka\.prot; did you mean kafka\.port",
         ),
         ("zzz = 1\n", r"line 1: unknown setting zzz; .*docs/configuration\.md"),
         ("kafka = 3\n", r"line 1: unknown setting kafka"),
-        ("[kafka]\nport = 'x'\n", r"line 2: kafka\.port must be a whole number, not 'x'"),
-        ("[kafka]\nport = true\n", r"line 2: kafka\.port must be a whole number, not True"),
+        ("[kafka]\nport = 'x'\n", r"line 2: kafka\.port must be an integer, not 'x'"),
+        ("[kafka]\nport = true\n", r"line 2: kafka\.port must be an integer, not True"),
         ("[kafka]\nport = 70000\n", r"line 2: kafka\.port = 70000 is outside 0 to 65535 \(default 9092\)"),
         ("insecure = 1\n", r"line 1: insecure must be true or false, not 1"),
-        ("group.consumer.assignors = [1]\n", r"line 1: group\.consumer\.assignors must be a list of texts"),
+        ("group.consumer.assignors = [1]\n", r"line 1: group\.consumer\.assignors must be a list of strings"),
         (
             "group.consumer.assignors = []\n",
-            r"line 1: group\.consumer\.assignors = \[\] must name at least one",
+            r"line 1: group\.consumer\.assignors = \[\] must contain at least one",
         ),
         ("\nx = = 1\n", r"node\.toml: not TOML: .*line 2"),
         (
@@ -104,9 +104,11 @@ def test_errors_name_place_and_way_out(tmp_path: Path, text: str, expected: str)
 
 
 def test_errors_of_the_other_sources(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"variable QUORATE_KAFKA_PROT: unknown .* nearest .* kafka.port"):
+    with pytest.raises(
+        SettingsError, match=r"variable QUORATE_KAFKA_PROT: unknown .* did you mean kafka.port"
+    ):
         load_settings(None, {"QUORATE_KAFKA_PROT": "1"})
-    with pytest.raises(SettingsError, match=r"flag --kafka-port: kafka.port must be a whole number"):
+    with pytest.raises(SettingsError, match=r"flag --kafka-port: kafka.port must be an integer"):
         load_settings(None, {}, {"kafka_port": "1.5"})
     with pytest.raises(SettingsError, match=r"missing.toml: cannot be read: No such file"):
         load_settings(tmp_path / "missing.toml", {})
@@ -134,7 +136,7 @@ def test_beyond_loopback_only_when_asked_for() -> None:
         ({"kafka_host": "", "insecure": True}, r"kafka\.host must not be empty"),
         ({"http_host": "", "insecure": True}, r"http\.host must not be empty"),
         ({"data_dir": ""}, r"data\.dir must not be empty"),
-        ({"group_consumer_assignors": ("sticky",)}, r"assignors names 'sticky'; there are uniform, range"),
+        ({"group_consumer_assignors": ("sticky",)}, r"assignors contains 'sticky', .* uniform, range"),
         ({"num_partitions": 9, "partitions_per_topic_max": 8}, r"num\.partitions = 9 must not exceed"),
     ],
 )
