@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.report import count_fault
+from tests.support.waiting import wait_for
 
 DEMO_S_MAX = 25.0  # what the README promises; a busy machine has room in it
 COMMAND = [sys.executable, "-P", "-m", "quorate", "demo"]
@@ -35,13 +35,6 @@ def processes_of(directory: Path) -> list[str]:
         if str(directory) in line:
             found.append(line)
     return found
-
-
-def wait_until(ready: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 20
-    while not ready():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 def test_every_claim_holds_in_time_without_a_terminal(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -80,14 +73,14 @@ def test_an_interrupted_demo_leaves_no_process_behind(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:
     with subprocess.Popen(COMMAND, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
-        wait_until(
-            lambda: sum("consumer.py" in line for line in processes_of(tmp_path)) == 6, "six consumers"
+        wait_for(
+            lambda: sum("consumer.py" in line for line in processes_of(tmp_path)) == 6, "six consumers", 20
         )
         demo.send_signal(number)
         _, said = demo.communicate(timeout=20)
     assert demo.returncode == 130
     assert b"Traceback" not in said
-    wait_until(lambda: processes_of(tmp_path) == [], "the end of every process")
+    wait_for(lambda: processes_of(tmp_path) == [], "the end of every process", 20)
 
 
 def test_a_directory_that_is_in_use_is_refused(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -25,6 +25,7 @@ from history.checking.commits import Key, missing_commits
 from quorate.client import Client
 from tests.report import count_fault
 from tests.support import committers
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.failover  # a node is killed twenty times
 
@@ -82,10 +83,11 @@ class Rounds:
                 self.next_partition += 1
 
     def _wait_for_first_commits(self, files: Path) -> None:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not all(committers.acknowledged(files / group) for group in self.keys):
-            assert time.monotonic() < deadline_s, "not every client committed"
-            time.sleep(0.01)
+        wait_for(
+            lambda: all(committers.acknowledged(files / group) for group in self.keys),
+            "a commit of every client",
+            START_TIMEOUT_S,
+        )
 
     def _check(self, files: Path, killed_ms: float) -> None:
         """Every key is fetched before anyone commits it again."""

@@ -14,6 +14,7 @@ from aiokafka.errors import PolicyViolationError as AiokafkaPolicyViolation
 from confluent_kafka import Producer
 
 from cluster.launching.launcher import NodeProcess
+from tests.support.waiting import wait_for
 
 with warnings.catch_warnings():
     # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
@@ -52,10 +53,8 @@ def test_without_acks_the_connection_is_closed_and_the_log_says_why(
     producer.produce(topic, b"lost, and meant to be")
     assert producer.flush(QUICKLY_S) == 0
     line = f"client id '{group}': it produces with acks=0; topics here"
-    deadline_s = time.monotonic() + QUICKLY_S
-    while line not in (Path(node.data) / "node.log").read_text(encoding="utf-8"):
-        assert time.monotonic() < deadline_s, "no line about it"
-        time.sleep(0.02)
+    log = Path(node.data) / "node.log"
+    wait_for(lambda: line in log.read_text(encoding="utf-8"), "a line about it", QUICKLY_S)
 
 
 def test_kafka_python_raises_the_refusal(bootstrap: str, new_topic: Callable[[int], str]) -> None:

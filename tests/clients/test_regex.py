@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -14,6 +13,7 @@ from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.failover  # nodes of real clusters are killed
 
@@ -66,15 +66,6 @@ def _pair(part: TopicPartition) -> tuple[str, int]:
     return part.topic, part.partition
 
 
-def wait(ready: Callable[[], bool], what: Callable[[], object]) -> float:
-    """Seconds until it is so."""
-    begin_s = time.monotonic()
-    while not ready():
-        assert time.monotonic() - begin_s < WAIT_S, what()
-        time.sleep(0.01)
-    return time.monotonic() - begin_s
-
-
 class Shared:
     """Subscribers of one group that share what their expressions match."""
 
@@ -89,9 +80,10 @@ class Shared:
     def wait_for(self, wanted: dict[str, int]) -> float:
         """Until each partition of these topics, and no other, is owned once; how long that took, in s."""
         pairs = sorted((topic, number) for topic, count in wanted.items() for number in range(count))
-        return wait(
+        return wait_for(
             lambda: sorted(pair for one in self.subscribers for pair in one.owned) == pairs,
             lambda: [(sorted(one.owned), one.errors) for one in self.subscribers],
+            WAIT_S,
         )
 
 
@@ -132,7 +124,7 @@ def test_names_and_an_expression_together(shared: Shared, client: Client, group:
 def test_an_invalid_expression_is_told(shared: Shared, group: str) -> None:
     """One that librdkafka's own check lets pass."""
     subscriber = shared.start(f"^{group}-a**+")
-    wait(lambda: bool(subscriber.errors), lambda: "no error came")
+    wait_for(lambda: subscriber.errors, "an error", WAIT_S)
     assert "The regular expression is not valid" in subscriber.errors[0]
 
 

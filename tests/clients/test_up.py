@@ -20,7 +20,7 @@ from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode
 from tests.report import count_fault
-from tests.support.waiting import ends_within
+from tests.support.waiting import wait_for_end
 
 QUORATE = [sys.executable, "-P", "-m", "quorate"]
 STOP_S = 15.0
@@ -65,7 +65,7 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
         assert (again["id"], again["state"]) == (1, "running")
         assert topics(addresses[0]) == {"orders": 6, "payments": 2}
         pids = [again["pid"], *(node["pid"] for node in announced["nodes"][1:])]
-    assert all(ends_within(pid, 5) for pid in pids)
+    wait_for_end(*pids)
     with up(data) as same:  # the directory says how many
         assert same["bootstrap"] == announced["bootstrap"]
         assert topics(same["bootstrap"]) == {"orders": 6, "payments": 2}

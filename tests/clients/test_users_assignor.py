@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from cluster.launching.launcher import NodeProcess, launch_node
 from tests.clients.conftest import SETTINGS
 from tests.report import count_fault
 from tests.support.polled_consumers import Crowd
+from tests.support.waiting import wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "assignor"
 NUM_PARTITIONS = 12
@@ -92,13 +92,6 @@ def crowd(bootstrap: str, group: str, topic: str) -> Iterator[Crowd]:
     crowd.close()
 
 
-def wait(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
-
-
 def is_shared_out(crowd: Crowd) -> bool:
     owned = [partition for member in crowd.members for partition in member.owned]
     return sorted(owned) == list(range(NUM_PARTITIONS))
@@ -107,9 +100,9 @@ def is_shared_out(crowd: Crowd) -> bool:
 def test_partitions_go_where_the_users_assignor_says(crowd: Crowd) -> None:
     for _ in range(3):
         crowd.join(**{"group.remote.assignor": "rendezvous"})
-    wait(lambda: is_shared_out(crowd), "all partitions are owned")
+    wait_for(lambda: is_shared_out(crowd), "all partitions are owned", 20)
     crowd.members[1].close()
-    wait(lambda: is_shared_out(crowd), "those of the one that left are owned again")
+    wait_for(lambda: is_shared_out(crowd), "those of the one that left are owned again", 20)
 
 
 @pytest.mark.parametrize("mood", ["dead", "stuck"])
@@ -119,7 +112,7 @@ def test_one_that_fails_costs_no_consumer_its_place(
     """The first keeps all that it has, the second is a member; both share as soon as the assignor is well."""
     installed.mood("fine")
     first = crowd.join(**{"group.remote.assignor": "moody"})
-    wait(lambda: len(first.owned) == NUM_PARTITIONS, "the first has all")
+    wait_for(lambda: len(first.owned) == NUM_PARTITIONS, "the first has all", 20)
     installed.mood(mood)
     count_fault("clients", "assignor that fails")
     crowd.join(**{"group.remote.assignor": "moody"})
@@ -128,11 +121,11 @@ def test_one_that_fails_costs_no_consumer_its_place(
         with urllib.request.urlopen(f"{node.url}/v1/groups/{group}") as answer:
             return str(answer.read(), "utf-8")
 
-    wait(lambda: "Assignor moody failed" in described(), "describe shows the error")
+    wait_for(lambda: "Assignor moody failed" in described(), "describe shows the error", 20)
     assert len(first.owned) == NUM_PARTITIONS
     assert not first.lost
     installed.mood("fine")
-    wait(lambda: is_shared_out(crowd) and len(first.owned) < NUM_PARTITIONS, "they share")
+    wait_for(lambda: is_shared_out(crowd) and len(first.owned) < NUM_PARTITIONS, "they share", 20)
     assert "moody failed" not in described()
 
 
@@ -156,5 +149,5 @@ def test_a_vote_for_what_is_not_configured_is_refused(bootstrap: str, group: str
             errors.append(str(message.error()))
         return any("UNSUPPORTED_ASSIGNOR" in error or "not supported" in error for error in errors)
 
-    wait(refused, f"refused: {errors}")
+    wait_for(refused, f"refused: {errors}", 20)
     consumer.close()

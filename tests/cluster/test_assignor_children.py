@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cluster.settings import Settings, SettingsError
 from coordinator.assignors import AssignmentMemberSpec, AssignmentSpec, AssignmentTopicMetadata
 from coordinator.assignors.assigning import parts_of, question
 from tests.report import count_fault
+from tests.support.waiting import until
 
 TOPIC = bytes(15) + b"1"
 SPEC = AssignmentSpec(
@@ -233,15 +234,7 @@ async def test_an_assignor_that_hangs_is_stopped_with_all_that_it_started(
     with pytest.raises(Exception, match="took over 2000 ms"):
         await ask(host, name, deadline_ms=2_000)
     assert time.monotonic() - started_s < 10
-    await _until(lambda: not any("theirs" in name or "children.assign" in name for name in _commands()))
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("did not come true")
+    await until(lambda: not any("theirs" in name or "children.assign" in name for name in _commands()), 10)
 
 
 def _commands() -> list[str]:

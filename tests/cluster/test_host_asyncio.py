@@ -16,6 +16,7 @@ import pytest
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.host.jobs import JobFailed
 from raftlog.env.host import Host
+from tests.support.waiting import has_ended, until
 
 JOBS = {
     "job_echo": (
@@ -155,19 +156,7 @@ async def test_job_ends_at_its_deadline_and_on_cancel(host: AsyncioHost) -> None
 @pytest.mark.usefixtures("jobs_on_path")
 async def test_a_process_that_a_job_left_behind_goes_with_it(host: AsyncioHost) -> None:
     pid = await run_job(host, "job_leaves_somebody")
-    for _ in range(500):
-        if _is_gone(pid):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it still runs")
-
-
-def _is_gone(pid: int) -> bool:
-    """Whether the process has ended, buried or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    await until(lambda: has_ended(pid))
 
 
 @pytest.mark.usefixtures("jobs_on_path")
@@ -175,11 +164,7 @@ async def test_nobody_listens_for_ever_to_what_a_job_left_behind(host: AsyncioHo
     """It has a session of its own, so no signal to the job reaches it, and holds the job's pipe open."""
     with pytest.raises(JobFailed, match="took over 500 ms"):
         await run_job(host, "job_leaves_a_stranger", deadline_ms=500)
-    for _ in range(500):
-        if not any("job_leaves" in thread.name for thread in threading.enumerate()):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("its thread still waits")
+    await until(lambda: not any("job_leaves" in thread.name for thread in threading.enumerate()))
 
 
 async def test_a_job_for_which_there_is_no_thread_is_told_as_a_failure(

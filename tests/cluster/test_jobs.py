@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.report import count_fault
+from tests.support.waiting import state_of, wait_for
 
 ENDS_WITHIN_S = 10.0
 """It needs milliseconds; a busy machine may need more."""
@@ -86,9 +87,8 @@ class Family:
     def signal_jobs(self, number: signal.Signals) -> None:
         for pid in self._pids:
             os.kill(pid, number)
-            deadline_s = time.monotonic() + ENDS_WITHIN_S
-            while number == signal.SIGSTOP and _state_of(pid) != "T":  # it stops when it is next scheduled
-                assert time.monotonic() < deadline_s, f"process {pid} does not stop"
+            if number == signal.SIGSTOP:  # it stops when it is next scheduled
+                wait_for(lambda pid=pid: state_of(pid) == "T", f"stop of process {pid}", ENDS_WITHIN_S)
 
     def still_running(self, within_s: float = 0.0) -> list[int]:
         """Process ids of the jobs whose end of file does not come in time."""
@@ -150,11 +150,6 @@ def test_a_job_that_keeps_its_interpreter_to_itself_ends_with_its_parent(
     family = start(1, WORK_AS_IN_ONE_CALL)
     family.kill_parent()
     assert family.still_running(ENDS_WITHIN_S) == []
-
-
-def _state_of(pid: int) -> str:
-    """As the system calls it; of what comes after the name, which may hold anything."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")

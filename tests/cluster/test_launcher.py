@@ -18,7 +18,7 @@ from cluster.main import EXIT_OK, EXIT_UNREADABLE, EXIT_USAGE, Arguments, parse_
 from cluster.settings import SettingsError
 from raftlog.env.files import OsFiles
 from raftlog.storage.directory import read_identity
-from tests.support.waiting import ends_within
+from tests.support.waiting import wait_for_end
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_node_stops_when_whoever_launched_it_is_killed(tmp_path: Path) -> None
         launcher.kill()
         launcher.wait()
         launcher.stdout.close()
-    assert ends_within(launched["pid"], 5)
+    wait_for_end(launched["pid"])
     assert (tmp_path / "node" / "shard-0" / "clean").exists()
 
 

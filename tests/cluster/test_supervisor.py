@@ -22,7 +22,7 @@ import pytest
 from cluster.launching.supervisor import LogTail
 from cluster.launching.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
 from tests.report import count_fault
-from tests.support.waiting import ends_within
+from tests.support.waiting import wait_for_end
 
 TIMEOUT_S = 10.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,10 +102,6 @@ def supervised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]
     one.end()
 
 
-def is_gone(pid: int) -> bool:
-    return ends_within(pid, 5)
-
-
 def test_what_nodes_log_is_shown_with_their_names_and_kept_in_their_files(
     launch: Callable[..., Supervised],
 ) -> None:
@@ -119,7 +115,7 @@ def test_a_killed_node_is_shown_and_stays_down_until_it_is_asked_for(supervised:
     answer = supervised.ask("kill", 2)
     assert answer["said"] == f"node 2 was killed (SIGKILL, process {pid})"
     assert answer["node"]["state"] == "down"
-    assert is_gone(pid)
+    wait_for_end(pid)
     shown = supervised.shown_until("node 2 | it was ended")[-1]
     assert "signal 9 (Killed)" in shown
     assert f"quorate cluster restart 2 --data {supervised.data}" in shown
@@ -159,7 +155,7 @@ def test_a_running_or_standing_node_is_restarted(supervised: Supervised) -> None
         answer = supervised.ask("restart", 1)
         assert answer["node"]["state"] == "running"
         assert answer["node"]["pid"] != before
-        assert is_gone(before)
+        wait_for_end(before)
 
 
 def test_a_restart_holds_up_nobody(launch: Callable[..., Supervised]) -> None:
@@ -232,7 +228,7 @@ def test_an_interrupt_stops_all_and_takes_the_socket_away(doomed: Supervised) ->
     doomed.ask("stop", 3)
     doomed.process.send_signal(signal.SIGINT)
     assert doomed.process.wait(5) == 0
-    assert all(is_gone(pid) for pid in doomed.pids())
+    wait_for_end(*doomed.pids())
     assert not (doomed.data / SOCKET_FILE).exists()
     with pytest.raises(NoSupervisor, match="no launcher runs a cluster on"):
         doomed.ask("kill", 1)
@@ -245,7 +241,7 @@ def test_kill_9_of_the_supervisor_leaves_no_node_not_even_one_that_stands_still(
     pids = doomed.pids()
     doomed.process.kill()
     doomed.process.wait()
-    assert all(is_gone(pid) for pid in pids)
+    wait_for_end(*pids)
     with pytest.raises(NoSupervisor, match="no launcher runs a cluster on"):  # the socket is still there
         doomed.ask("kill", 1)
     count_fault("cluster", "kill -9 of the supervisor")

@@ -42,6 +42,7 @@ from tests.failover.proxy import Proxy
 from tests.report import count_fault
 from tests.support import committers
 from tests.support.polled_consumers import Crowd
+from tests.support.waiting import wait_for
 
 NUM_SHARDS = 4
 TOPIC, MEMBERS_TOPIC = "orders", "watched"
@@ -116,10 +117,8 @@ class Rounds:
             command = [sys.executable, "-P", consumer.__file__, self.cluster.bootstrap]
             command += [MEMBERS_GROUP, MEMBERS_TOPIC, str(self._diary(number))]
             self._members.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-        deadline_s = time.monotonic() + START_S
-        while (shares := self._shares()) != [MEMBERS_PARTITIONS // NUM_MEMBERS] * NUM_MEMBERS:
-            assert time.monotonic() < deadline_s, f"the consumers have {shares} partitions"
-            time.sleep(0.05)
+        even = [MEMBERS_PARTITIONS // NUM_MEMBERS] * NUM_MEMBERS
+        wait_for(lambda: self._shares() == even, lambda: f"shares {self._shares()}", START_S)
         self._settled_s = time.monotonic()
 
     def kill_members(self) -> None:

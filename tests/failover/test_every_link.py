@@ -28,8 +28,8 @@ from tests.support.real_cluster import (
     check_nothing_lost,
     group_in,
     leader_of,
-    wait_for,
 )
+from tests.support.waiting import wait_for
 
 SLOW_S = 0.3
 LASTS_S = 7.0

@@ -47,10 +47,10 @@ from tests.support.real_cluster import (
     quorate,
     status,
     trouble,
-    wait_for,
     wait_for_line,
     wait_until_equal,
 )
+from tests.support.waiting import wait_for
 
 PARTITIONS = 100
 MISSED_RECORDS = 220_000

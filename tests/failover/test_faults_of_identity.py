@@ -43,9 +43,9 @@ from tests.support.real_cluster import (
     quorate,
     status,
     trouble,
-    wait_for,
     wait_for_line,
 )
+from tests.support.waiting import wait_for
 
 HOSTILE_CONNECTIONS = 200
 """To each port of each node."""

@@ -20,8 +20,8 @@ from tests.support.real_cluster import (
     leader_of,
     log_text,
     quorate,
-    wait_for,
 )
+from tests.support.waiting import wait_for
 
 ALL_KILLED = 10
 ALL_KILLED_OF_CHAOS = 100

@@ -32,10 +32,10 @@ from tests.support.real_cluster import (
     log_text,
     quorate,
     status,
-    wait_for,
     wait_for_line,
     wait_until_equal,
 )
+from tests.support.waiting import wait_for
 
 PARTITIONS = 20
 ROUNDS = 400

@@ -34,9 +34,9 @@ from tests.support.real_cluster import (
     leader_of,
     log_status,
     quorate,
-    wait_for,
     wait_until_equal,
 )
+from tests.support.waiting import wait_for
 
 SHARD = 0
 SETTINGS = {"snapshot.tail.records": "1000", "log.segment.bytes": "60000"}

@@ -16,15 +16,8 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
 from tests.report import count_fault
 from tests.support.polled_consumers import Crowd
-from tests.support.real_cluster import (
-    HTTP_TIMEOUT_S,
-    NUM_SHARDS,
-    TOPIC,
-    addresses,
-    group_in,
-    leader_of,
-    wait_for,
-)
+from tests.support.real_cluster import HTTP_TIMEOUT_S, NUM_SHARDS, TOPIC, addresses, group_in, leader_of
+from tests.support.waiting import wait_for
 
 MEMBERS = 2
 PARTITIONS = 6

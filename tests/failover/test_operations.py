@@ -12,14 +12,8 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from tests.support.real_cluster import (
-    TOPIC,
-    check_nothing_lost,
-    committers,
-    status,
-    wait_for,
-    wait_until_equal,
-)
+from tests.support.real_cluster import TOPIC, check_nothing_lost, committers, status, wait_until_equal
+from tests.support.waiting import wait_for
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 

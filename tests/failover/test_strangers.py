@@ -25,8 +25,8 @@ from tests.support.real_cluster import (
     leader_of,
     log_text,
     quorate,
-    wait_for,
 )
+from tests.support.waiting import wait_for
 
 DESCRIPTORS = 280
 SILENT = 450

@@ -34,6 +34,7 @@ from records import (
     encode_entry,
 )
 from tests.listeners.http_rig import HttpRig, http_rig
+from tests.support.waiting import until
 from tests.support.world import Client, World
 
 
@@ -582,9 +583,7 @@ async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_wa
         slow = [await asyncio.open_connection(*rig.listener.address, limit=1024) for _ in range(2)]
         for _, writer in slow:
             writer.write(b"GET /v1/shards/0/log HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        async with asyncio.timeout(20):
-            while caplog.text.count("does not read the response") < 2:
-                await asyncio.sleep(0.05)
+        await until(lambda: caplog.text.count("does not read the response") >= 2, 20)
         assert await rig.status("/healthz") == 200
         for _, writer in slow:
             writer.transport.abort()

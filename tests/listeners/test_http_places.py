@@ -12,6 +12,7 @@ from cluster.http import app, places
 from cluster.http.places import KEPT
 from tests.listeners.event_loops import on_both_loops
 from tests.listeners.http_rig import HttpRig, http_rig
+from tests.support.waiting import until
 
 CONNECTIONS_MAX = 3
 PLACES = CONNECTIONS_MAX + KEPT
@@ -97,8 +98,7 @@ async def test_a_head_has_seconds_to_come_whole_and_an_idle_connection_longer(
         again.writer.write(HALF.encode())
         for caller in (silent, half):
             assert await asyncio.wait_for(caller.answered, 2.0) == b""
-        while len(rig.listener._places._asking) > 0:
-            await asyncio.sleep(0.01)
+        await until(lambda: not rig.listener._places._asking)
         assert len(rig.listener._places._idle) == 1, "the session's, kept alive"
 
 

@@ -19,6 +19,7 @@ from cluster.kafka import KafkaListener
 from cluster.kafka.connection import SHARE_REQUESTS
 from cluster.settings import Settings
 from tests.support.listener_rig import Entry, FakeNode, heartbeat
+from tests.support.waiting import until
 
 LOOPS = [asyncio.new_event_loop, new_event_loop]
 MIB = 1 << 20
@@ -71,8 +72,7 @@ async def served(**settings: Any) -> AsyncIterator[Served]:
     finally:
         await at.close()
         listener.stop()
-        while listener.connections:
-            await asyncio.sleep(0.01)
+        await until(lambda: not listener.connections)
         host.close()
 
 
@@ -112,8 +112,7 @@ def test_a_slow_reader_is_held_and_then_served_in_full(on_loop: Callable[[Any], 
             reader, writer = await at.connect(limit=1_024)
             writer.write(b"".join(heartbeat(number) for number in range(2_000)))  # 40 MB of replies
             (connection,) = at.listener.connections
-            while not connection._unread:
-                await asyncio.sleep(0.01)
+            await until(lambda: connection._unread)
             await asyncio.sleep(0.1)
             assert len(at.node.asked) < 1_500
             assert connection.unread_bytes() < 65_536 + SHARE_REQUESTS * 20_200, "the pause and one slice"
@@ -130,8 +129,7 @@ def test_announced_bytes_cost_no_memory_until_they_come(on_loop: Callable[[Any],
             clients = [await at.connect() for _ in range(200)]
             for _, writer in clients:
                 writer.write(struct.pack(">i", 1 * MIB) + b"\x00" * 5_000)
-            while at.listener.kept_bytes < 200 * 5_004:
-                await asyncio.sleep(0.01)
+            await until(lambda: at.listener.kept_bytes >= 200 * 5_004)
             after, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert after - before < 20 * MIB, "200 MB were announced"
@@ -152,8 +150,7 @@ def test_half_closed_reset_and_garbage_leave_nothing_behind(on_loop: Callable[[A
                 else:
                     writer.write_eof()
                     writer.close()
-            while at.listener.connections:
-                await asyncio.sleep(0.01)
+            await until(lambda: not at.listener.connections)
             reader, writer = await at.connect()
             writer.write(heartbeat(7))
             assert ids(await frames(reader, 1)) == [7]

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.mixedlog import write_log
 from pipeline.tables import Output, read_manifest
 from tests.report import count_fault
-from tests.support.real_cluster import wait_for
 from tests.support.table_rows import exported, held
+from tests.support.waiting import wait_for
 
 from .drivers import run_driver, start_driver
 

@@ -13,8 +13,9 @@ from cluster.launching.launcher import launch_cluster
 from quorate.client import Client
 from tests.report import count_fault
 from tests.support.polled_consumers import Crowd
-from tests.support.real_cluster import TOPIC, leader_of, wait_for
+from tests.support.real_cluster import TOPIC, leader_of
 from tests.support.table_rows import exported, held
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

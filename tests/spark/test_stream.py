@@ -25,8 +25,9 @@ from cluster.launching.launcher import ClusterProcess, launch_cluster
 from pipeline.runs.stream import CHECKPOINT
 from quorate.client import Client
 from tests.report import count_fault
-from tests.support.real_cluster import TOPIC, leader_of, wait_for
+from tests.support.real_cluster import TOPIC, leader_of
 from tests.support.table_rows import exported, held
+from tests.support.waiting import wait_for
 
 from .drivers import run_driver, start_driver
 

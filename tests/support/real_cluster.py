@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,11 @@ from history.checking.commits import Key, missing_commits
 from history.checking.compare import compare, comparison_text
 from quorate.connection import ConnectionLost
 from records import shard_of
+from tests.support.waiting import LOOK_AGAIN_S, WITHIN_S, wait_for
 
 TOPIC = "orders"
 NUM_SHARDS = 4
-WITHIN_S = 90.0
-LOOK_AGAIN_S = 0.02
 HTTP_TIMEOUT_S = 5.0
-
-
-def wait_for(condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    """Looks again and again; `what` is what is said when time is up."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {within_s:.0f} s: {what}"
-        time.sleep(LOOK_AGAIN_S)
 
 
 # What a node says
@@ -47,14 +38,12 @@ def log_text(node: NodeProcess) -> str:
 
 def wait_for_line(node: NodeProcess, *words: str, within_s: float = WITHIN_S) -> str:
     """The first line of the node's log with all these words in it."""
-    deadline_s = time.monotonic() + within_s
-    while True:
-        for line in log_text(node).splitlines():
-            if all(word in line for word in words):
-                return line
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"{words} is in no line of\n{log_text(node)}")
-        time.sleep(LOOK_AGAIN_S)
+
+    def found() -> list[str]:
+        return [line for line in log_text(node).splitlines() if all(word in line for word in words)]
+
+    wait_for(found, lambda: f"{words} in a line of\n{log_text(node)}", within_s)
+    return found()[0]
 
 
 def status(node: NodeProcess) -> dict[str, Any]:

@@ -1,30 +1,51 @@
-"""Waiting for a condition, with a deadline and no fixed pause."""
+"""Waiting for a condition: it is looked at again and again, until a deadline."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-
-def ends_within(pid: int, seconds: float) -> bool:
-    """Whether a process that is no child of ours ends: it has no zombie that stays."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False
+WITHIN_S = 90.0
+LOOK_AGAIN_S = 0.02
 
 
-async def until(condition: object, within_s: float = 5.0) -> None:
-    async def look() -> None:
-        while not condition():  # type: ignore[operator]
+def wait_for(
+    condition: Callable[[], object], what: str | Callable[[], object], within_s: float = WITHIN_S
+) -> float:
+    """Block until `condition` holds, and return the seconds that it took.
+
+    Raises AssertionError when time is up: `what` did not happen, or what `what` returns then.
+    """
+    began_s = time.monotonic()
+    while not condition():
+        if time.monotonic() - began_s > within_s:
+            raise AssertionError(f"not within {within_s:.0f} s: {what() if callable(what) else what}")
+        time.sleep(LOOK_AGAIN_S)
+    return time.monotonic() - began_s
+
+
+async def until(condition: Callable[[], object], within_s: float = 5.0) -> None:
+    """The same while an event loop runs."""
+    async with asyncio.timeout(within_s):
+        while not condition():
             await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(look(), within_s)
+
+def state_of(pid: int) -> str:
+    """The state letter of a process in /proc; `Z`, as of one that ended, if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process ended, reaped or not."""
+    return state_of(pid) == "Z"
+
+
+def wait_for_end(*pids: int, within_s: float = 20.0) -> None:
+    """Wait for the end of processes that are no children of this one."""
+    wait_for(lambda: all(map(has_ended, pids)), f"the end of the processes {pids}", within_s)
