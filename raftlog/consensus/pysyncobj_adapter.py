@@ -68,9 +68,6 @@ class RaftOwner(TermStore, Protocol):
     def open_term(self, index: int, term: int) -> None:
         """Append the first entry of the own new term."""
 
-    def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of the committed entries; returns the new applied index."""
-
     def send(self, node_id: int, payload: bytes) -> bool:
         """Queue a message for a peer; False when there is no link."""
 

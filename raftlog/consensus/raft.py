@@ -9,9 +9,9 @@ here, numbered as in the audit; D numbers are the defects that an override answe
    `__onMessageReceived`: the library sees votes, nothing else; no forwarded commands, no pickle (D13).
 2  `__sendAppendEntries`, `__getEntries`: the replica sends its frames, in one encoding for all peers, in
    bounded batches and a bounded window.
-3  `__applyLogEntries`: the owner applies by (index, term), a bounded slice per turn, and stops the node when
-   applying fails, instead of retrying a half-applied entry for ever (D4).
-4  `acknowledged`, `committable`, `advance`: only what is synced is acknowledged, and the commit index is
+3  `__applyLogEntries`: the library applies nothing.  The replica does, by (index, term), a bounded slice per
+   turn, and stops the node when applying fails, instead of retrying a half-applied entry for ever (D4).
+4  `acknowledged`, `committable`, `commit`: only what is synced is acknowledged, and the commit index is
    what a majority has synced, of the own term, in O(1) (D1, D6).  The library's own commit loop counts the
    node itself as soon as an entry is in memory, and walks the log in every tick of a leader (D18).  Both are
    prevented: its match indexes stay 0, a node that is alone does not tick while it leads,
@@ -101,7 +101,6 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         )
         super().__init__(Node(str(node_id)), list(self._nodes.values()), conf, transport=self._votes)
         self._poller = NoPoller()
-        self._SyncObj__raftLastApplied = journal.base_index
 
     # Calls from the replica
 
@@ -121,11 +120,6 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return self._log.term_at(self.commit_index) == self.term
 
     @property
-    def applied_index(self) -> int:
-        """The last entry applied, by the owner or by its proposer."""
-        return int(self._SyncObj__raftLastApplied)
-
-    @property
     def is_leader(self) -> bool:
         """Whether this node leads the shard in `term`."""
         return bool(self._SyncObj__raftState == _LEADER)
@@ -136,11 +130,10 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         leader = self._getLeader()
         return None if leader is None else int(leader.id)
 
-    @property
-    def is_serving(self) -> bool:
+    def is_serving(self, applied_index: int) -> bool:
         """Override 6: whether this node leads and has applied everything before its own term."""
         first = self._SyncObj__noopIDx
-        return self.is_leader and first is not None and self.applied_index >= first
+        return self.is_leader and first is not None and applied_index >= first
 
     def tick(self, *, campaign: bool = False, is_transfer: bool = False) -> None:
         """Run the library once: campaign if `campaign`, and send a leader's heartbeats.
@@ -157,29 +150,20 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._may_campaign = self._is_alone
         self._finish_winning()
 
-    def advance(self) -> None:
-        """Commit all that a majority has synced, then apply a slice of it."""
-        if self.is_leader:
-            index = self.committable()
-            if index > self.commit_index:
-                self._SyncObj__raftCommitIndex = index
-        self._SyncObj__applyLogEntries()
+    def commit(self) -> bool:
+        """As leader, commit all that a majority has synced; returns whether the commit index rose."""
+        return self.is_leader and self.commit_to(self.committable())
 
     def commit_to(self, index: int) -> bool:
-        """Take over the leader's commit index for entries that are stored here; returns whether it rose."""
+        """Commit the entries up to `index`, which are stored here; returns whether the commit index rose."""
         if index <= self.commit_index:
             return False
         self._SyncObj__raftCommitIndex = index
         return True
 
-    def rewind(self, index: int) -> None:
-        """Set the applied index back: the owner applies the entries after `index` again."""
-        self._SyncObj__raftLastApplied = index
-
     def installed(self, index: int) -> None:
         """Continue after a snapshot of committed entries up to `index`, which replaced the log."""
-        self._SyncObj__raftCommitIndex = max(self.commit_index, index)
-        self._SyncObj__raftLastApplied = index
+        self.commit_to(index)
 
     # Peers
 
@@ -384,11 +368,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self.progress.begin_term(self._log.last_index + 1)
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        if self.commit_index > self.applied_index:
-            self._SyncObj__raftLastApplied = self._owner.apply_committed(
-                self.applied_index, self.commit_index
-            )
-        return False
+        return False  # override 3
 
     def _SyncObj__sendAppendEntries(self) -> None:
         self._owner.replicate()

@@ -28,7 +28,11 @@ STATE_HINT = "the state does not follow from its records: replay the log with th
 
 
 class Applier:
-    """Applies the log to the machine of one replica; `projected_index` is the last entry in it."""
+    """Applies the log to the machine of one replica.
+
+    `projected_index` is the last entry in the machine; `applied_index` is the last one that is committed as
+    well, and in the hash chain.
+    """
 
     def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
         self._host = host
@@ -39,6 +43,7 @@ class Applier:
         self._catch_up: LogReplay | None = None
         self._loaded_index = 0
         self.projected_index = 0
+        self.applied_index = 0
         self.is_rebuilding = False
         self.rebuilds = 0
         self.agreement: Agreement | None = None
@@ -75,6 +80,7 @@ class Applier:
     def loaded(self, snapshotter: Snapshotter) -> None:
         """The journal is open: its entries are applied as they are found to be committed."""
         self._snapshotter = snapshotter
+        self.applied_index = self._journal.base_index
         self._loaded_index = self._journal.last_index
         self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
 
@@ -86,34 +92,35 @@ class Applier:
 
     # Committed entries
 
-    def apply(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of the committed entries after `applied_index`; returns the last one applied."""
+    def apply(self, commit_index: int) -> None:
+        """Apply a slice of the entries up to `commit_index`, as far as they are synced here."""
         assert self._catch_up is not None
-        assert self._snapshotter is not None
-        if self.is_rebuilding:
-            return applied_index
         commit_index = min(commit_index, self._journal.durable_index)
-        loaded_index = min(self._loaded_index, commit_index)
+        if self.is_rebuilding or self.applied_index >= commit_index:
+            return
         deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
-        if applied_index < loaded_index:
-            applied_index = self._catch_up.step(applied_index, loaded_index, deadline_ms)
-            self.projected_index = max(self.projected_index, applied_index)
-            if applied_index < loaded_index:
-                return applied_index
-        if applied_index >= commit_index:
-            return applied_index
+        loaded_index = min(self._loaded_index, commit_index)
+        if self.applied_index < loaded_index:
+            self.applied_index = self._catch_up.step(self.applied_index, loaded_index, deadline_ms)
+            self.projected_index = max(self.projected_index, self.applied_index)
+        if self.applied_index >= loaded_index:
+            self._take_committed(commit_index, deadline_ms)
+
+    def _take_committed(self, commit_index: int, deadline_ms: float) -> None:
+        """Take the entries from memory, link by link, as the hashes of others are compared at their ends."""
+        assert self._snapshotter is not None
         if self.agreement is None and self.projected_index >= commit_index:  # own proposals, no comparison
             self._snapshotter.take_committed(commit_index)
-            return commit_index
-        while applied_index < commit_index:
-            applied_index = min(commit_index, (applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
-            visit = None if self.projected_index >= applied_index else self._visit
-            self._snapshotter.take_committed(applied_index, visit)
-            if not applied_index % CHAIN_STRIDE and self.agreement is not None:
-                self.agreement.chained(applied_index, self._journal.chain.digest)
+            self.applied_index = commit_index
+            return
+        while self.applied_index < commit_index:
+            index = min(commit_index, (self.applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
+            self._snapshotter.take_committed(index, None if self.projected_index >= index else self._visit)
+            self.applied_index = index
+            if not index % CHAIN_STRIDE and self.agreement is not None:
+                self.agreement.chained(index, self._journal.chain.digest)
             if self._host.monotonic_ms() >= deadline_ms:
                 break
-        return applied_index
 
     def _visit(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
         if index > self.projected_index:
@@ -161,6 +168,7 @@ class Applier:
         """A snapshot replaced the log; the caller calls `rebuild` next."""
         assert self._snapshotter is not None
         self._snapshotter.installed()
+        self.applied_index = self._journal.base_index
         self._loaded_index = 0
 
     def rebuild(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from raftlog.consensus.raft import Raft
 from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.obstacles import Obstacle
 from raftlog.env.settings import MIB
+from raftlog.replica.applier import Applier
 from raftlog.storage.journal import Journal
 
 DEFERRED_MAX = 4096
@@ -33,6 +34,7 @@ class FollowerReplication:
         self,
         journal: Journal,
         raft: Raft,
+        applier: Applier,
         send: Callable[[int, bytes], bool],
         is_joining: Callable[[], bool],
         clock: Callable[[], float],
@@ -40,6 +42,7 @@ class FollowerReplication:
     ) -> None:
         self._journal = journal
         self._raft = raft
+        self._applier = applier
         self._send = send
         self._is_joining = is_joining
         self._clock = clock
@@ -119,7 +122,7 @@ class FollowerReplication:
             message.prev_index,
             next_index,
             journal.last_index,
-            raft.applied_index,
+            self._applier.applied_index,
             message.sent_ms,
             self._is_joining(),
         )
@@ -131,7 +134,7 @@ class FollowerReplication:
         answer = Ack(
             raft.term,
             raft.acknowledged(self._matched_index),
-            raft.applied_index,
+            self._applier.applied_index,
             sent_ms,
             self._is_joining(),
             checkpoint,

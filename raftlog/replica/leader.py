@@ -31,6 +31,7 @@ from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.settings import LogSettings
+from raftlog.replica.applier import Applier
 from raftlog.storage.frames import last_in
 from raftlog.storage.journal import Journal
 
@@ -76,6 +77,7 @@ class LeaderReplication:
         send: Callable[[int, bytes], bool],
         can_send: Callable[[int], bool],
         feeding: FollowerCatchUp,
+        applier: Applier,
         proven: Callable[[float], None],
     ) -> None:
         self._host = host
@@ -85,6 +87,7 @@ class LeaderReplication:
         self._send = send
         self._can_send = can_send
         self._feeding = feeding
+        self._applier = applier
         self._tell_proven = proven
         self._progress = raft.progress
         self._last_round_ms = NEVER_MS
@@ -282,7 +285,7 @@ class LeaderReplication:
         if not self._raft.is_leader:
             return
         reached = [peer.applied_index for peer in self._progress.peers.values() if peer.is_up]
-        least = min(reached, default=self._raft.applied_index)
+        least = min(reached, default=self._applier.applied_index)
         for waiting in [one for one in self._waiting if one.index <= least]:
             self._release(waiting)
 

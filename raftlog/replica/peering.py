@@ -141,10 +141,10 @@ class Peering:
         self.feeding = FollowerCatchUp(host, journal, raft, settings, self._send, links.can_send)
         self.installing = SnapshotReceiver(host, journal, snapshotter, self._installed, owner.fail)
         self.leading = LeaderReplication(
-            host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
+            host, journal, raft, settings, self._send, links.can_send, self.feeding, applying, machine.proven
         )
         self.following = FollowerReplication(
-            journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
+            journal, raft, applying, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
         )
         self.lending = ArchiveSender(host, self._home, self._send, links.can_send, owner.fail)
         self.backfilling = ArchiveBackfill(
@@ -354,7 +354,7 @@ class Peering:
         if not raft.answered(peer, message):
             return
         follower = raft.progress.peers[peer]
-        if self.leading.on_ack(follower, message) and raft.committable() > raft.commit_index:
+        if self.leading.on_ack(follower, message) and raft.commit():
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
@@ -564,7 +564,7 @@ class Peering:
             self._raft.step_down()
         self.comparing.judge()
         if self._raft.is_leader:
-            if self._raft.committable() > self._raft.commit_index:  # acknowledged before it had joined
+            if self._raft.commit():  # a peer acknowledged before it had joined
                 self._owner.advance()
             self._raft.tick()
         if self._raft.is_leader and self.leading.transfer_under_way is None:

@@ -323,10 +323,6 @@ class Replica:
         assert opened == index
         self.queue_flush()
 
-    def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of the committed entries; returns the last applied index."""
-        return self._applying.apply(applied_index, commit_index)
-
     def send(self, node_id: int, payload: bytes) -> bool:
         """Queue a message for a peer's replica of this shard."""
         return self._links is not None and self._links.send(node_id, self.shard, payload)
@@ -480,30 +476,29 @@ class Replica:
 
     def _synced(self) -> None:
         """A group of entries is durable: acknowledge or commit it."""
+        assert self._raft is not None
         if self._peering is not None and not self.is_leader:
             self._peering.flushed()
             self._advance_soon()  # acknowledge the synced entries before applying takes its time
         else:
+            self._raft.commit()
             self.advance()
         if self._stop_done is not None:
             self._finish_stop()
 
     def advance(self) -> None:
-        """Commit all that a majority has synced, apply a slice, notify the machine."""
+        """Apply a slice of what is committed and notify the machine; the rest follows in later turns."""
         self._advance_queued = False
-        raft = self._raft
-        if self._is_over or raft is None:
+        raft, applier = self._raft, self._applying
+        if self._is_over or raft is None or applier.is_rebuilding:
             return
         try:
-            raft.advance()
-            applied = raft.applied_index
-            if not self._applying.is_rebuilding:
-                self._tell_committed(raft, applied)
+            applier.apply(raft.commit_index)
+            self._tell_committed(raft, applier.applied_index)
         except Exception as error:
             self.fail(error)
             return
-        due = min(raft.commit_index, self._journal.durable_index)
-        if applied < due and not self._applying.is_rebuilding:
+        if applier.applied_index < min(raft.commit_index, self._journal.durable_index):
             self._advance_soon()
 
     def _advance_soon(self) -> None:
@@ -518,7 +513,7 @@ class Replica:
         known = max(applied, min(raft.commit_index, self._applying.projected_index))
         self._told_commit = max(self._told_commit, known)  # after a rebuild less may be known again
         self._machine.committed(self._told_commit)
-        if self.state is ReplicaState.CATCH_UP and raft.is_serving and self._stop_done is None:
+        if self.state is ReplicaState.CATCH_UP and raft.is_serving(applied) and self._stop_done is None:
             self.is_current = True
             self.replica_status.on(ReplicaEvent.CAUGHT_UP)
             self._machine.ready(raft.term)

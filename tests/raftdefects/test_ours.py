@@ -371,8 +371,7 @@ def test_d11_a_divergent_tail_goes_back_by_whole_terms() -> None:
 
 
 class ServesAtOnce(Raft):
-    @property
-    def is_serving(self) -> bool:
+    def is_serving(self, applied_index: int) -> bool:
         return self.is_leader
 
 

@@ -75,10 +75,10 @@ def test_override_4_only_entries_of_the_own_term_commit(node: Node, monkeypatch:
     raft = _engine(node)
     before = raft.commit_index
     monkeypatch.setattr(raft._log, "term_at", lambda index: 0)
-    raft.advance()
+    raft.commit()
     assert raft.commit_index == before
     monkeypatch.undo()
-    raft.advance()
+    raft.commit()
     assert raft.commit_index == before + 1
 
 
@@ -92,11 +92,12 @@ def test_override_5_the_command_queue_is_dead(node: Node) -> None:
 
 def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: Node) -> None:
     raft = _engine(node)
-    assert raft.is_serving
+    applied = node.replica._applying.applied_index
+    assert raft.is_serving(applied)
     raft._SyncObj__onReadyCalled = True  # what the library's isReady() says from now on
-    raft._SyncObj__noopIDx = raft.applied_index + 1  # a new term's first entry is not applied yet
+    raft._SyncObj__noopIDx = applied + 1  # a new term's first entry is not applied yet
     assert raft.isReady()
-    assert not raft.is_serving
+    assert not raft.is_serving(applied)
 
 
 def test_override_7_a_start_believes_no_commit_index(node: Node) -> None:

@@ -54,7 +54,7 @@ def truncate_behind_every_message(patch: pytest.MonkeyPatch) -> None:
 
 def serve_at_once(patch: pytest.MonkeyPatch) -> None:
     """Override 6: a leader serves before it has applied what was acknowledged before its term."""
-    patch.setattr(Raft, "is_serving", property(lambda self: self.is_leader))
+    patch.setattr(Raft, "is_serving", lambda self, applied_index: self.is_leader)
 
 
 def answer_at_once(patch: pytest.MonkeyPatch) -> None:
