@@ -11,6 +11,7 @@ already has, because this node proposed them, are only chained.  Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from raftlog.consensus.messages import Checkpoint
 from raftlog.env.errors import Corrupt
@@ -18,13 +19,24 @@ from raftlog.env.files import join
 from raftlog.env.host import Host
 from raftlog.env.settings import CHAIN_STRIDE, LogSettings
 from raftlog.env.state_machine import SnapshotHeader, StateMachine
-from raftlog.replica.agreement import Agreement
 from raftlog.replica.log_replay import LogReplay
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
-from raftlog.storage.snapshotter import Snapshotter
 
 STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
+
+
+class LinkObserver(Protocol):
+    """Observes the ends of the links of the hash chain, every `CHAIN_STRIDE` entries."""
+
+    def applied(self, index: int, state_hash: int) -> None:
+        """The machine has applied exactly the entries up to `index`; they may not be committed yet."""
+
+    def chained(self, index: int, chain: bytes) -> None:
+        """The entries up to `index` are committed, synced here and applied; `chain` is their hash."""
+
+    def truncated(self, index: int) -> None:
+        """The entries after `index` were removed; none of them was committed."""
 
 
 class Applier:
@@ -39,15 +51,13 @@ class Applier:
         self._journal = journal
         self._machine = machine
         self._settings = settings
-        self._snapshotter: Snapshotter | None = None
         self._catch_up: LogReplay | None = None
         self._loaded_index = 0
         self.projected_index = 0
         self.applied_index = 0
         self.is_rebuilding = False
         self.rebuilds = 0
-        self.agreement: Agreement | None = None
-        """Receives checkpoints when there are other nodes to compare with."""
+        self.observers: list[LinkObserver] = []
 
     # From the snapshot
 
@@ -77,9 +87,8 @@ class Applier:
         self.projected_index = header.last_index
         yield header
 
-    def loaded(self, snapshotter: Snapshotter) -> None:
+    def loaded(self) -> None:
         """The journal is open: its entries are applied as they are found to be committed."""
-        self._snapshotter = snapshotter
         self.applied_index = self._journal.base_index
         self._loaded_index = self._journal.last_index
         self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
@@ -107,18 +116,14 @@ class Applier:
             self._take_committed(commit_index, deadline_ms)
 
     def _take_committed(self, commit_index: int, deadline_ms: float) -> None:
-        """Take the entries from memory, link by link, as the hashes of others are compared at their ends."""
-        assert self._snapshotter is not None
-        if self.agreement is None and self.projected_index >= commit_index:  # own proposals, no comparison
-            self._snapshotter.take_committed(commit_index)
-            self.applied_index = commit_index
-            return
+        """Chain the entries in memory, link by link, and apply those that this node did not propose."""
+        journal = self._journal
         while self.applied_index < commit_index:
             index = min(commit_index, (self.applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
-            self._snapshotter.take_committed(index, None if self.projected_index >= index else self._visit)
+            journal.take_committed(index, None if self.projected_index >= index else self._visit)
             self.applied_index = index
-            if not index % CHAIN_STRIDE and self.agreement is not None:
-                self.agreement.chained(index, self._journal.chain.digest)
+            if not index % CHAIN_STRIDE:
+                self._chained(index)
             if self._host.monotonic_ms() >= deadline_ms:
                 break
 
@@ -136,12 +141,20 @@ class Applier:
             self._applied_one(index)
 
     def _applied_one(self, index: int) -> None:
-        assert self._snapshotter is not None
-        self._snapshotter.after_apply(index)
-        if self.agreement is not None and index >= self._journal.chain.index:  # else it was noted before
-            self.agreement.applied(index, self._machine.state_hash())
-            if self._journal.chain.index == index:
-                self.agreement.chained(index, self._journal.chain.digest)
+        """The machine is exactly at `index`, the end of a link."""
+        chain_index = self._journal.chain.index
+        if index < chain_index:
+            return  # a rebuild: it was noted before
+        state_hash = self._machine.state_hash()
+        for observer in self.observers:
+            observer.applied(index, state_hash)
+        if index == chain_index:
+            self._chained(index)
+
+    def _chained(self, index: int) -> None:
+        digest = self._journal.chain.digest
+        for observer in self.observers:
+            observer.chained(index, digest)
 
     def at_rest(self) -> Checkpoint | None:
         """Both hashes at the end of the log if everything is committed and applied, else None."""
@@ -155,10 +168,8 @@ class Applier:
     def truncated(self, index: int) -> bool:
         """Drop the entries after `index`; returns whether the machine had applied one of them."""
         assert self._catch_up is not None
-        assert self._snapshotter is not None
-        self._snapshotter.truncated(index)
-        if self.agreement is not None:
-            self.agreement.truncated(index)
+        for observer in self.observers:
+            observer.truncated(index)
         if index < self._loaded_index:
             self._loaded_index = index
             self._catch_up = self._new_catch_up(index, chains=True)
@@ -166,8 +177,6 @@ class Applier:
 
     def installed(self) -> None:
         """A snapshot replaced the log; the caller calls `rebuild` next."""
-        assert self._snapshotter is not None
-        self._snapshotter.installed()
         self.applied_index = self._journal.base_index
         self._loaded_index = 0
 

@@ -45,7 +45,8 @@ class HashComparison:
         self._fail = fail
         self._said: Checkpoint | None = None
         self._rest: Checkpoint | None = None
-        self.agreement = applying.agreement = Agreement(node_id, len(peer_ids) + 1)
+        self.agreement = Agreement(node_id, len(peer_ids) + 1)
+        applying.observers.append(self.agreement)
 
     def answer(self, asked: Checkpoint | None) -> Checkpoint | None:
         """A follower's report of its hashes: at the index that is asked for, else its newest, once."""

@@ -249,7 +249,8 @@ class Replica:
         self._snapshotter = Snapshotter(
             host, journal, self._machine, settings, self._time.clock.past_ms, self.fail
         )
-        self._applying.loaded(self._snapshotter)
+        self._applying.loaded()
+        self._applying.observers.append(self._snapshotter)
         self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
         if self._links is None or not peers:
             self.replica_status.on(ReplicaEvent.CAMPAIGNS)
@@ -345,7 +346,9 @@ class Replica:
         """Continue after a snapshot from the leader that has just been put in place."""
         assert self._raft is not None
         LOG.info("%s: continues after the snapshot up to entry %d", self.home, header.last_index)
+        assert self._snapshotter is not None
         self._journal.adopt_snapshot(header)
+        self._snapshotter.installed()
         self._applying.installed()
         self._raft.installed(header.last_index)
         self._rebuild()
@@ -492,9 +495,11 @@ class Replica:
         raft, applier = self._raft, self._applying
         if self._is_over or raft is None or applier.is_rebuilding:
             return
+        assert self._snapshotter is not None
         try:
             applier.apply(raft.commit_index)
             self._tell_committed(raft, applier.applied_index)
+            self._snapshotter.start_if_due(applier.applied_index)
         except Exception as error:
             self.fail(error)
             return

@@ -28,7 +28,7 @@ from raftlog.env.host import ChildProcess, Host, Timer
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import StateMachine
 from raftlog.storage.archive import ARCHIVE, apply_retention, archive_segments
-from raftlog.storage.journal import Journal, Segment, Visit
+from raftlog.storage.journal import Journal, Segment
 from raftlog.storage.loader import read_sealed
 from raftlog.storage.merge import aside, check_result, request_of
 from raftlog.storage.retained_snapshots import kept_path, thin_out
@@ -150,30 +150,28 @@ class Snapshotter:
         )
         journal.cut_here()
 
-    def after_apply(self, index: int) -> None:
-        """Note that the machine is exactly at `index`, a multiple of `CHAIN_STRIDE`."""
+    # Observing the log (raftlog.replica.applier.LinkObserver)
+
+    def applied(self, index: int, state_hash: int) -> None:
+        """Note the state hash if the next snapshot ends with this entry."""
         point = self._point
         if point is None or index != point.index:
             return
         applied = self._machine.applied_index()
         if applied != index:
             raise AssertionError(f"entry {index} was just applied, but the state machine is at {applied}")
-        point.state_hash = self._machine.state_hash()
+        point.state_hash = state_hash
         point.catalog_version = self._machine.catalog_version()
+
+    def chained(self, index: int, chain: bytes) -> None:
+        """Note the hash chain if the next snapshot ends with this entry, which is committed."""
+        if self._point is not None and self._point.index == index:
+            self._point.chain = chain
 
     def truncated(self, index: int) -> None:
         """Entries after `index` were removed: no snapshot ends with one of them."""
         if self._point is not None and self._point.index > index:
             self._point = None
-
-    def take_committed(self, commit_index: int, visit: Visit | None = None) -> None:
-        """Pass each committed entry in memory to `visit` and chain it; start a job that is due."""
-        point = self._point
-        if point is not None and point.chain is None and commit_index >= point.index:
-            self._journal.take_committed(point.index, visit)
-            point.chain = self._journal.chain.digest
-        self._journal.take_committed(commit_index, visit)
-        self.start_if_due(commit_index)
 
     def start_if_due(self, commit_index: int) -> None:
         """Start the job when committed segments have ended and none is running."""

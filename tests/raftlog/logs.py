@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterable
 
 from raftlog.env.files import Files, join
-from raftlog.env.settings import CHAIN_STRIDE, LogSettings
+from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import SimFiles
 from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.applier import Applier
 from raftlog.storage.directory import NodeIdentity, format_node
 from raftlog.storage.frames import encode_frame
 from raftlog.storage.hash_chain import Chain
@@ -114,7 +115,7 @@ SNAPPING = dataclasses.replace(SMALL, snapshot_tail_records=100)
 
 
 class Follower:
-    """Journal, snapshotter and machine, driven as a replica that follows drives them."""
+    """Journal, applier, snapshotter and machine, driven as a replica that follows drives them."""
 
     def __init__(self, settings: LogSettings = SNAPPING, disk: SimFiles | None = None) -> None:
         self.disk = SimFiles() if disk is None else disk
@@ -127,6 +128,9 @@ class Follower:
         self.snapshotter = Snapshotter(
             self.host, self.journal, self.machine, settings, lambda: 0, self.failures.append
         )
+        self.applier = Applier(self.host, self.journal, self.machine, settings)
+        self.applier.loaded()
+        self.applier.observers.append(self.snapshotter)
 
     def take(self, data: bytes) -> None:
         """From the leader; synced."""
@@ -135,16 +139,12 @@ class Follower:
 
     def commit(self, index: int) -> None:
         """The leader says so; applied."""
-        self.snapshotter.take_committed(index, self._apply)
+        self.applier.apply(index)
+        self.snapshotter.start_if_due(index)
         self.host.run()
         assert self.failures == []
-
-    def _apply(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
-        self.machine.apply_frame(index, term, timestamp_ms, body)
-        if not index % CHAIN_STRIDE:
-            self.snapshotter.after_apply(index)
 
     def truncate(self, index: int) -> None:
         """Another leader's log is shorter."""
         self.journal.truncate_after(index)
-        self.snapshotter.truncated(index)
+        self.applier.truncated(index)
