@@ -7,10 +7,10 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from cluster.http.recent import Recent
 from cluster.runtime.shard_runtime import ShardRuntime
@@ -26,21 +26,21 @@ def kafka_families(
     shards: Sequence[ShardRuntime], counts: Sequence[Counts], num_unserved: int, recent: Recent
 ) -> Iterator[Metric]:
     """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
-    yield _labelled(
-        "group_count",
+    yield gauge(
+        PREFIX + "group_count",
         "Groups by protocol; classic groups hold only offsets or were imported.",
         "protocol",
         {kind: sum(one.of_type(kind) for one in counts) for kind in (CONSUMER, CLASSIC)},
     )
     serving = [shard.serving for shard in shards]
-    yield _labelled(
-        "partition_count",
+    yield gauge(
+        PREFIX + "partition_count",
         "Group shards that this node leads, by state.",
         "state",
         {state: serving.count(state) for state in PARTITION_STATES},
     )
-    yield _labelled(
-        "consumer_group_count",
+    yield gauge(
+        PREFIX + "consumer_group_count",
         "Consumer groups by state.",
         "state",
         {state.value.lower(): sum(one.groups[CONSUMER, state] for one in counts) for state in GroupState},
@@ -88,8 +88,16 @@ def kafka_families(
     )
 
 
-def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+def gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a family with one sample for each value of its label."""
+    return _filled(GaugeMetricFamily(name, text, labels=[label]), values)
+
+
+def counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=[label]), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
     for value, number in values.items():
-        family.add_metric([value], number)
+        family.add_metric([value], float(number))
     return family

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cluster.http.kafka_metrics import kafka_families
+from cluster.http.kafka_metrics import counter, gauge, kafka_families
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.recent import Recent
 from cluster.http.shard_metrics import ShardFamilies
@@ -36,20 +36,19 @@ MS_PER_SECOND = 1000.0
 NO_LEADER = -1
 
 
-class NodeMetrics:
+class NodeMetrics(Collector):
     """The registry of one node. `render` returns the text format."""
 
     def __init__(self, node: HttpNode, kafka: KafkaListener | None, version: str) -> None:
+        self._node = node
+        self._kafka = kafka
+        self._version = version
         self.recent = Recent(node.host, lambda: sum(shard.counters.rebalances for shard in node.shards))
+        self._counts: Mapping[int, Counts] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._node = _NodeCollector(node, version)
-        self._registry.register(self._node)
-        self._groups = _GroupCollector(node, kafka, self.recent)
-        self._registry.register(self._groups)
-        if kafka is not None:
-            self._registry.register(_KafkaCollector(kafka))
+        self._registry.register(self)
 
     async def looking(self, app: object) -> AsyncIterator[None]:
         """Take a sample every second while the application runs."""
@@ -59,44 +58,16 @@ class NodeMetrics:
 
     def render(self, counts: Mapping[int, Counts]) -> bytes:
         """Return the text format; `counts` are those of the group shards that this node serves, by number."""
-        self._groups.counts = counts
+        self._counts = counts
         return generate_latest(self._registry)
-
-
-class _NodeCollector(Collector):
-    def __init__(self, node: HttpNode, version: str) -> None:
-        self._node = node
-        self._version = version
 
     def collect(self) -> Iterator[Metric]:
         node = self._node
+        own = {"cluster_id": node.info.cluster_id, "node_id": str(node.info.node_id)}
         yield InfoMetricFamily(
-            "quorate",
-            "Release, cluster id and node id.",
-            value={
-                "version": self._version,
-                "cluster_id": node.info.cluster_id,
-                "node_id": str(node.info.node_id),
-            },
+            "quorate", "Release, cluster id and node id.", value={"version": self._version, **own}
         )
-        ready = GaugeMetricFamily(
-            "quorate_shard_ready", "1 while the shard is ready to serve.", labels=["shard"]
-        )
-        leaders = GaugeMetricFamily(
-            "quorate_shard_leader",
-            "Id of the node that leads the shard, -1 if no leader is known.",
-            labels=["shard"],
-        )
-        families = ShardFamilies()
-        for shard in (node.metadata, *node.shards):
-            name = "metadata" if shard.shard == METADATA_SHARD else str(shard.shard)
-            ready.add_metric([name], float(shard.is_ready))
-            leader = node.leader_of(shard.shard)
-            leaders.add_metric([name], NO_LEADER if leader is None else leader.node_id)
-            families.add(shard, shard.status(), name)
-        yield ready
-        yield leaders
-        yield from families
+        yield from _shards(node)
         about = node.status()
         if (heartbeats := about.get("heartbeats")) is not None:
             yield from _heartbeats(heartbeats)
@@ -106,6 +77,29 @@ class _NodeCollector(Collector):
             yield from _links(node.links)
         if node.metadata.is_ready:
             yield GaugeMetricFamily("quorate_topics", "Topics in the catalog.", value=len(node.catalog))
+        yield from _groups(self._counts)
+        num_unserved = self._kafka.num_unserved if self._kafka is not None else 0
+        yield from kafka_families(node.shards, [*self._counts.values()], num_unserved, self.recent)
+        if self._kafka is not None:
+            yield from _requests(self._kafka)
+
+
+def _shards(node: HttpNode) -> Iterator[Metric]:
+    shards = {
+        "metadata" if shard.shard == METADATA_SHARD else str(shard.shard): shard
+        for shard in (node.metadata, *node.shards)
+    }
+    leaders = {name: node.leader_of(shard.shard) for name, shard in shards.items()}
+    ids = {name: NO_LEADER if leader is None else leader.node_id for name, leader in leaders.items()}
+    serving = {name: shard.is_ready for name, shard in shards.items()}
+    yield gauge("quorate_shard_ready", "1 while the shard is ready to serve.", "shard", serving)
+    yield gauge(
+        "quorate_shard_leader", "Id of the node that leads the shard, -1 if no leader is known.", "shard", ids
+    )
+    families = ShardFamilies()
+    for name, shard in shards.items():
+        families.add(shard, shard.status(), name)
+    yield from families
 
 
 def _heartbeats(status: Json) -> Iterator[Metric]:
@@ -152,84 +146,55 @@ def _clock(status: Json) -> Iterator[Metric]:
 
 def _links(links: Links) -> Iterator[Metric]:
     """Yield one sample for each peer; a peer that was never in contact has no skew."""
-    up = GaugeMetricFamily("quorate_link_up", "1 while the node is connected.", labels=["node"])
-    skew = GaugeMetricFamily(
-        "quorate_link_clock_skew_seconds", "The peer's wall clock minus this node's.", labels=["node"]
+    peers = {str(row["node_id"]): row for row in links.status()}
+    up = {node: row["state"] == "up" for node, row in peers.items()}
+    yield gauge("quorate_link_up", "1 while the node is connected.", "node", up)
+    skews = {node: row.get("clock_skew_ms") for node, row in peers.items()}
+    skew_s = {node: skew_ms / MS_PER_SECOND for node, skew_ms in skews.items() if skew_ms is not None}
+    yield gauge("quorate_link_clock_skew_seconds", "The peer's wall clock minus this node's.", "node", skew_s)
+    sent = {node: row["bytes_out"] for node, row in peers.items()}
+    yield counter("quorate_link_sent_bytes", "Bytes sent to the peer.", "node", sent)
+    received = {node: row["bytes_in"] for node, row in peers.items()}
+    yield counter("quorate_link_received_bytes", "Bytes received from the peer.", "node", received)
+
+
+def _groups(counts: Mapping[int, Counts]) -> Iterator[Metric]:
+    """Yield the sizes of what is kept; only the serving node reports, so that sums over nodes are correct."""
+    states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
+    for number, shard in counts.items():
+        for state in GroupState:
+            states.add_metric([str(number), state.value], shard.in_state(state))
+    yield states
+    members = {str(number): shard.members for number, shard in counts.items()}
+    yield gauge("quorate_members", "Members of groups.", "shard", members)
+    offsets = {str(number): shard.offsets for number, shard in counts.items()}
+    yield gauge("quorate_offsets", "Committed offsets.", "shard", offsets)
+
+
+def _requests(kafka: KafkaListener) -> Iterator[Metric]:
+    counters = kafka.counters
+    requests = {_api(key): number + _fast(counters, key) for key, number in sorted(counters.requests.items())}
+    yield counter("quorate_kafka_requests", "Kafka requests by API.", "api", requests)
+    errors = CounterMetricFamily(
+        "quorate_kafka_errors", "Error codes in Kafka responses.", labels=["api", "error"]
     )
-    sent = CounterMetricFamily("quorate_link_sent_bytes", "Bytes sent to the peer.", labels=["node"])
-    received = CounterMetricFamily(
-        "quorate_link_received_bytes", "Bytes received from the peer.", labels=["node"]
-    )
-    for row in links.status():
-        node = [str(row["node_id"])]
-        up.add_metric(node, float(row["state"] == "up"))
-        if row.get("clock_skew_ms") is not None:
-            skew.add_metric(node, row["clock_skew_ms"] / MS_PER_SECOND)
-        sent.add_metric(node, row["bytes_out"])
-        received.add_metric(node, row["bytes_in"])
-    yield from (up, skew, sent, received)
-
-
-class _GroupCollector(Collector):
-    """The sizes of what is kept, reported only by the serving node, so that sums over nodes are correct."""
-
-    def __init__(self, node: HttpNode, kafka: KafkaListener | None, recent: Recent) -> None:
-        self._node = node
-        self._kafka = kafka
-        self._recent = recent
-        self.counts: Mapping[int, Counts] = {}
-
-    def collect(self) -> Iterator[Metric]:
-        states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
-        members = GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"])
-        offsets = GaugeMetricFamily("quorate_offsets", "Committed offsets.", labels=["shard"])
-        for number, counts in self.counts.items():
-            shard = str(number)
-            for state in GroupState:
-                states.add_metric([shard, state.value], counts.in_state(state))
-            members.add_metric([shard], counts.members)
-            offsets.add_metric([shard], counts.offsets)
-        yield from (states, members, offsets)
-        num_unserved = self._kafka.num_unserved if self._kafka is not None else 0
-        yield from kafka_families(self._node.shards, [*self.counts.values()], num_unserved, self._recent)
-
-
-class _KafkaCollector(Collector):
-    def __init__(self, kafka: KafkaListener) -> None:
-        self._kafka = kafka
-
-    def collect(self) -> Iterator[Metric]:
-        kafka, counters = self._kafka, self._kafka.counters
-        requests = CounterMetricFamily("quorate_kafka_requests", "Kafka requests by API.", labels=["api"])
-        for api_key, number in sorted(counters.requests.items()):
-            requests.add_metric([_api(api_key)], number + _fast(counters, api_key))
-        yield requests
-        errors = CounterMetricFamily(
-            "quorate_kafka_errors", "Error codes in Kafka responses.", labels=["api", "error"]
-        )
-        for (api_key, code), number in sorted(counters.errors.items()):
-            errors.add_metric([_api(api_key), _error(code)], number)
-        yield errors
-        yield _latency(counters)
-        closed = CounterMetricFamily(
-            "quorate_kafka_connections_closed", "Connections that the node closed.", labels=["why"]
-        )
-        for why, number in sorted(counters.connections_closed.items()):
-            closed.add_metric([why], number)
-        yield closed
-        for name, help_text, value in (
-            ("fast_heartbeats", "Steady heartbeats answered from the cache.", counters.fast_heartbeats),
-            ("received_bytes", "Bytes received from Kafka clients.", counters.bytes_received),
-            ("sent_bytes", "Bytes sent to Kafka clients.", counters.bytes_sent),
-            ("connections_opened", "Kafka connections accepted.", counters.connections_opened),
-        ):
-            yield CounterMetricFamily(f"quorate_kafka_{name}", help_text, value=value)
-        open_now = len(kafka.connections)
-        yield GaugeMetricFamily("quorate_kafka_connections", "Open Kafka connections.", value=open_now)
-        waiting = kafka.fetches_waiting
-        yield GaugeMetricFamily(
-            "quorate_kafka_fetches_waiting", "Empty fetches that are waiting.", value=waiting
-        )
+    for (api_key, code), number in sorted(counters.errors.items()):
+        errors.add_metric([_api(api_key), _error(code)], number)
+    yield errors
+    yield _latency(counters)
+    closed = dict(sorted(counters.connections_closed.items()))
+    yield counter("quorate_kafka_connections_closed", "Connections that the node closed.", "why", closed)
+    for name, help_text, value in (
+        ("fast_heartbeats", "Steady heartbeats answered from the cache.", counters.fast_heartbeats),
+        ("received_bytes", "Bytes received from Kafka clients.", counters.bytes_received),
+        ("sent_bytes", "Bytes sent to Kafka clients.", counters.bytes_sent),
+        ("connections_opened", "Kafka connections accepted.", counters.connections_opened),
+    ):
+        yield CounterMetricFamily(f"quorate_kafka_{name}", help_text, value=value)
+    open_now = len(kafka.connections)
+    yield GaugeMetricFamily("quorate_kafka_connections", "Open Kafka connections.", value=open_now)
+    waiting = kafka.fetches_waiting
+    yield GaugeMetricFamily("quorate_kafka_fetches_waiting", "Empty fetches that are waiting.", value=waiting)
 
 
 def _latency(counters: KafkaCounters) -> Metric:
