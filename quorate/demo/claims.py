@@ -81,12 +81,7 @@ def no_partition_moved(
 ) -> Claim:
     """Whether no partition changed its owner, and no client had a callback, since `since_ms`."""
     text = "no partition moved, no client saw a revocation or a loss"
-    against = [
-        f"{name} saw {sorted(change.partitions)} {change.kind}"
-        for name in before
-        for change in after[name].changes
-        if change.at_ms >= since_ms
-    ]
+    against = _callbacks(before, after, since_ms)
     against += [
         f"{name} owned {sorted(owned)}, now {sorted(after[name].owned)}"
         for name, owned in before.items()
@@ -102,18 +97,22 @@ def nothing_noticed(before: Mapping[str, int], after: Mapping[str, ConsumerEvide
     """
     waited_ms = max((after[name].longest_gap_ms(since_ms) for name in before), default=0)
     text = f"no client noticed: no callback, no failed commit, no acknowledgement later than {waited_ms} ms"
-    against = [
-        f"{name} saw {sorted(change.partitions)} {change.kind}"
-        for name in before
-        for change in after[name].changes
-        if change.at_ms >= since_ms
-    ]
+    against = _callbacks(before, after, since_ms)
     against += [
         f"a commit of {name} failed: {failure}"
         for name, failed in before.items()
         for failure in after[name].failures[failed:]
     ]
     return Claim(text, _some(against))
+
+
+def _callbacks(names: Iterable[str], after: Mapping[str, ConsumerEvidence], since_ms: int) -> list[str]:
+    return [
+        f"{name} saw {sorted(change.partitions)} {change.kind}"
+        for name in names
+        for change in after[name].changes
+        if change.at_ms >= since_ms
+    ]
 
 
 def _some(against: Iterable[str]) -> str:

@@ -40,8 +40,6 @@ class ConsumerEvidence:
     failures: list[str] = field(default_factory=list)
     sent_ms: int = -1
     """Wall-clock time of the newest commit request."""
-    unanswered: dict[int, int] = field(default_factory=dict)
-    """Offsets of the last commit, if it was sent and its outcome never became known."""
 
     @property
     def owned(self) -> frozenset[int]:
@@ -89,12 +87,11 @@ class EvidenceFile:
 
 def _add(evidence: ConsumerEvidence, entry: dict[str, object]) -> None:
     match entry:
-        case {"event": "sent", "at_ms": int(at_ms), "offsets": dict(offsets)}:
+        case {"event": "sent", "at_ms": int(at_ms)}:
             evidence.sent_ms = at_ms
-            evidence.unanswered = _by_partition(offsets)
         case {"event": "acknowledged", "at_ms": int(at_ms), "offsets": dict(offsets)}:
-            evidence.acknowledged.append(Acknowledgement(evidence.sent_ms, at_ms, _by_partition(offsets)))
-            evidence.unanswered = {}
+            by_partition = {int(partition): offset for partition, offset in offsets.items()}
+            evidence.acknowledged.append(Acknowledgement(evidence.sent_ms, at_ms, by_partition))
         case {"event": "failed", "error": str(error)}:
             evidence.failures.append(error)
         case {
@@ -103,7 +100,3 @@ def _add(evidence: ConsumerEvidence, entry: dict[str, object]) -> None:
             "partitions": list(numbers),
         }:
             evidence.changes.append(AssignmentCallback(at_ms, str(kind), frozenset(numbers)))
-
-
-def _by_partition(offsets: dict[str, int]) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in offsets.items()}

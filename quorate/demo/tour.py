@@ -11,8 +11,8 @@ Whatever happens, Ctrl-C included, every process that was started is ended befor
 from __future__ import annotations
 
 import signal
-import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
@@ -148,36 +148,32 @@ class Tour:
     def _takeover(self, before: int) -> None:
         after = self._scene.leader_of(self._shard)
         self._takeovers.append(Takeover(before, after))
-        term = see_shards(self._scene.cluster.node(after).url)[self._shard].term
+        term = see_shards(self._scene.cluster.node(after).url)[self._shard]["term"]
         self._display.line(f"node {after} leads {_shard_name(self._shard)} now, in term {term}")
 
     def _bring_back(self, node: NodeProcess) -> None:
         scene = self._scene
         self._display.step(f"Node {node.node_id} is started again, and catches up")
         begin_s = time.monotonic()
-        restart = _Restart(node)
-        restart.start()
-        try:
-            self._catch_up(node, restart)
-        finally:
-            restart.join()
+        with ThreadPoolExecutor(1) as starter:
+            self._catch_up(node, starter.submit(_start, node))
         took_s = time.monotonic() - begin_s
         scene.claim(Claim(f"node {node.node_id} has all that was committed, {took_s:.1f} s after its start"))
         self._display.line(f"restarted with the same command (pid {node.pid})")
 
-    def _catch_up(self, node: NodeProcess, restart: _Restart) -> None:
+    def _catch_up(self, node: NodeProcess, start: Future[None]) -> None:
         """Wait until the node has applied, in every shard, what was committed when it served again."""
         others = [other.url for other in self._scene.cluster.nodes if other is not node]
         wanted: dict[int, int] = {}
 
         def ready(elapsed_s: float) -> bool:
-            restart.check()
-            if not restart.is_alive() and not wanted:
+            if start.done() and not wanted:
+                start.result()
                 for url in others:
                     for shard, seen in see_shards(url).items():
-                        wanted[shard] = max(seen.committed_index, wanted.get(shard, 0))
+                        wanted[shard] = max(seen["committed_index"], wanted.get(shard, 0))
             has = see_shards(node.url)
-            missing = sum(max(0, index - has[s].applied_index) for s, index in wanted.items() if s in has)
+            missing = sum(max(0, index - has[s]["applied_index"]) for s, index in wanted.items() if s in has)
             progress = f"{plural(missing, 'entry')} behind" if wanted and has else "it starts"
             self._display.live(f"{elapsed_s:5.2f} s  {progress}", change=progress)
             return bool(wanted) and has.keys() == wanted.keys() and not missing
@@ -258,23 +254,11 @@ class Tour:
             self._display.raw(line)
 
 
-class _Restart(threading.Thread):
-    """Restarts the node in the background; `check` raises its error."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        super().__init__(name="restart")
-        self._node_to_start = node
-        self._error: LaunchError | None = None
-
-    def run(self) -> None:
-        try:
-            self._node_to_start.start()
-        except LaunchError as error:
-            self._error = error
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise launch_failure(self._error)
+def _start(node: NodeProcess) -> None:
+    try:
+        node.start()
+    except LaunchError as error:
+        raise launch_failure(error) from error
 
 
 def _same_group(before: SeenGroup, after: SeenGroup) -> Claim:

@@ -26,7 +26,6 @@ class SeenMember:
 
     client_id: str
     member_id: str
-    member_epoch: int
     partitions: frozenset[int]
     last_heartbeat_ms: int
     """Wall-clock time of the last heartbeat accepted by the current leader, −1 if none yet."""
@@ -53,31 +52,18 @@ class SeenGroup:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SeenShard:
-    """A shard as one node sees it; the leader is None if the node knows of none."""
-
-    leader_id: int | None
-    term: int
-    committed_index: int
-    applied_index: int
-
-
-def see_shards(url: str) -> dict[int, SeenShard]:
-    """Every shard by number, −1 is metadata; empty while the node does not answer."""
+def see_shards(url: str) -> dict[int, Any]:
+    """Every shard of /v1/cluster by number, −1 is metadata; empty while the node does not answer."""
     try:
         rows = ask_json(f"{url}/v1/cluster", HTTP_TIMEOUT_S)["shards"]
     except CommandError:
         return {}
-    return {
-        row["shard"]: SeenShard(row["leader_id"], row["term"], row["committed_index"], row["applied_index"])
-        for row in rows
-    }
+    return {row["shard"]: row for row in rows}
 
 
 def see_leader(urls: Sequence[str], shard: int) -> int | None:
     """The shard's leader if most of the nodes name the same one; None during an election."""
-    votes = Counter(seen[shard].leader_id for url in urls if (seen := see_shards(url)))
+    votes = Counter(seen[shard]["leader_id"] for url in urls if (seen := see_shards(url)))
     leader, count = votes.most_common(1)[0] if votes else (None, 0)
     return leader if 2 * count > len(urls) else None
 
@@ -102,7 +88,6 @@ def _seen_group(view: Mapping[str, Any], topic: str) -> SeenGroup:
         member["client_id"]: SeenMember(
             client_id=member["client_id"],
             member_id=member["member_id"],
-            member_epoch=member["member_epoch"],
             partitions=frozenset(member["assigned"].get(topic, ())),
             last_heartbeat_ms=-1 if member["last_heartbeat_ms"] is None else member["last_heartbeat_ms"],
         )

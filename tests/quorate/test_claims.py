@@ -40,12 +40,10 @@ def test_evidence_is_read_as_it_grows_and_half_a_line_is_not_counted(tmp_path: P
     write(path, {"at_ms": 2, "event": "sent", "offsets": {"0": 5, "1": 6}})
     evidence = file.read()
     assert evidence.owned == {0, 1}
-    assert evidence.unanswered == {0: 5, 1: 6}
 
     write(path, {"at_ms": 3, "event": "acknowledged", "offsets": {"0": 5, "1": 6}}, tail='{"at_ms": 4, "ev')
     evidence = file.read()
     assert evidence.num_acknowledged == 2
-    assert evidence.unanswered == {}
     assert [(one.sent_ms, one.at_ms) for one in evidence.acknowledged] == [(2, 3)]
     assert evidence.commits_since(1)
     assert not evidence.commits_since(2)  # sent at 2, not after
