@@ -105,8 +105,7 @@ def _usage_error(error: Exception) -> CommandError | None:
 
 def _report(error: CommandError, as_json: bool) -> int:
     if as_json:
-        document = {"error": error.message, "hint": error.hint, "exit_code": int(error.code)}
-        print_json(document, stream=sys.stderr)
+        print_json(error.as_dict(), stream=sys.stderr)
     else:
         print(printable(f"quorate: error: {error}"), file=sys.stderr)
     return error.code

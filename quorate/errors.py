@@ -7,6 +7,7 @@ The README and `quorate --help` print the same table.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -53,3 +54,7 @@ class CommandError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as `--json` prints it."""
+        return {"error": self.message, "hint": self.hint, "exit_code": int(self.code)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,14 +43,6 @@ EndOffsetsFrom = Annotated[
     ),
 ]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
-Directory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR",
-        help="A node's data directory, a copy of one, or the folder that holds a cluster's.",
-        show_default=False,
-    ),
-]
 
 
 def new_app(help_text: str | None) -> typer.Typer:

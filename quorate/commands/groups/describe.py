@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -64,15 +65,14 @@ def describe(
         cluster_id = client.cluster_id()
         if source is not None:
             source.check_is_not(cluster_id)
-        look = _Look(client, LiveView(url, cluster_id, timeout_s), source, group)
-        if not watch:
-            sight = look.take()
-            if json:
-                print_json(sight.document())
-            else:
-                print("\n".join(sight.lines(MemberNames(), terminal_width(sys.stdout))))
-            return
-        _watch(look.take, interval_s, json)
+        take = partial(_look, client, LiveView(url, cluster_id, timeout_s), source, group)
+        if watch:
+            _watch(take, interval_s, json)
+        sight = take()
+        if json:
+            print_json(sight.document())
+        else:
+            print("\n".join(sight.lines(MemberNames(), terminal_width(sys.stdout))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,54 +114,41 @@ class _Sight:
         return text
 
 
-@dataclass(slots=True)
-class _Look:
-    """Collects everything that a description needs."""
+def _look(client: Client, live: LiveView, source: KafkaOffsets | None, group_id: str) -> _Sight:
+    """Take one look; raises `CommandError` if not even the plain description is available."""
+    from quorate.groupview import owned_partitions, plain_view
 
-    client: Client
-    live: LiveView
-    source: KafkaOffsets | None
-    group_id: str
-
-    def take(self) -> _Sight:
-        """Take one look; raises `CommandError` if not even the plain description is available."""
-        from quorate.groupview import owned_partitions, plain_view
-
-        plain = self.client.describe_group(self.group_id)
-        live, live_missing, ends, ends_missing = None, None, None, None
+    plain = client.describe_group(group_id)
+    shown, live_missing, ends, ends_missing = None, None, None, None
+    try:
+        shown = live.group(group_id)
+    except CommandError as error:
+        live_missing = f"{error.message}; --url names the HTTP address of a node"
+    if source is not None:
+        committed = [(topic, number) for topic, by in plain.offsets.items() for number in by]
         try:
-            live = self.live.group(self.group_id)
+            ends = source.latest([*committed, *owned_partitions(plain_view(plain))])
         except CommandError as error:
-            live_missing = f"{error.message}; --url names the HTTP address of a node"
-        if self.source is not None:
-            committed = [(topic, number) for topic, by in plain.offsets.items() for number in by]
-            try:
-                ends = self.source.latest([*committed, *owned_partitions(plain_view(plain))])
-            except CommandError as error:
-                ends_missing = str(error)
-        return _Sight(plain, live, live_missing, ends, ends_missing)
+            ends_missing = str(error)
+    return _Sight(plain, shown, live_missing, ends, ends_missing)
 
 
-def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> None:
+def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> NoReturn:
     """Repeat until Ctrl-C. Failures after the first look are shown: a leader may be away for a moment."""
-    names, screen, has_seen = MemberNames(), Screen(sys.stdout), False
+    names, screen, sight = MemberNames(), Screen(sys.stdout), None
     while True:
         begun_s = time.monotonic()
         try:
             sight = take()
-            has_seen = True
+            document, lines = sight.document(), sight.lines(names, terminal_width(sys.stdout))
         except CommandError as error:
-            if not has_seen or error.code == ExitCode.USAGE:
+            if sight is None or error.code == ExitCode.USAGE:
                 raise
-            if json:
-                print_json({"error": error.message, "hint": error.hint, "exit_code": int(error.code)})
-            else:
-                screen.show(_title(interval_s), [str(error), "", "asking again …"])
+            document, lines = error.as_dict(), [str(error), "", "asking again …"]
+        if json:
+            print_json(document)
         else:
-            if json:
-                print_json(sight.document())
-            else:
-                screen.show(_title(interval_s), sight.lines(names, terminal_width(sys.stdout)))
+            screen.show(_title(interval_s), lines)
         pause(max(0.0, begun_s + interval_s - time.monotonic()))
 
 
