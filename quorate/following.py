@@ -11,7 +11,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -127,24 +127,24 @@ def stop_if_nobody_reads() -> None:
 
 
 class NewLines:
-    """Prints the new lines of a text that is produced again and again as it grows.
+    """The new lines of a text that is produced again and again as it grows.
 
-    The text comes in blocks, each with a key. A block with new lines is printed as its first line, the head,
-    followed by the new ones.
+    The text comes in blocks, each known by its first line, the head, below which the new lines are repeated.
     """
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-        self._told: dict[object, set[str]] = {}
-        self._newest: object = None
+    def __init__(self) -> None:
+        self._told: dict[str, set[str]] = {}
+        self._newest = ""
 
-    def tell(self, key: object, lines: list[str]) -> None:
-        """Print the new lines of a block."""
-        told = self._told.setdefault(key, set())
-        fresh = [line for line in lines if line not in told]
-        if fresh:
-            head = [lines[0]] if self._newest != key and lines[0] in told else []
-            for line in (*head, *fresh):
-                self._show(line)
-            told.update(fresh)
-            self._newest = key
+    def of(self, block: list[str]) -> list[str]:
+        """The new lines of a block, below its head unless the block was the last one."""
+        if not block:
+            return []
+        head = block[0]
+        told = self._told.setdefault(head, set())
+        fresh = [line for line in block if line not in told]
+        if fresh and self._newest != head and head in told:
+            fresh.insert(0, head)
+        told.update(fresh)
+        self._newest = head if fresh else self._newest
+        return fresh

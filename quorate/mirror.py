@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import json
-import os
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from history.render import plural
 from quorate.client import Client, Racks
 from quorate.errors import CommandError, ExitCode
 from quorate.retrying_client import ClusterRefused
+from raftlog.env.files import OsFiles, replace
 from wire.errors import ErrorCode
 
 Say = Callable[[str], None]
@@ -112,14 +112,9 @@ class MirrorState:
 
     def save(self, path: Path) -> None:
         """Replace the file atomically."""
-        new = path.with_name(path.name + ".new")
         document = {"format": FORMAT, "source": self.cluster_id, "topics": self.made}
         try:
-            with new.open("w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
+            replace(OsFiles(), str(path), json.dumps(document, indent=1, sort_keys=True).encode())
         except OSError as error:
             raise CommandError(f"cannot write {path}: {error}", code=ExitCode.FAILED) from error
 

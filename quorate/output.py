@@ -14,6 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TextIO
 
 from history.render import ranges
@@ -67,7 +68,7 @@ def flush_output() -> None:
 
 
 def put(line: str, *, now: bool = False) -> None:
-    """Print a line unchanged."""
+    """Print a line unchanged; `now` flushes it, so that a reader on a pipe sees it at once."""
     with writing():
         print(line, flush=now)
 
@@ -78,7 +79,7 @@ def put_json(text: str, *, now: bool = False) -> None:
 
 
 def print_json(value: object, *, stream: TextIO | None = None) -> None:
-    """Print `value` as one line of JSON and flush, so that a reader on a pipe sees it at once."""
+    """Print `value` as one line of JSON and flush it."""
     text = json.dumps(value, ensure_ascii=False)
     if stream is None:
         put_json(text, now=True)
@@ -101,11 +102,6 @@ def say(line: str = "") -> None:
     put(printable(line))
 
 
-def print_now(line: str) -> None:
-    """Print a line and flush, so that a reader on a pipe sees it at once."""
-    put(line, now=True)
-
-
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
     """Print rows under headings in aligned columns, numbers to the right; without rows, print `empty`."""
     if not rows:
@@ -118,13 +114,17 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, em
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """The lines of a table, without trailing blanks."""
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)]
+    widths = _widths(headings, cells)
     rights = [_is_number_column([row[i] for row in rows]) for i in range(len(headings))]
     lines = []
     for row in [list(headings), *cells]:
         padded = [_padded(text, width, right) for text, width, right in zip(row, widths, rights, strict=True)]
         lines.append("  ".join(padded).rstrip())
     return lines
+
+
+def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)]
 
 
 def assignment_text(partitions_by_topic: Mapping[str, Sequence[int]]) -> str:
@@ -139,9 +139,7 @@ def use_colour(stream: TextIO) -> bool:
 
 
 def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return printable(str(value))
+    return "-" if value is None else printable(str(value))
 
 
 def _padded(text: str, width: int, right: bool) -> str:
@@ -206,25 +204,16 @@ def wrapped_table(
     if width is None or all(display_width(line) <= width for line in lines):
         return lines
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = _fitted(
-        [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)], width
-    )
+    widths = _fitted(_widths(headings, cells), width)
     narrow: list[Sequence[object]] = []
     for row, row_cells in zip(rows, cells, strict=True):
-        columns = [_cut(cell, size) for cell, size in zip(row_cells, widths, strict=True)]
-        if cell_lines_max is not None:
-            columns = [_capped(column, cell_lines_max) for column in columns]
-        for level in range(max(map(len, columns))):
-            if not level:
-                # Keep numbers as numbers, since alignment depends on it.
-                narrow.append(
-                    [
-                        value if value is None or isinstance(value, int) else column[0]
-                        for value, column in zip(row, columns, strict=True)
-                    ]
-                )
-            else:
-                narrow.append([column[level] if level < len(column) else "" for column in columns])
+        columns = [
+            _capped(_cut(cell, size), cell_lines_max) for cell, size in zip(row_cells, widths, strict=True)
+        ]
+        first, *rest = zip_longest(*columns, fillvalue="")
+        # Numbers stay numbers, since alignment depends on it.
+        narrow.append([a if a is None or isinstance(a, int) else b for a, b in zip(row, first, strict=True)])
+        narrow += rest
     return table_lines(headings, narrow)
 
 
@@ -239,10 +228,8 @@ def _fitted(wanted: list[int], width: int) -> list[int]:
     return widths
 
 
-def _capped(column: list[str], lines_max: int) -> list[str]:
-    if len(column) <= lines_max:
-        return column
-    return [*column[: lines_max - 1], "…"]
+def _capped(column: list[str], lines_max: int | None) -> list[str]:
+    return column if lines_max is None or len(column) <= lines_max else [*column[: lines_max - 1], "…"]
 
 
 def _cut(text: str, width: int) -> list[str]:

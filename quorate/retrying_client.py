@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from quorate.connection import ClientConnection, ConnectionLost, VersionMissing
 from quorate.errors import CommandError, ExitCode
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, error_name
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.metadata import MetadataRequest
 from wire.schema import Message
@@ -85,14 +85,6 @@ class NotInTime(CommandError):
 
 class TryAgain(Exception):
     """A retriable answer; the text says which."""
-
-
-def error_name(error_code: int) -> str:
-    """Kafka's name of an error code, or its number if unknown."""
-    try:
-        return ErrorCode(error_code).name
-    except ValueError:
-        return f"error {error_code}"
 
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:

@@ -182,3 +182,11 @@ def api_name(api_key: int) -> str:
         return f"{ApiKey(api_key).name} ({api_key})"
     except ValueError:
         return f"API key {api_key}"
+
+
+def api_title(api_key: int) -> str:
+    """Kafka's name of an API as its documents write it, such as OffsetCommit."""
+    try:
+        return ApiKey(api_key).name.title().replace("_", "")
+    except ValueError:
+        return f"API {api_key}"

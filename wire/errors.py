@@ -189,3 +189,11 @@ class Unencodable(WireError):
         super().__init__(f"{field}: {why}")
         self.field = field
         self.why = why
+
+
+def error_name(error_code: int) -> str:
+    """Kafka's name of an error code, or its number if unknown."""
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"error {error_code}"

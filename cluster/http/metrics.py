@@ -30,7 +30,7 @@ from coordinator.state.machines import GroupState
 from raftlog.transport.links import Links
 from records import METADATA_SHARD
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import error_name
 
 MS_PER_SECOND = 1000.0
 NO_LEADER = -1
@@ -179,7 +179,7 @@ def _requests(kafka: KafkaListener) -> Iterator[Metric]:
         "quorate_kafka_errors", "Error codes in Kafka responses.", labels=["api", "error"]
     )
     for (api_key, code), number in sorted(counters.errors.items()):
-        errors.add_metric([_api(api_key), _error(code)], number)
+        errors.add_metric([_api(api_key), error_name(code)], number)
     yield errors
     yield _latency(counters)
     closed = dict(sorted(counters.connections_closed.items()))
@@ -216,10 +216,3 @@ def _fast(counters: KafkaCounters, api_key: int) -> int:
 
 def _api(api_key: int) -> str:
     return ApiKey(api_key).name.lower()
-
-
-def _error(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)

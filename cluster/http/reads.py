@@ -20,7 +20,7 @@ from coordinator.groupconfigs import in_force
 from raftlog.storage.evidence import Refusal
 from records import METADATA_SHARD, topic_id_text
 from wire.apis import api_name
-from wire.errors import ErrorCode
+from wire.errors import error_name
 
 
 def not_ready(node: HttpNode) -> list[str]:
@@ -189,15 +189,11 @@ def group(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
 
 
 def _refusal(refusal: Refusal) -> Json:
-    try:
-        name = ErrorCode(refusal.error).name
-    except ValueError:
-        name = str(refusal.error)
     return {
         "at_ms": refusal.at_ms,
         "api": api_name(refusal.api),
         "error_code": refusal.error,
-        "error": name,
+        "error": error_name(refusal.error),
         "reason": refusal.reason,
         "member_id": refusal.member_id,
         "client": refusal.client,

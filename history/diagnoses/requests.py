@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from history.facts.rows import MemberSession, SessionEnd, SpanKind, TopicPartition
 from history.render import duration, plural
-from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.apis import api_title
+from wire.errors import ErrorCode, error_name
 
 from .case import REFUSED, Case, Found, Note, Threshold, clusters, member, members, parts, unique
 
@@ -66,7 +66,7 @@ def _contested(case: Case, name: str, run: list[Note]) -> Found:
     said = (
         f"two processes want instance id {name}: {members(owner_ids)} has it with {parts(held)}, and"
         f" {members(refused)} was refused {plural(len(run), 'time')} in {duration(to_ms - from_ms)}"
-        f" ({_error(run[0])})"
+        f" ({error_name(run[0]['error'])})"
     )
     return _found(case, run, (*owner_ids, *refused), sorted(held), said + _was_dead(owners))
 
@@ -95,8 +95,8 @@ def requests_refused(case: Case) -> Iterator[Found]:
             reason = f": {run[-1]['reason']}" if run[-1]["reason"] else ""
             span = duration(run[-1]["at_ms"] - run[0]["at_ms"])
             said = (
-                f"{who} was refused {plural(len(run), 'time')} in {span}: {_api(api)},"
-                f" {_error(run[-1])}{reason}"
+                f"{who} was refused {plural(len(run), 'time')} in {span}: {api_title(api)},"
+                f" {error_name(run[-1]['error'])}{reason}"
             )
             yield _found(case, run, (member_id,), (), said)
 
@@ -122,17 +122,3 @@ def _found(
         rests_on=indexes,
         is_certain=False,
     )
-
-
-def _api(api: int) -> str:
-    try:
-        return "".join(word.capitalize() for word in ApiKey(api).name.split("_"))
-    except ValueError:
-        return f"API {api}"
-
-
-def _error(note: Note) -> str:
-    try:
-        return ErrorCode(note["error"]).name
-    except ValueError:
-        return f"error {note['error']}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from history.render import TimeStyle, duration
-from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.apis import api_title
+from wire.errors import error_name
 
 from .story import NoteStep, Step
 
@@ -86,21 +86,7 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
 def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:
     who = say_member(note["member"]) if note.get("member") else note.get("client") or "a client"
     reason = f": {note['reason']}" if note["reason"] else ""
-    return f"refused {who}: {_api_name(note['api'])}, {_error_name(note['error'])}{reason}"
-
-
-def _api_name(api: int) -> str:
-    try:
-        return "".join(word.capitalize() for word in ApiKey(api).name.split("_"))
-    except ValueError:
-        return f"API {api}"
-
-
-def _error_name(error: int) -> str:
-    try:
-        return ErrorCode(error).name
-    except ValueError:
-        return f"error {error}"
+    return f"refused {who}: {api_title(note['api'])}, {error_name(note['error'])}{reason}"
 
 
 class GroupNotes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from quorate.commands.options import (
     parse_topic,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_now, print_table, say
+from quorate.output import print_json, print_table, put, say
 
 if TYPE_CHECKING:
     from quorate.client import TopicInfo
@@ -217,7 +218,9 @@ def mirror(
     from quorate.mirror import Mirror, MirrorSource
 
     with connect(source, timeout_s) as there, connect(bootstrap, timeout_s) as client:
-        follower = Mirror(MirrorSource(there, topics), client, state, print_now, deletes=not keep)
+        follower = Mirror(
+            MirrorSource(there, topics), client, state, partial(put, now=True), deletes=not keep
+        )
         if once:
             follower.once(interval_s)
         else:

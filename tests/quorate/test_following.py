@@ -108,13 +108,11 @@ def test_a_directory_that_goes_away_ends_it(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_only_lines_that_are_new_are_told_below_their_head() -> None:
-    shown: list[str] = []
-    lines = NewLines(shown.append)
-    lines.tell(1, ["epoch 1", "  moved"])
-    lines.tell(1, ["epoch 1", "  moved", "  stable"])
-    lines.tell(2, ["epoch 2"])
-    lines.tell(1, ["epoch 1", "  moved", "  stable", "  late"])
-    assert shown == ["epoch 1", "  moved", "  stable", "epoch 2", "epoch 1", "  late"]
+    lines = NewLines()
+    assert lines.of(["epoch 1", "  moved"]) == ["epoch 1", "  moved"]
+    assert lines.of(["epoch 1", "  moved", "  stable"]) == ["  stable"]
+    assert lines.of(["epoch 2"]) == ["epoch 2"]
+    assert lines.of(["epoch 1", "  moved", "  stable", "  late"]) == ["epoch 1", "  late"]
 
 
 def until(lines: Iterator[str], words: str) -> list[str]:

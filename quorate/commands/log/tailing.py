@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from quorate.commands.log.common import plain
-from quorate.output import print_now, printable, put_json
+from quorate.output import printable, put, put_json
 
 if TYPE_CHECKING:
     from history.facts.rows import GroupRows
@@ -50,19 +51,6 @@ def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterat
         elif is_changed:
             yield replace(builder.finish(), basis=walk.basis)
             is_changed = False
-
-
-def blocks_of(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Paragraphs: groups of lines between empty lines."""
-    block: list[str] = []
-    for line in lines:
-        if line:
-            block.append(line)
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
 
 
 def explanation_as_it_grows(
@@ -107,7 +95,7 @@ def shows_now(*, as_json: bool) -> Callable[[str], None]:
     """A function that prints a line and flushes it, so that a reader on a pipe sees it at once."""
     if as_json:
         return lambda line: put_json(line, now=True)
-    return lambda line: print_now(printable(line))
+    return lambda line: put(printable(line), now=True)
 
 
 def _new_steps(told: Iterator[Explanation]) -> Iterator[str]:
@@ -124,13 +112,12 @@ def _new_lines(told: Iterator[Explanation], style: Any) -> Iterator[str]:
     from history.telling.prose import explanation_text
     from quorate.following import NewLines
 
-    pending: list[str] = []
-    new = NewLines(pending.append)
+    new = NewLines()
     for number, explanation in enumerate(told):
-        for block in blocks_of(explanation_text(explanation, style)):
+        for is_text, lines in groupby(explanation_text(explanation, style), bool):
+            block = list(lines) if is_text else []
             lasting = [line for line in block if not line.strip().startswith(FOR_THE_MOMENT)]
-            new.tell(block[0], block if number == 0 else lasting or block[:1])
-            if pending and pending[0] == block[0]:
+            fresh = new.of(block if number == 0 else lasting or block[:1])
+            if fresh and fresh[0] == block[0]:
                 yield ""
-            yield from pending
-            pending.clear()
+            yield from fresh
