@@ -1,6 +1,7 @@
 """Where a test finds its helpers: in its own folder, in tests/support or in tests, never in another test."""
 
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -57,3 +58,13 @@ def test_a_folder_imports_only_its_own_helpers_and_the_shared_ones() -> None:
 
 def test_benchmarks_do_not_depend_on_tests() -> None:
     assert not {path for path, modules in _imports().items() if path.startswith("benchmarks/") and modules}
+
+
+def test_the_classes_of_helpers_have_names_of_their_own() -> None:
+    paths: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if not path.name.startswith("test_"):
+            for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+                paths[name].append(path.relative_to(ROOT).as_posix())
+    assert len(paths) > 100, "no classes found"
+    assert not {name: found for name, found in paths.items() if len(found) > 1}

@@ -23,7 +23,7 @@ from cluster.interval_rule import (
 )
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from tests.support.requests import HEARTBEAT, setting
-from tests.support.sim_node import GROUPS, Lab
+from tests.support.sim_node import GROUPS, SimNode
 from wire.apis import ApiKey
 
 LOW_MS, BASE_MS, HIGH_MS = 500, 1_000, 15_000
@@ -274,31 +274,31 @@ def test_the_p99_of_a_few_leaves_out_the_slowest() -> None:
 
 
 def test_members_of_a_calm_node_hear_of_the_shortest_interval() -> None:
-    lab = Lab()
-    consumer = lab.consumer("a")
+    sim = SimNode()
+    consumer = sim.consumer("a")
     assert consumer.heartbeat().heartbeat_interval_ms == 1_000
     for _ in range(LOWER_LOOKS + 2):
-        lab.world.run_for(LOOK_MS)
+        sim.world.run_for(LOOK_MS)
         answer = consumer.heartbeat()
     assert answer.heartbeat_interval_ms == 500
-    status = lab.node.status()["heartbeats"]
+    status = sim.node.status()["heartbeats"]
     assert (status["interval_ms"], status["interval_changes"], status["members"]) == (500, 1, 1)
 
 
 def test_a_group_with_an_interval_of_its_own_is_left_alone() -> None:
-    lab = Lab()
-    consumer = lab.consumer("a")
-    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 4_000))
+    sim = SimNode()
+    consumer = sim.consumer("a")
+    sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 4_000))
     for _ in range(LOWER_LOOKS + 2):
-        lab.world.run_for(LOOK_MS)
+        sim.world.run_for(LOOK_MS)
         assert consumer.heartbeat().heartbeat_interval_ms == 4_000
-    assert lab.node.status()["heartbeats"]["members"] == 0
+    assert sim.node.status()["heartbeats"]["members"] == 0
 
 
 def test_it_can_be_switched_off() -> None:
-    lab = Lab(settings={"group_consumer_heartbeat_interval_adaptive": False})
-    consumer = lab.consumer("a", GROUPS[1])
+    sim = SimNode(settings={"group_consumer_heartbeat_interval_adaptive": False})
+    consumer = sim.consumer("a", GROUPS[1])
     for _ in range(LOWER_LOOKS + 2):
-        lab.world.run_for(LOOK_MS)
+        sim.world.run_for(LOOK_MS)
         assert consumer.heartbeat().heartbeat_interval_ms == 1_000
-    assert lab.node.status()["heartbeats"] is None
+    assert sim.node.status()["heartbeats"] is None

@@ -7,7 +7,7 @@ import pytest
 from cluster.node_info import ClientInfo
 from raftlog.storage.evidence import read_evidence
 from records.ids import topic_id_text
-from tests.support.sim_node import GROUPS, Lab
+from tests.support.sim_node import GROUPS, SimNode
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -15,19 +15,19 @@ from wire.messages.list_groups import ListGroupsRequest
 
 
 def test_an_admin_reply_comes_when_groups_can_use_the_topic() -> None:
-    lab = Lab(topics={})
-    consumer = lab.consumer("one", "billing", "payments")
+    sim = SimNode(topics={})
+    consumer = sim.consumer("one", "billing", "payments")
     consumer.heartbeat()
     assert consumer.partitions == []
-    assert lab.create_topic("payments", 3) == 0
-    assert lab.node.catalog.topic("payments") is not None
+    assert sim.create_topic("payments", 3) == 0
+    assert sim.node.catalog.topic("payments") is not None
     consumer.heartbeat()
     assert consumer.partitions == [0, 1, 2]
 
 
 def test_groups_see_a_topic_only_when_no_crash_can_take_it_back() -> None:
-    lab = Lab(host_options={"sync_ms": 30.0})
-    node, seen = lab.node, []
+    sim = SimNode(host_options={"sync_ms": 30.0})
+    node, seen = sim.node, []
     topic = CreatePartitionsTopic(name="orders", count=13, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=5000)
 
@@ -41,55 +41,55 @@ def test_groups_see_a_topic_only_when_no_crash_can_take_it_back() -> None:
         )
         seen.append(("decided", sizes()))
 
-    lab.machine.host.call_soon(grow)
-    lab.world.run_for(5)
+    sim.machine.host.call_soon(grow)
+    sim.world.run_for(5)
     assert seen == [("decided", [13, 12])]
-    lab.world.run_for(100)
+    sim.world.run_for(100)
     assert seen[1:] == [("reply", [13, 13])]
 
 
 def test_lists_and_describes_over_all_shards() -> None:
-    lab = Lab()
+    sim = SimNode()
     for group in GROUPS:
-        lab.consumer(f"m-{group}", group).heartbeat()
-    assert len({lab.node.shard_for(group).shard for group in GROUPS}) > 1
-    listed = lab.admin.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
+        sim.consumer(f"m-{group}", group).heartbeat()
+    assert len({sim.node.shard_for(group).shard for group in GROUPS}) > 1
+    listed = sim.admin.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
     assert sorted(group.group_id for group in listed.groups) == sorted(GROUPS)
 
 
 def test_waiters_are_called_once_when_their_index_is_committed() -> None:
-    lab = Lab(num_shards=1)
-    shard, seen = lab.node.shards[0], []
+    sim = SimNode(num_shards=1)
+    shard, seen = sim.node.shards[0], []
     index = shard.commit_index
     shard.when_committed(index, lambda: seen.append("now"))
     shard.when_committed(index + 1, lambda: seen.append("next"))
     shard.when_committed(index + 1, lambda: seen.append("cancelled")).cancel()
     assert seen == []
-    lab.world.run_for(1)
+    sim.world.run_for(1)
     assert seen == ["now"]
-    lab.commit(lab.client("one"), "billing", {0: 1})
-    lab.world.run_for(1)
+    sim.commit(sim.client("one"), "billing", {0: 1})
+    sim.world.run_for(1)
     assert seen == ["now", "next"]
 
 
 def test_status_is_plain_data() -> None:
-    lab = Lab(num_shards=2)
-    status = lab.node.status()
+    sim = SimNode(num_shards=2)
+    status = sim.node.status()
     assert [shard["name"] for shard in status["shards"]] == ["metadata", "shard-0", "shard-1"]
     assert {shard["state"] for shard in status["shards"]} == {"Ready"}
     assert status["ready"] is True
 
 
 def test_refusals_and_the_regularity_of_heartbeats_are_kept_as_evidence() -> None:
-    lab = Lab()
-    consumer = lab.consumer("one")
+    sim = SimNode()
+    consumer = sim.consumer("one")
     for pause_ms in (500, 500, 2_700, 500, 6_000):
         assert consumer.heartbeat().error_code == 0
-        lab.world.run_for(pause_ms)
+        sim.world.run_for(pause_ms)
     consumer.epoch = 99
     assert consumer.heartbeat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    lab.machine.stop()
-    notes = read_evidence(lab.machine.disk, lab.machine.settings.data_dir)
+    sim.machine.stop()
+    notes = read_evidence(sim.machine.disk, sim.machine.settings.data_dir)
     gaps = [note["gap_ms"] for note in notes if note["kind"] == "heartbeat_gap"]
     assert gaps == [pytest.approx(2_700, abs=5)]
     refused = [note for note in notes if note["kind"] == "refused"]
@@ -102,8 +102,8 @@ def test_refusals_and_the_regularity_of_heartbeats_are_kept_as_evidence() -> Non
 
 
 def test_a_long_poll_that_gave_up_leaves_nothing_behind() -> None:
-    lab = Lab(num_shards=1)
-    shard = lab.node.shards[0]
+    sim = SimNode(num_shards=1)
+    shard = sim.node.shards[0]
     for _ in range(100):
         shard.when_committed(shard.commit_index + 1, lambda: None).cancel()
     assert shard.status()["waiting_for_commit"] == 0

@@ -11,7 +11,7 @@ from cluster.node_info import ClientInfo
 from raftlog.env.simulated_files import Crash
 from tests.report import count_fault
 from tests.support.requests import commit_request
-from tests.support.sim_node import Lab, assert_kept, replayed
+from tests.support.sim_node import SimNode, assert_kept, replayed
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -19,36 +19,36 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 @pytest.mark.parametrize("sync_ms", [0.2, 30.0], ids=["inline sync", "disk thread"])
 def test_nothing_is_answered_that_a_power_failure_could_take_back(sync_ms: float) -> None:
-    lab = Lab(host_options={"sync_ms": sync_ms}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": sync_ms}, num_shards=1)
     answered: list[tuple[int, Any]] = []
 
     def answer(partition: int, response: Any) -> None:
         assert response.topics[0].partitions[0].error_code == 0
-        answered.append((partition, lab.machine.disk.crash(Crash.LOST)))
+        answered.append((partition, sim.machine.disk.crash(Crash.LOST)))
 
     def submit(partition: int) -> None:
         request = commit_request("billing", {partition: 100 + partition})
-        lab.node.submit(
+        sim.node.submit(
             ApiKey.OFFSET_COMMIT, 9, request, ClientInfo(), lambda response: answer(partition, response)
         )
 
     for partition in range(12):
-        lab.machine.host.call_later(partition * 3.0, submit, partition)
-    lab.world.run_for(2_000)
+        sim.machine.host.call_later(partition * 3.0, submit, partition)
+    sim.world.run_for(2_000)
     assert [partition for partition, _ in answered] == list(range(12))
     for partition, disk in answered:
-        lab.machine.kill()
-        lab.machine.disk = disk
-        lab.reboot()
-        assert lab.fetch(lab.client("tool"), "billing")[partition] == 100 + partition
+        sim.machine.kill()
+        sim.machine.disk = disk
+        sim.reboot()
+        assert sim.fetch(sim.client("tool"), "billing")[partition] == 100 + partition
 
 
 def test_a_read_waits_for_what_it_has_seen() -> None:
     """What is answered right behind a commit may show it, so it must not go before it is durable."""
-    lab = Lab(host_options={"sync_ms": 30.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 30.0}, num_shards=1)
     order: list[str] = []
     group = {"group_id": "billing"}
-    node, nobody = lab.node, ClientInfo()
+    node, nobody = sim.node, ClientInfo()
 
     def both() -> None:
         node.submit(
@@ -63,52 +63,52 @@ def test_a_read_waits_for_what_it_has_seen() -> None:
         assert order == []
         assert node.shards[0].num_held == 2
 
-    lab.machine.host.call_soon(both)
-    lab.world.run_for(10)
+    sim.machine.host.call_soon(both)
+    sim.world.run_for(10)
     assert order == []
-    lab.world.run_for(100)
+    sim.world.run_for(100)
     assert order == ["commit", "refusal"]
     assert node.shards[0].num_held == 0
 
 
 def test_a_reply_that_the_disk_keeps_for_five_seconds_says_so_and_the_commit_may_still_count() -> None:
-    lab = Lab(host_options={"sync_ms": 5.0}, num_shards=1)
-    client = lab.client("one")
+    sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
+    client = sim.client("one")
     for offset in range(10):
-        assert lab.commit(client, "billing", {0: offset}) == [0]
-    lab.machine.host.sync_ms = 20_000.0
-    asked_ms = lab.world.now_ms
+        assert sim.commit(client, "billing", {0: offset}) == [0]
+    sim.machine.host.sync_ms = 20_000.0
+    asked_ms = sim.world.now_ms
     commit = client.send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 99}))
-    create = lab.admin
-    lab.world.run_for(7_000)
+    create = sim.admin
+    sim.world.run_for(7_000)
     assert commit.answered_ms is not None
     assert 5_000 <= commit.answered_ms - asked_ms < 5_100
     assert commit.response.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert create.is_connected
-    lab.machine.host.sync_ms = 0.2
-    lab.world.run_for(20_000)
-    assert lab.fetch(client, "billing") == {0: 99}
+    sim.machine.host.sync_ms = 0.2
+    sim.world.run_for(20_000)
+    assert sim.fetch(client, "billing") == {0: 99}
 
 
 def test_an_admin_call_that_takes_too_long_is_told_that_it_timed_out() -> None:
-    lab = Lab(host_options={"sync_ms": 5.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
     for n in range(12):
-        lab.create_topic(f"t{n}", 1)
-    lab.machine.host.sync_ms = 20_000.0
-    assert lab.create_topic("late", 1) == ErrorCode.REQUEST_TIMED_OUT
-    lab.world.run_for(20_000)
-    assert lab.create_topic("late", 1) == ErrorCode.TOPIC_ALREADY_EXISTS
+        sim.create_topic(f"t{n}", 1)
+    sim.machine.host.sync_ms = 20_000.0
+    assert sim.create_topic("late", 1) == ErrorCode.REQUEST_TIMED_OUT
+    sim.world.run_for(20_000)
+    assert sim.create_topic("late", 1) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 def test_replies_of_one_shard_leave_in_the_order_of_their_entries_and_once() -> None:
-    lab = Lab(host_options={"sync_ms": 7.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 7.0}, num_shards=1)
     seen: list[int] = []
     chance = random.Random(3)
     for n in range(200):
         request = commit_request("billing", {n % 12: n})
-        lab.machine.host.call_later(
+        sim.machine.host.call_later(
             n * chance.uniform(0.5, 1.0),
-            lab.node.submit,
+            sim.node.submit,
             ApiKey.OFFSET_COMMIT,
             9,
             request,
@@ -116,14 +116,14 @@ def test_replies_of_one_shard_leave_in_the_order_of_their_entries_and_once() -> 
             lambda _response, n=n: seen.append(n),
         )
     asked: list[int] = []
-    original = lab.node.shards[0].machine.handle
+    original = sim.node.shards[0].machine.handle
 
     def handle(api_key: int, api_version: int, request: Any, ctx: Any) -> Any:
         asked.append(request.topics[0].partitions[0].committed_offset)
         return original(api_key, api_version, request, ctx)
 
-    lab.node.shards[0].machine.handle = handle  # type: ignore[method-assign]
-    lab.world.run_for(5_000)
+    sim.node.shards[0].machine.handle = handle  # type: ignore[method-assign]
+    sim.world.run_for(5_000)
     assert seen == asked
     assert sorted(seen) == list(range(200))
 
@@ -134,9 +134,9 @@ def test_a_crash_at_any_call_of_the_disk_loses_nothing_that_was_acknowledged() -
     class PowerFailure(BaseException):
         pass
 
-    def run(cut_at: int, is_after: bool) -> tuple[Lab, dict[int, int]]:
-        lab = Lab(num_shards=1)
-        first = lab.machine.disk.calls
+    def run(cut_at: int, is_after: bool) -> tuple[SimNode, dict[int, int]]:
+        sim = SimNode(num_shards=1)
+        first = sim.machine.disk.calls
         acknowledged: dict[int, int] = {}
 
         def on_call(number: int, _operation: str, _path: str, is_done: bool) -> None:
@@ -144,14 +144,14 @@ def test_a_crash_at_any_call_of_the_disk_loses_nothing_that_was_acknowledged() -
                 raise PowerFailure
 
         if cut_at:
-            lab.machine.on_disk_call = on_call
+            sim.machine.on_disk_call = on_call
         try:
-            one, two = lab.consumer("one"), lab.consumer("two")
+            one, two = sim.consumer("one"), sim.consumer("two")
             for offset in range(1, 4):
                 for consumer in (one, two):
                     consumer.heartbeat()
                     offsets = dict.fromkeys(consumer.partitions[:3], offset)
-                    codes = lab.commit(
+                    codes = sim.commit(
                         consumer.client,
                         "billing",
                         offsets,
@@ -159,25 +159,25 @@ def test_a_crash_at_any_call_of_the_disk_loses_nothing_that_was_acknowledged() -
                         epoch=consumer.epoch,
                     )
                     acknowledged |= {p: offset for p, code in zip(offsets, codes, strict=True) if code == 0}
-                lab.grow_topic("orders", 12 + offset)
+                sim.grow_topic("orders", 12 + offset)
         except PowerFailure:
             pass
-        lab.machine.on_disk_call = None
-        return lab, acknowledged
+        sim.machine.on_disk_call = None
+        return sim, acknowledged
 
-    lab, _ = run(0, False)
-    num_calls = lab.machine.disk.calls - run(1, False)[0].machine.disk.calls + 1
+    sim, _ = run(0, False)
+    num_calls = sim.machine.disk.calls - run(1, False)[0].machine.disk.calls + 1
     points = 0
     for cut_at in range(1, num_calls + 1):
         for is_after in (False, True):
             for how in Crash:
-                lab, acknowledged = run(cut_at, is_after)
-                lab.machine.crash(how, seed=points)
-                lab.reboot()
-                assert_kept(acknowledged, lab.fetch(lab.client("tool"), "billing"), (cut_at, is_after, how))
-                for shard in lab.node.shards:
+                sim, acknowledged = run(cut_at, is_after)
+                sim.machine.crash(how, seed=points)
+                sim.reboot()
+                assert_kept(acknowledged, sim.fetch(sim.client("tool"), "billing"), (cut_at, is_after, how))
+                for shard in sim.node.shards:
                     assert replayed(shard, shard.commit_index).state_hash == shard.machine.state_hash
-                    assert shard.machine.newest_catalog_version <= lab.node.catalog.version
+                    assert shard.machine.newest_catalog_version <= sim.node.catalog.version
                 count_fault("cluster", f"crash point, bytes {how.value}")
                 points += 1
     assert points >= 180

@@ -13,7 +13,7 @@ from raftlog.storage.frames import frames_in
 from records import METADATA_SHARD, Trigger, decode_cause
 from tests.report import count_fault
 from tests.support.requests import HEARTBEAT, setting
-from tests.support.sim_node import Lab
+from tests.support.sim_node import SimNode
 from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -71,30 +71,30 @@ def test_a_config_holds_for_running_members_at_their_next_heartbeat_whoever_lead
 
 
 def test_configs_come_back_after_a_full_restart() -> None:
-    lab = Lab()
-    answer = lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 9_000))
+    sim = SimNode()
+    answer = sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 9_000))
     assert answer.responses[0].error_code == ErrorCode.NONE
-    lab.machine.kill()
-    lab.reboot()
-    assert lab.node.group_settings.for_group(GROUP).session_timeout_ms == 9_000
+    sim.machine.kill()
+    sim.reboot()
+    assert sim.node.group_settings.for_group(GROUP).session_timeout_ms == 9_000
 
 
 def test_a_cached_reply_is_not_given_after_a_change() -> None:
-    lab = Lab()
-    consumer = lab.consumer("a")
+    sim = SimNode()
+    consumer = sim.consumer("a")
     consumer.heartbeat()
     for _ in range(3):
         consumer.heartbeat()
-    fast = lab.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.counters.fast_heartbeats
     consumer.heartbeat()
-    assert lab.node.kafka.counters.fast_heartbeats == fast + 1
-    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "another"))
+    assert sim.node.kafka.counters.fast_heartbeats == fast + 1
+    sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "another"))
     consumer.heartbeat()
-    assert lab.node.kafka.counters.fast_heartbeats == fast + 2
-    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000))
+    assert sim.node.kafka.counters.fast_heartbeats == fast + 2
+    sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000))
     assert consumer.heartbeat().heartbeat_interval_ms == 3_000
-    assert lab.node.kafka.counters.fast_heartbeats == fast + 2
-    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, None))
+    assert sim.node.kafka.counters.fast_heartbeats == fast + 2
+    sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, None))
     assert consumer.heartbeat().heartbeat_interval_ms < 3_000
 
 

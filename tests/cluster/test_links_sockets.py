@@ -18,7 +18,7 @@ from raftlog.env.host import TlsSettings
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.transport import PeerAddress, PeersError, PeerSettings, SelfDescription
 from raftlog.transport.links import STRANGERS_MAX, Links
-from tests.cluster.links_lab import SHARDS, Recorder
+from tests.cluster.sim_links import SHARDS, Recorder
 from tests.support.certificates import authority, certificate, openssl
 from tests.support.waiting import until
 
@@ -33,7 +33,7 @@ DESCRIPTION = SelfDescription(
 )
 
 
-class Rig:
+class LinkedPair:
     """Two nodes' links on one loop, in real directories."""
 
     def __init__(self, home: Path) -> None:
@@ -95,59 +95,59 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    rig = Rig(tmp_path)
-    yield rig
-    await rig.close()
+async def pair(tmp_path: Path) -> AsyncIterator[LinkedPair]:
+    pair = LinkedPair(tmp_path)
+    yield pair
+    await pair.close()
 
 
-async def test_two_nodes_talk_without_delay_of_small_packets(rig: Rig) -> None:
-    await rig.start(1)
-    await rig.start(2)
-    await rig.until_up()
-    for links, other in ((rig.links[1], 2), (rig.links[2], 1)):
+async def test_two_nodes_talk_without_delay_of_small_packets(pair: LinkedPair) -> None:
+    await pair.start(1)
+    await pair.start(2)
+    await pair.until_up()
+    for links, other in ((pair.links[1], 2), (pair.links[2], 1)):
         transport = links._up[other]._transport
         assert transport is not None
         sock = transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     sent = [b"%d" % number for number in range(1_000)] + [bytes(5_000_000), b"end"]
     for payload in sent:
-        rig.links[1].send(2, 0, payload)
-    await until(lambda: len(rig.users[2].messages(1)) == len(sent))
-    assert rig.users[2].messages(1) == sent
+        pair.links[1].send(2, 0, payload)
+    await until(lambda: len(pair.users[2].messages(1)) == len(sent))
+    assert pair.users[2].messages(1) == sent
 
 
-async def test_a_node_that_comes_back_is_found_again(rig: Rig) -> None:
-    await rig.start(1)
-    await rig.start(2)
-    await rig.until_up()
-    transport = rig.links[2]._up[1]._transport
+async def test_a_node_that_comes_back_is_found_again(pair: LinkedPair) -> None:
+    await pair.start(1)
+    await pair.start(2)
+    await pair.until_up()
+    transport = pair.links[2]._up[1]._transport
     assert transport is not None
     transport.abort()
-    await until(lambda: rig.users[1].heard.count(("up", 2)) == 2 * len(SHARDS))
+    await until(lambda: pair.users[1].heard.count(("up", 2)) == 2 * len(SHARDS))
 
 
-async def test_strangers_on_a_real_port(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    await rig.start(1)
+async def test_strangers_on_a_real_port(pair: LinkedPair, caplog: pytest.LogCaptureFixture) -> None:
+    await pair.start(1)
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", bytes(100_000)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", rig.nodes[0].port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", pair.nodes[0].port)
         writer.write(data)
         with contextlib.suppress(ConnectionResetError):
             await asyncio.wait_for(reader.read(), 1.0)
         writer.close()
-    await rig.start(2)
-    await rig.until_up()
+    await pair.start(2)
+    await pair.until_up()
     assert all(record.exc_info is None for record in caplog.records)
     assert sum("not a Quorate node" in record.message for record in caplog.records) == 3
 
 
-async def test_a_secret_that_everybody_can_read_is_refused(rig: Rig) -> None:
-    rig.secret.chmod(0o644)
+async def test_a_secret_that_everybody_can_read_is_refused(pair: LinkedPair) -> None:
+    pair.secret.chmod(0o644)
     with pytest.raises(PeersError, match="is readable by all users: run chmod 600"):
-        await rig.start(1)
-    rig.secret.unlink()
+        await pair.start(1)
+    pair.secret.unlink()
     with pytest.raises(PeersError, match="cannot be read: No such file"):
-        await rig.start(2)
+        await pair.start(2)
 
 
 # TLS
@@ -155,40 +155,42 @@ async def test_a_secret_that_everybody_can_read_is_refused(rig: Rig) -> None:
 
 @openssl
 async def test_mutual_tls_and_nobody_without_a_certificate(
-    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    pair: LinkedPair, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = authority(tmp_path, "ours")
-    await rig.start(1, certificate(ours, "one"))
-    await rig.start(2, certificate(ours, "two"))
-    await rig.until_up()
-    transport = rig.links[1]._up[2]._transport
+    await pair.start(1, certificate(ours, "one"))
+    await pair.start(2, certificate(ours, "two"))
+    await pair.until_up()
+    transport = pair.links[1]._up[2]._transport
     assert transport is not None
     assert transport.get_extra_info("ssl_object").version() == "TLSv1.3"
-    rig.links[1].send(2, 0, bytes(3_000_000))
-    await until(lambda: rig.users[2].messages(1) == [bytes(3_000_000)])
-    reader, writer = await asyncio.open_connection("127.0.0.1", rig.nodes[0].port)
+    pair.links[1].send(2, 0, bytes(3_000_000))
+    await until(lambda: pair.users[2].messages(1) == [bytes(3_000_000)])
+    reader, writer = await asyncio.open_connection("127.0.0.1", pair.nodes[0].port)
     writer.write(b"plain text, a whole line of it\r\n")
     with contextlib.suppress(ConnectionResetError):
         await asyncio.wait_for(reader.read(), 2.0)
     writer.close()
-    assert rig.links[1].peers
+    assert pair.links[1].peers
     assert all(record.exc_info is None for record in caplog.records if record.levelno > logging.DEBUG)
 
 
 @openssl
-async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(rig: Rig, tmp_path: Path) -> None:
+async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(
+    pair: LinkedPair, tmp_path: Path
+) -> None:
     ours = authority(tmp_path, "ours")
-    await rig.start(1, certificate(ours, "one"))
-    address = ("127.0.0.1", rig.nodes[0].port)
+    await pair.start(1, certificate(ours, "one"))
+    address = ("127.0.0.1", pair.nodes[0].port)
     opened = [await asyncio.open_connection(*address) for _ in range(STRANGERS_MAX + 30)]
     strangers = [asyncio.create_task(reader.read()) for reader, _ in opened]
     await until(lambda: sum(stranger.done() for stranger in strangers) >= 30, within_s=1.5)
-    assert len(rig.links[1]._open) == STRANGERS_MAX
+    assert len(pair.links[1]._open) == STRANGERS_MAX
     assert sum(stranger.done() for stranger in strangers) == 30
-    await rig.start(2, certificate(ours, "two"))
-    await rig.until_up()
+    await pair.start(2, certificate(ours, "two"))
+    await pair.until_up()
     await until(lambda: all(stranger.done() for stranger in strangers))
-    await until(lambda: not rig.links[1]._listener._opening)  # type: ignore[union-attr]
+    await until(lambda: not pair.links[1]._listener._opening)  # type: ignore[union-attr]
     for stranger, (_, writer) in zip(strangers, opened, strict=True):
         stranger.exception()
         writer.close()
@@ -196,7 +198,7 @@ async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(rig: R
 
 @openssl
 async def test_a_burst_of_strangers_holds_no_more_descriptors_than_their_places_and_the_cut_ones(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: LinkedPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cut handshake keeps its descriptor for some turns, in which the backlog must not be accepted."""
     held = []
@@ -208,41 +210,41 @@ async def test_a_burst_of_strangers_holds_no_more_descriptors_than_their_places_
 
     monkeypatch.setattr(Acceptor, "_open", counted)
     ours = authority(tmp_path, "ours")
-    await rig.start(1, certificate(ours, "one"))
-    address = ("127.0.0.1", rig.nodes[0].port)
+    await pair.start(1, certificate(ours, "one"))
+    address = ("127.0.0.1", pair.nodes[0].port)
     burst = [socket.create_connection(address) for _ in range(6 * STRANGERS_MAX)]  # waits in the backlog
     try:
         await until(lambda: len(held) == len(burst))
         assert max(held) == STRANGERS_MAX + CUT_MAX
-        await rig.start(2, certificate(ours, "two"))
-        await rig.until_up()
+        await pair.start(2, certificate(ours, "two"))
+        await pair.until_up()
     finally:
         for stranger in burst:
             stranger.close()
-    await until(lambda: not rig.links[1]._listener._opening)  # type: ignore[union-attr]
+    await until(lambda: not pair.links[1]._listener._opening)  # type: ignore[union-attr]
 
 
 @openssl
 @pytest.mark.parametrize("case", ["another authority", "no certificate"])
 async def test_a_certificate_of_another_authority_is_no_certificate(
-    rig: Rig, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
+    pair: LinkedPair, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await rig.start(1, certificate(authority(tmp_path, "ours"), "one"))
-    await rig.start(
+    await pair.start(1, certificate(authority(tmp_path, "ours"), "one"))
+    await pair.start(
         2, certificate(authority(tmp_path, "theirs"), "two") if case == "another authority" else None
     )
-    await until(lambda: rig.links[2].status()[0]["trouble"])
+    await until(lambda: pair.links[2].status()[0]["trouble"])
     await asyncio.sleep(0.3)
-    assert not rig.links[1].peers
-    assert not rig.links[2].peers
+    assert not pair.links[1].peers
+    assert not pair.links[2].peers
     if case == "another authority":
-        assert "certificate" in rig.links[2].status()[0]["trouble"].lower()
+        assert "certificate" in pair.links[2].status()[0]["trouble"].lower()
     assert all(record.exc_info is None for record in caplog.records if record.levelno > logging.DEBUG)
 
 
 @openssl
-async def test_files_that_are_no_certificates_are_named(rig: Rig, tmp_path: Path) -> None:
+async def test_files_that_are_no_certificates_are_named(pair: LinkedPair, tmp_path: Path) -> None:
     tls = certificate(authority(tmp_path, "ours"), "one")
     Path(tls.cert_file).write_text("not a certificate")
     with pytest.raises(OSError, match=r"cannot use .*one\.pem with .*one\.key"):
-        await rig.start(1, tls)
+        await pair.start(1, tls)

@@ -11,7 +11,7 @@ from raftlog.replica.clock import LOOK_MS, STAMPS_DELAY_MS
 from records import METADATA_SHARD
 from tests.report import count_fault
 from tests.support.requests import commit_request
-from tests.support.sim_node import Lab
+from tests.support.sim_node import SimNode
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -191,21 +191,21 @@ def test_clocks_that_are_set_back_expire_nothing_early_and_nothing_for_ever() ->
 
 
 def test_a_node_alone_does_not_believe_its_clock_at_once_either() -> None:
-    lab = Lab(num_shards=1, settings={k: v for k, v in SETTINGS.items() if k.startswith("offsets")})
-    client = lab.client("one")
-    assert lab.commit(client, "billing", {0: 1}) == [0]
-    lab.machine.host.wall_skew_ms = 8 * DAY_MS
-    lab.world.run_for(2 * LOOK_MS)
-    lab.machine.host.wall_skew_ms = 0
-    lab.world.run_for(RETENTION_MS // 2)
-    assert lab.fetch(client, "billing") == {0: 1}
-    lab.machine.stop()
-    lab.machine.host_options["wall_skew_ms"] = 8 * DAY_MS  # its battery is empty, say
-    lab.reboot()
-    client = lab.client("two")
-    lab.world.run_for(DELAY_MS - 2 * LOOK_MS)
-    assert lab.fetch(client, "billing") == {0: 1}
-    status = lab.node.status()["clock"]
+    sim = SimNode(num_shards=1, settings={k: v for k, v in SETTINGS.items() if k.startswith("offsets")})
+    client = sim.client("one")
+    assert sim.commit(client, "billing", {0: 1}) == [0]
+    sim.machine.host.wall_skew_ms = 8 * DAY_MS
+    sim.world.run_for(2 * LOOK_MS)
+    sim.machine.host.wall_skew_ms = 0
+    sim.world.run_for(RETENTION_MS // 2)
+    assert sim.fetch(client, "billing") == {0: 1}
+    sim.machine.stop()
+    sim.machine.host_options["wall_skew_ms"] = 8 * DAY_MS  # its battery is empty, say
+    sim.reboot()
+    client = sim.client("two")
+    sim.world.run_for(DELAY_MS - 2 * LOOK_MS)
+    assert sim.fetch(client, "billing") == {0: 1}
+    status = sim.node.status()["clock"]
     idle_ms = RETENTION_MS // 2 + 3 * LOOK_MS  # after a start the newest entry is what has passed
     assert 0 <= status["not_believed_ms"] - 8 * DAY_MS <= idle_ms
     assert 0 <= status["wall_ms"] - status["past_ms"] - 8 * DAY_MS <= idle_ms

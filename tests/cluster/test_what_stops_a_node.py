@@ -22,11 +22,11 @@ from raftlog.env.host import Listener
 from raftlog.env.simulated_files import SimFiles
 from raftlog.transport.handshake import Handshake
 from tests.cluster.fakes import Bench
-from tests.cluster.links_lab import LinksLab
+from tests.cluster.sim_links import SimLinks
 from tests.report import count_fault
 from tests.support.listener_rig import Rig, heartbeat
 from tests.support.requests import join_request
-from tests.support.sim_node import Lab
+from tests.support.sim_node import SimNode
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
@@ -148,18 +148,18 @@ def test_what_fails_in_loading_stops_the_node(where: str, monkeypatch: pytest.Mo
 
 
 def test_sessions_that_cannot_be_renewed_stop_the_node() -> None:
-    lab = Lab(num_shards=1)
-    client = lab.client("one")
-    lab.machine.disk.free = 1024
-    lab.world.run_for(2_000)
-    assert lab.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    lab.world.run_for(2_000)
-    lab.machine.disk.free = 1 << 40
-    lab.node.shards[0].machine.becoming_ready = _breaks_at_its_first_step  # type: ignore[method-assign]
-    lab.consumer("two").client.send(
+    sim = SimNode(num_shards=1)
+    client = sim.client("one")
+    sim.machine.disk.free = 1024
+    sim.world.run_for(2_000)
+    assert sim.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    sim.world.run_for(2_000)
+    sim.machine.disk.free = 1 << 40
+    sim.node.shards[0].machine.becoming_ready = _breaks_at_its_first_step  # type: ignore[method-assign]
+    sim.consumer("two").client.send(
         ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request("billing", "m", "orders")
     )
-    assert "sessions cannot be renewed: Broken: on purpose" in failing(lab.machine)
+    assert "sessions cannot be renewed: Broken: on purpose" in failing(sim.machine)
 
 
 def _breaks_at_its_first_step(_: object) -> Any:
@@ -184,31 +184,31 @@ def test_a_decision_that_is_not_carried_out_stops_the_node(monkeypatch: pytest.M
 def test_a_shard_that_fails_at_what_a_peer_says_stops_the_node(
     heard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = LinksLab()
-    lab.boot(1)
-    monkeypatch.setattr(lab[1].users[0], heard, broken)
-    lab.boot(2)
+    sim = SimLinks()
+    sim.boot(1)
+    monkeypatch.setattr(sim[1].users[0], heard, broken)
+    sim.boot(2)
     if heard != "peer_up":
-        assert lab.until(lambda: lab[2].ups == [1])
-        lab[2].links.send(1, 0, b"said")
-        lab.settle(10)
-        lab[2].kill()
-    assert lab.until(lambda: lab[1].host.is_dead)
-    assert "Broken: on purpose" in str(lab[1].host.fatal_message)
+        assert sim.until(lambda: sim[2].ups == [1])
+        sim[2].links.send(1, 0, b"said")
+        sim.settle(10)
+        sim[2].kill()
+    assert sim.until(lambda: sim[1].host.is_dead)
+    assert "Broken: on purpose" in str(sim[1].host.fatal_message)
 
 
 def test_a_hello_that_nobody_thought_of_costs_its_sender_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab = LinksLab()
-    lab.boot(1)
+    sim = SimLinks()
+    sim.boot(1)
     monkeypatch.setattr(Handshake, "take", broken)
-    lab.boot(2)
-    lab.settle(1_000)
-    assert not lab[1].host.is_dead
+    sim.boot(2)
+    sim.settle(1_000)
+    assert not sim[1].host.is_dead
     assert "its hello cannot be read: Broken: on purpose" in caplog.text
     monkeypatch.undo()
-    assert lab.until(lambda: lab[1].ups == [2])
+    assert sim.until(lambda: sim[1].ups == [2])
 
 
 @pytest.mark.parametrize("where", ["_serve", "_is_blocked", "_transport.write"])

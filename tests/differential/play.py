@@ -77,21 +77,21 @@ async def play(arena: Arena, script: Script) -> Played:
             ("Kafka", "Quorate"), arena.addresses, arena.shared_ids, arena.manners, strict=True
         )
     )
-    stage = _Stage(script, group_id, (sides[0], sides[1]))
+    performance = _Performance(script, group_id, (sides[0], sides[1]))
     try:
         for side in sides:
             await side.connect()
         for step in script.steps:
-            if not await stage.step(step):
+            if not await performance.step(step):
                 break
     except Exception as error:  # a lost connection, a time-out, a reply that cannot be read: all are findings
-        stage.played.complaint = f"{error!r} at the step after {stage.played.transcript[-1:]}"
+        performance.played.complaint = f"{error!r} at the step after {performance.played.transcript[-1:]}"
     finally:
-        stage.played.ended_ms = time.time() * 1_000
-        await stage.clean_up()
+        performance.played.ended_ms = time.time() * 1_000
+        await performance.clean_up()
         for side in sides:
             await side.close()
-    return stage.played
+    return performance.played
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Told:
         return Told(before.names if names is None else tuple(names), before.regex if regex is None else regex)
 
 
-class _Stage:
+class _Performance:
     def __init__(self, script: Script, group_id: str, sides: tuple[Side, Side]) -> None:
         self.played = Played(script, group_id)
         self._sides = sides

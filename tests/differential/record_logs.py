@@ -35,7 +35,7 @@ OURS_FROM: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenLog:
     """One record; `whose` is the member of its key."""
 
     number: int
@@ -56,7 +56,7 @@ class Decision:
     """One entry of ours."""
 
     trigger: Trigger
-    records: tuple[Written, ...]
+    records: tuple[WrittenLog, ...]
 
     @property
     def words(self) -> str:
@@ -72,7 +72,7 @@ def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
             if not isinstance(item, Frame):
                 continue
             entry = decode_entry(item.body)
-            by_group: dict[str, list[Written]] = defaultdict(list)
+            by_group: dict[str, list[WrittenLog]] = defaultdict(list)
             for record in entry.records:
                 if record.type < OURS_FROM:
                     group_id, written = _ours(record, item.timestamp_ms)
@@ -82,17 +82,17 @@ def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
     return found
 
 
-def _ours(record: RawRecord, at_ms: int) -> tuple[str, Written]:
+def _ours(record: RawRecord, at_ms: int) -> tuple[str, WrittenLog]:
     key = decode_key(record)
     whose = key.member_id if record.type in MEMBERS_TYPES else ""
-    return key.group_id, Written(record.type, record.value is None, whose, at_ms)
+    return key.group_id, WrittenLog(record.type, record.value is None, whose, at_ms)
 
 
-def records_of_kafka(data_dir: Path) -> dict[str, list[Written]]:
+def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:
     """By group, from every segment of the offsets topic's one partition. What ours does not write is left
     out: a current assignment in which only the previous epoch is another than before, and the empty target of
     a member that had none, with its tombstone."""
-    found: dict[str, list[Written]] = defaultdict(list)
+    found: dict[str, list[WrittenLog]] = defaultdict(list)
     states: dict[bytes, bytes | None] = {}
     for segment in sorted((data_dir / "__consumer_offsets-0").glob("*.log")):
         for at_ms, key, value in records_in(segment.read_bytes()):
@@ -104,7 +104,7 @@ def records_of_kafka(data_dir: Path) -> dict[str, list[Written]]:
                     continue
                 states[key] = state
             whose = key[6 + length :].decode() if number in MEMBERS_TYPES else ""
-            found[group_id].append(Written(number, value is None, whose, at_ms))
+            found[group_id].append(WrittenLog(number, value is None, whose, at_ms))
     return found
 
 

@@ -68,7 +68,7 @@ class Servers:
 
 
 @dataclass(slots=True)
-class Verdict:
+class RunResult:
     """What came of all scripts."""
 
     scripts: int = 0
@@ -174,9 +174,9 @@ async def _serves(side: Side) -> bool:
     return len(answer.assignment.topic_partitions[0].partitions) == int(UNIFORM_TOPIC[1:])
 
 
-async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = SIDE_BY_SIDE) -> Verdict:
+async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = SIDE_BY_SIDE) -> RunResult:
     """Plays all scripts, at most `side_by_side` at once."""
-    verdict = Verdict()
+    verdict = RunResult()
     waiting = iter(scripts)
     started_s = time.monotonic()
 

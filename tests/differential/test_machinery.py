@@ -12,8 +12,8 @@ from tests.differential.asked import Asked
 from tests.differential.compare import Epoch, EpochMap, differences
 from tests.differential.generating import generate
 from tests.differential.kept import regressions, scenarios
-from tests.differential.record_logs import BATCH_HEADER, Decision, Written, decisions_of_ours, records_in
-from tests.differential.run import Verdict, explain, make_arena, play_all, start_ours
+from tests.differential.record_logs import BATCH_HEADER, Decision, WrittenLog, decisions_of_ours, records_in
+from tests.differential.run import RunResult, explain, make_arena, play_all, start_ours
 from tests.differential.script import Script, parse
 from tests.differential.settled import Placed, complaints
 from tests.differential.side import OURS
@@ -99,7 +99,7 @@ def test_regressions_say_what_they_found() -> None:
 
 
 def test_too_many_accepted_differences_fail_the_run() -> None:
-    verdict = Verdict(scripts=1, replies=100)
+    verdict = RunResult(scripts=1, replies=100)
     verdict.masked["something"] = 2
     assert not verdict.complaints()
     verdict.masked["something"] = 3
@@ -115,7 +115,7 @@ def test_every_accepted_difference_is_documented() -> None:
 
 
 def decision(trigger: Trigger, words: str) -> Decision:
-    records = [Written(int(word.strip("~")), word.startswith("~"), "a", 0) for word in words.split()]
+    records = [WrittenLog(int(word.strip("~")), word.startswith("~"), "a", 0) for word in words.split()]
     return Decision(trigger, tuple(records))
 
 
@@ -136,11 +136,11 @@ def test_the_order_within_a_decision_is_judged() -> None:
 
 
 def test_logs_beside_each_other() -> None:
-    def log(words: str) -> list[Written]:
+    def log(words: str) -> list[WrittenLog]:
         found = []
         for word in words.split():
             kind, _, whose = word.partition(":")
-            found.append(Written(int(kind.strip("~")), kind.startswith("~"), whose, 0))
+            found.append(WrittenLog(int(kind.strip("~")), kind.startswith("~"), whose, 0))
         return found
 
     kafka = log("5:k 3 7:k 6 8:k 5:l 3 7:k 7:l 6 8:l")

@@ -19,7 +19,7 @@ from typing import Final
 
 from records import Trigger
 from tests.differential.play import Played
-from tests.differential.record_logs import Decision, Written, decisions_of_ours, records_of_kafka
+from tests.differential.record_logs import Decision, WrittenLog, decisions_of_ours, records_of_kafka
 from tests.differential.run import Servers
 from tests.differential.script import Script
 
@@ -75,7 +75,7 @@ def out_of_order(decisions: Iterable[Decision]) -> Iterator[str]:
             yield f"{decision.trigger.name} wrote {decision.words}"
 
 
-def beside(kafka: Iterable[Written], ours: Iterable[Written], left_out: frozenset[int]) -> str | None:
+def beside(kafka: Iterable[WrittenLog], ours: Iterable[WrittenLog], left_out: frozenset[int]) -> str | None:
     """Where the two logs of a group are not the same, but for the types that are left out."""
     theirs, own = _comparable(kafka, left_out), _comparable(ours, left_out)
     if theirs == own:
@@ -90,7 +90,7 @@ def beside(kafka: Iterable[Written], ours: Iterable[Written], left_out: frozense
     )
 
 
-def _comparable(records: Iterable[Written], left_out: frozenset[int]) -> list[str]:
+def _comparable(records: Iterable[WrittenLog], left_out: frozenset[int]) -> list[str]:
     """Members by the order in which they came, as servers may make ids; targets of several members are in
     each server's own order."""
     found: list[str] = []

@@ -24,7 +24,7 @@ from quorate.errors import ExitCode
 from raftlog.env.files import OsFiles
 from raftlog.env.settings import LogSettings
 from tests.report import count_fault
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 GROUP, TOPIC = "billing", "orders"
 SHARD = "shard-0"
@@ -65,7 +65,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A node's directory with archived, sealed and active segments, and a group that rebalanced."""
     path = tmp_path_factory.mktemp("sound") / "node-1"
     settings = LogSettings(segment_bytes=4_000, snapshot_tail_records=150)
-    node = Node(str(path), num_shards=1, log=settings)
+    node = DiskNode(str(path), num_shards=1, log=settings)
     node.create_topic(TOPIC, 4)
     first = node.member(GROUP, "app-1", TOPIC).join()
     second = node.member(GROUP, "app-2", TOPIC).join()

@@ -42,7 +42,7 @@ from raftlog.storage.frames import Frame
 from records import iter_records
 from records.jsonform import record_from_json
 from tests.history.repeating_log import Repeating, opened
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.memory_log import GROUP
 from tests.support.payments_log import group_log, metadata_log
 
@@ -172,7 +172,7 @@ def test_no_cell_of_csv_is_a_formula_to_a_spreadsheet(text: str) -> None:
 def log(tmp_path_factory: pytest.TempPathFactory) -> NodeLog:
     """Two groups on two shards: members come, one expires, offsets are committed, a restart in between."""
     home = str(tmp_path_factory.mktemp("logs") / "node-1")
-    node = Node(home, num_shards=2)
+    node = DiskNode(home, num_shards=2)
     node.create_topic("orders", 4)
     groups = {name: [node.member(name, "app-0", "orders").join()] for name in ("billing", "search")}
     for turn in range(30):

@@ -17,7 +17,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Walk
 from records import Cause, Entry, Trigger, encode_record
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.memory_log import GROUP, NOON_MS, current, gone, group_epoch, member
 
 GROUPS = ("billing", "payments", "search")
@@ -26,7 +26,7 @@ GROUPS = ("billing", "payments", "search")
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> NodeLog:
     home = str(Path(tmp_path_factory.mktemp("logs"), "node-1"))
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     node.create_topic("orders", 6)
     alive = {group: [node.member(group, "app-0", "orders").join()] for group in GROUPS}
     for turn in range(60):

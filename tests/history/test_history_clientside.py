@@ -11,7 +11,7 @@ from history.telling.prose import explanation_text
 from history.telling.story import NoteStep
 from history.telling.timeline import timeline
 from tests.support.computing_client import dealt_round, offer
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.long_story import GROUP
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -26,7 +26,7 @@ from wire.messages.extended_consumer_group_heartbeat import (
 )
 
 
-def beat(node: Node, epoch: int, metadata: bytes | None = None) -> ExtendedConsumerGroupHeartbeatResponse:
+def beat(node: DiskNode, epoch: int, metadata: bytes | None = None) -> ExtendedConsumerGroupHeartbeatResponse:
     request = ExtendedConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="ann", member_epoch=epoch)
     if metadata is not None:
         request.rebalance_timeout_ms = 60_000
@@ -40,7 +40,7 @@ def beat(node: Node, epoch: int, metadata: bytes | None = None) -> ExtendedConsu
     return answer
 
 
-def compute(node: Node, epoch: int) -> None:
+def compute(node: DiskNode, epoch: int) -> None:
     asked = ConsumerGroupPrepareAssignmentRequest(group_id=GROUP, member_id="ann", member_epoch=epoch)
     shown = node.group_request(GROUP, ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, 0, asked, "app-1")
     assert isinstance(shown, ConsumerGroupPrepareAssignmentResponse)
@@ -57,7 +57,7 @@ def compute(node: Node, epoch: int) -> None:
 
 def test_who_computed_is_told(tmp_path: Path) -> None:
     path = str(tmp_path / "node-1")
-    node = Node(path)
+    node = DiskNode(path)
     node.create_topic("orders", 3)
     assert beat(node, 0, b"").should_compute_assignment
     compute(node, 1)

@@ -21,7 +21,7 @@ from raftlog.storage.metafile import write_meta
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, TermWhy, Trigger
 from tests.history.golden_texts import golden
 from tests.report import count_fault
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.long_story import GROUP, SMALL_SNAPSHOTS, long_story
 from tests.support.memory_log import commit, group_epoch
 from tests.support.three_logs import ThreeLogs
@@ -396,7 +396,7 @@ def test_a_node_that_began_with_a_snapshot_is_compared_by_chain_and_state(tmp_pa
 def test_a_snapshot_that_is_not_its_logs_gives_itself_away(tmp_path: Path) -> None:
     """Node 3 got the snapshot of a cluster that had gone another way; its entries since are the same."""
     for number, offset in ((1, 5), (3, 6)):
-        node = Node(str(tmp_path / f"node-{number}"), num_shards=1, log=SMALL_SNAPSHOTS)
+        node = DiskNode(str(tmp_path / f"node-{number}"), num_shards=1, log=SMALL_SNAPSHOTS)
         node.create_topic("orders", 4)
         ann = node.member(GROUP, "app-1", "orders").join()
         ann.commit({0: offset})

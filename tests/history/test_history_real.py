@@ -27,7 +27,7 @@ from history.telling.timeline import timeline
 from raftlog.offline.reader import Damaged
 from raftlog.storage.sync_mark import SYNCED_FILE
 from records.ids import METADATA_SHARD
-from tests.support.disk_node import Member, Node
+from tests.support.disk_node import DiskNode, GroupMember
 from tests.support.long_story import GROUP, long_story, settle
 from wire.errors import ErrorCode
 
@@ -46,7 +46,7 @@ def fingerprint(path: str) -> dict[str, str]:
     }
 
 
-def short_story(node: Node) -> tuple[Member, Member]:
+def short_story(node: DiskNode) -> tuple[GroupMember, GroupMember]:
     """Two members over six partitions, some commits, one growth."""
     node.create_topic("orders", 6)
     ann = node.member(GROUP, "app-1", "orders").join()
@@ -62,7 +62,7 @@ def short_story(node: Node) -> tuple[Member, Member]:
 
 
 def test_a_commit_with_an_old_epoch_is_refused_and_explained(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     ann, bob = short_story(node)
     assert ann.commit({0: 99}, epoch=99) == [ErrorCode.STALE_MEMBER_EPOCH]
     node.stop()
@@ -75,7 +75,7 @@ def test_a_commit_with_an_old_epoch_is_refused_and_explained(home: str) -> None:
 
 
 def test_growth_is_followed_to_the_metadata_shard(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     ann, bob = short_story(node)
     node.stop()
     grown = explain(home, GROUP).epochs[-1]
@@ -87,7 +87,7 @@ def test_growth_is_followed_to_the_metadata_shard(home: str) -> None:
 
 
 def test_a_restart_moves_nothing_and_stands_between_the_epochs(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     ann, bob = short_story(node)
     node.crash()
     node.start()
@@ -104,9 +104,9 @@ def test_a_restart_moves_nothing_and_stands_between_the_epochs(home: str) -> Non
 class Script:
     """A seeded run of incidents, and what explain must say of each: why, who, and what was freed."""
 
-    node: Node
+    node: DiskNode
     rng: random.Random
-    alive: list[Member] = field(default_factory=list)
+    alive: list[GroupMember] = field(default_factory=list)
     partitions: int = 6
     joined: int = 0
     expected: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Script:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_seeded_incidents_are_explained_in_order(home: str, seed: int) -> None:
-    script = Script(Node(home, seed=seed), random.Random(seed))
+    script = Script(DiskNode(home, seed=seed), random.Random(seed))
     script.run(14)
     script.node.stop()
     told = explain(home, GROUP, style=UTC_STYLE)
@@ -180,7 +180,7 @@ def _owners(step: EpochStep) -> dict[str, list[int]]:
 
 
 def test_the_replay_at_every_index_is_the_live_state_of_that_moment(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     hashes: dict[int, dict[int, int]] = {number: {} for number in node.machines}
 
     def note() -> None:
@@ -211,7 +211,7 @@ def test_the_replay_at_every_index_is_the_live_state_of_that_moment(home: str) -
 
 
 def test_the_replay_at_a_moment_holds_what_was_so_then(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     node.create_topic("orders", 6)
     ann = node.member(GROUP, "app-1", "orders").join()
     ann.commit({0: 5})
@@ -230,7 +230,7 @@ def test_the_replay_at_a_moment_holds_what_was_so_then(home: str) -> None:
 
 
 def test_an_index_beyond_the_log_is_an_error_that_says_how_far_it_goes(home: str) -> None:
-    node = Node(home)
+    node = DiskNode(home)
     short_story(node)
     node.stop()
     with pytest.raises(NothingToRead, match=r"cannot be replayed to index 999, only to \d+"):
@@ -322,7 +322,7 @@ def test_damage_above_the_snapshot_ends_the_answer_there(home: str) -> None:
 
 
 def test_a_torn_tail_is_told_and_is_no_damage(home: str) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     short_story(node)
     node.crash()
     victim = segments(home)[-1]
@@ -337,7 +337,7 @@ def test_a_torn_tail_is_told_and_is_no_damage(home: str) -> None:
 
 
 def test_no_reader_writes_and_a_running_node_does_not_mind(home: str) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     ann, bob = short_story(node)
     before = fingerprint(home)
     assert verify(home).ok
@@ -356,7 +356,7 @@ def test_no_reader_writes_and_a_running_node_does_not_mind(home: str) -> None:
 
 
 def test_a_copy_of_one_shard_still_explains(home: str, tmp_path: Path) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     short_story(node)
     node.stop()
     copy = tmp_path / "copy"
@@ -382,7 +382,7 @@ def test_what_is_not_a_nodes_directory_is_told_what_is_expected(tmp_path: Path, 
 
 
 def test_a_missing_shard_is_named(home: str) -> None:
-    node = Node(home, num_shards=2)
+    node = DiskNode(home, num_shards=2)
     short_story(node)
     node.stop()
     shutil.rmtree(Path(home, "shard-1"))
@@ -392,7 +392,7 @@ def test_a_missing_shard_is_named(home: str) -> None:
 
 
 def test_a_defect_of_the_projection_is_found(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     short_story(node)
     node.stop()
     sound = ShardReplay.take
@@ -412,7 +412,7 @@ def test_a_defect_of_the_projection_is_found(home: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("end", ["stopped", "crashed"])
 def test_every_flipped_byte_is_reported_or_changes_nothing(home: str, end: str) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     node.create_topic("orders", 2)
     ann = node.member("g", "a", "orders").join()
     ann.commit({0: 1})
@@ -438,7 +438,7 @@ def test_every_flipped_byte_is_reported_or_changes_nothing(home: str, end: str) 
 
 
 def test_the_text_of_a_report_names_file_offset_and_what_to_do(home: str) -> None:
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     short_story(node)
     node.stop()
     victim = segments(home)[-1]

@@ -13,7 +13,7 @@ from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.long_story import GROUP, settle
 
 
@@ -21,7 +21,7 @@ from tests.support.long_story import GROUP, settle
 def home(tmp_path: Path) -> str:
     """Ann and Bob are static; Ann restarts, which bumps nothing, goes away again and does not come back."""
     path = str(tmp_path / "node-1")
-    node = Node(path)
+    node = DiskNode(path)
     node.create_topic("orders", 6)
     ann, bob = node.member(GROUP, "app-1", "orders"), node.member(GROUP, "app-2", "orders")
     ann.instance_id, bob.instance_id = "web-1", "web-2"
@@ -85,7 +85,7 @@ def test_replay_shows_who_is_away(home: str) -> None:
 
 def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
     """A replacement with another subscription is one entry: the place first, then the epoch."""
-    node = Node(str(tmp_path / "node-1"))
+    node = DiskNode(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     node.create_topic("clicks", 2)
     old = node.member(GROUP, "app-1", "orders")
@@ -106,7 +106,7 @@ def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
 
 def test_work_that_failed_is_told_between_the_epochs(tmp_path: Path) -> None:
     """An assignor that fails leaves no record; the node that asked it noted it."""
-    node = Node(str(tmp_path / "node-1"))
+    node = DiskNode(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     settle(node, node.member(GROUP, "app-1", "orders").join())
     node.evidence.trouble("another", "Assignor mine failed for group another: no luck", work="assign")

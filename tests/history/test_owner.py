@@ -12,7 +12,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 ORDERS_0 = parse_partition("orders-0")
 
@@ -21,7 +21,7 @@ class Story:
     """Group payments: ann has all, goes, bob comes later; group audit: cid has all the time."""
 
     def __init__(self, home: str) -> None:
-        self.node = Node(home, num_shards=1)
+        self.node = DiskNode(home, num_shards=1)
         self.node.create_topic("orders", 2)
         self.node.create_topic("other", 1)
         ann = self.node.member("payments", "app-1", "orders").join()
@@ -98,7 +98,7 @@ def test_why_each_began(log: NodeLog) -> None:
 
 def test_a_reason_is_said_once(tmp_path: Path) -> None:
     """From ann to bob orders-1 is ann's, to be given up, nobody's, and bob's: all for one reason."""
-    node = Node(str(tmp_path / "node-1"), num_shards=1)
+    node = DiskNode(str(tmp_path / "node-1"), num_shards=1)
     node.create_topic("orders", 2)
     ann = node.member("payments", "app-1", "orders").join()
     bob = node.member("payments", "app-2", "orders").join()

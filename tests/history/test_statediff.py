@@ -13,7 +13,7 @@ from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
 from records.ids import METADATA_SHARD
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 GROUP = "payments"
 
@@ -22,7 +22,7 @@ class Story:
     """ann alone, then bob comes, the topic grows, ann goes; a moment before each."""
 
     def __init__(self, home: str) -> None:
-        self.node = Node(home, num_shards=1)
+        self.node = DiskNode(home, num_shards=1)
         self.node.create_topic("orders", 4)
         ann = self.node.member(GROUP, "app-1", "orders").join()
         ann.commit({0: 10, 1: 11})

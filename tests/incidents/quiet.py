@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from records import TermWhy
-from tests.support.incidents.rig import GROUP, Rig
 from tests.support.incidents.truth import Known, Play, Scenario
+from tests.support.incidents.world import GROUP, IncidentWorld
 
 QUIET: dict[str, Scenario] = {}
 
@@ -21,175 +21,175 @@ def quiet(name: str, **settings: Any) -> Callable[[Play], Play]:
 
 
 @quiet("rolling joins")
-def rolling_joins(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 24)
-    for _number in range(rig.rng.randint(4, 10)):
-        rig.start()
-        rig.settle()
+def rolling_joins(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 24)
+    for _number in range(world.rng.randint(4, 10)):
+        world.start()
+        world.settle()
 
 
 @quiet("all at once")
-def all_at_once(rig: Rig, _: Known) -> None:
+def all_at_once(world: IncidentWorld, _: Known) -> None:
     """A deployment starts, and ends much later."""
-    rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(8, 16))
-    rig.live(120_000)
+    world.create_topic("orders", 24)
+    crowd = world.crowd(world.rng.randint(8, 16))
+    world.live(120_000)
     for one in crowd:
         one.leave()
-        rig.live(rig.rng.uniform(0, 500))
-    rig.live(120_000)
+        world.live(world.rng.uniform(0, 500))
+    world.live(120_000)
     for one in crowd:
-        one.restart(rig.rng.uniform(0, 3_000))
-    rig.live(4_000)
-    rig.settle()
+        one.restart(world.rng.uniform(0, 3_000))
+    world.live(4_000)
+    world.settle()
 
 
 @quiet("planned leaves")
-def planned_leaves(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(4, 8))
+def planned_leaves(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 24)
+    crowd = world.crowd(world.rng.randint(4, 8))
     while crowd:
         crowd.pop().leave()
-        rig.settle()
+        world.settle()
 
 
 @quiet("rolling restart")
-def rolling_restart(rig: Rig, _: Known) -> None:
+def rolling_restart(world: IncidentWorld, _: Known) -> None:
     """One after another, the next when the group is stable again; perhaps a second time."""
-    rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(3, 6))
-    for _time in range(rig.rng.randint(1, 2)):
+    world.create_topic("orders", 24)
+    crowd = world.crowd(world.rng.randint(3, 6))
+    for _time in range(world.rng.randint(1, 2)):
         for one in crowd:
             one.leave()
-            rig.settle()
-            one.restart(rig.rng.uniform(500, 5_000))
-            rig.live_until(lambda one=one: one.member_id in rig.group(GROUP).members)
-            rig.settle()
+            world.settle()
+            one.restart(world.rng.uniform(500, 5_000))
+            world.live_until(lambda one=one: one.member_id in world.group(GROUP).members)
+            world.settle()
 
 
 @quiet("rolling restart of one application under one client id")
-def same_client_id(rig: Rig, _: Known) -> None:
+def same_client_id(world: IncidentWorld, _: Known) -> None:
     """All members have the same client id and host, as with most applications on one machine."""
-    rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(3, 6), host="/10.0.0.7")
+    world.create_topic("orders", 24)
+    crowd = world.crowd(world.rng.randint(3, 6), host="/10.0.0.7")
     for one in crowd:
         one.client_id = "app"
     for one in crowd:
         one.leave()
-        rig.settle()
-        one.restart(rig.rng.uniform(500, 5_000))
-        rig.live_until(lambda one=one: one.member_id in rig.group(GROUP).members)
-        rig.settle()
+        world.settle()
+        one.restart(world.rng.uniform(500, 5_000))
+        world.live_until(lambda one=one: one.member_id in world.group(GROUP).members)
+        world.settle()
 
 
 @quiet("rolling restart of static members")
-def static_restart(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 24)
-    crowd = [rig.start(instance_id=f"worker-{number}") for number in range(rig.rng.randint(3, 6))]
-    rig.settle()
+def static_restart(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 24)
+    crowd = [world.start(instance_id=f"worker-{number}") for number in range(world.rng.randint(3, 6))]
+    world.settle()
     for one in crowd:
         one.leave(for_good=False)
-        rig.live(rig.rng.uniform(1_000, 20_000))
+        world.live(world.rng.uniform(1_000, 20_000))
         one.restart()
-        rig.settle()
+        world.settle()
 
 
 @quiet("topics come, grow and go")
-def topics(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 6)
-    rig.crowd(rig.rng.randint(2, 6), topics=("orders", "refunds"))
-    rig.create_topic("refunds", 4)
-    rig.settle()
-    rig.grow_topic("orders", 12)
-    rig.settle()
-    rig.delete_topic("refunds")
-    rig.settle()
+def topics(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 6)
+    world.crowd(world.rng.randint(2, 6), topics=("orders", "refunds"))
+    world.create_topic("refunds", 4)
+    world.settle()
+    world.grow_topic("orders", 12)
+    world.settle()
+    world.delete_topic("refunds")
+    world.settle()
 
 
 @quiet("expressions")
-def expressions(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 6)
-    crowd = rig.crowd(rig.rng.randint(2, 6), topics=(), regex="orders.*")
-    rig.create_topic("orders-eu", 4)
-    rig.live(3_000)
-    rig.settle()
+def expressions(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 6)
+    crowd = world.crowd(world.rng.randint(2, 6), topics=(), regex="orders.*")
+    world.create_topic("orders-eu", 4)
+    world.live(3_000)
+    world.settle()
     crowd[0].client.subscribe((), regex="orders-.*")
-    rig.live(12_000)
-    rig.settle()
-    rig.delete_topic("orders-eu")
-    rig.live(3_000)
-    rig.settle()
+    world.live(12_000)
+    world.settle()
+    world.delete_topic("orders-eu")
+    world.live(3_000)
+    world.settle()
 
 
 @quiet("planned hand-over")
-def handover(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 12)
-    rig.crowd(rig.rng.randint(3, 6))
+def handover(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 12)
+    world.crowd(world.rng.randint(3, 6))
     for _node in range(3):
-        rig.lose_leader(rig.rng.uniform(5, 200), TermWhy.TRANSFER)
-        rig.live(rig.rng.uniform(5_000, 60_000))
+        world.lose_leader(world.rng.uniform(5, 200), TermWhy.TRANSFER)
+        world.live(world.rng.uniform(5_000, 60_000))
 
 
 @quiet("restart of the node")
-def node_restart(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 12)
-    rig.crowd(rig.rng.randint(3, 6))
-    rig.lose_leader(rig.rng.uniform(500, 8_000), TermWhy.START)
-    rig.live(60_000)
-    rig.start()
-    rig.settle()
+def node_restart(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 12)
+    world.crowd(world.rng.randint(3, 6))
+    world.lose_leader(world.rng.uniform(500, 8_000), TermWhy.START)
+    world.live(60_000)
+    world.start()
+    world.settle()
 
 
 @quiet("removal by an operator")
-def removed(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 12)
-    crowd = rig.crowd(rig.rng.randint(3, 6))
+def removed(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 12)
+    crowd = world.crowd(world.rng.randint(3, 6))
     crowd[0].kill()
-    rig.remove(crowd[0])
-    rig.settle()
-    rig.remove(crowd[1])  # whose process lives, and joins again
-    rig.live(10_000)
-    rig.settle()
+    world.remove(crowd[0])
+    world.settle()
+    world.remove(crowd[1])  # whose process lives, and joins again
+    world.live(10_000)
+    world.settle()
 
 
 @quiet("members that compute", assignment_interval_ms=0)
-def computing(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 12)
-    crowd = rig.crowd(rig.rng.randint(2, 5), computes=True)
-    rig.grow_topic("orders", 16)
-    rig.live(10_000)
-    rig.settle()
+def computing(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 12)
+    crowd = world.crowd(world.rng.randint(2, 5), computes=True)
+    world.grow_topic("orders", 16)
+    world.live(10_000)
+    world.settle()
     crowd[-1].leave()
-    rig.live(10_000)
-    rig.settle()
+    world.live(10_000)
+    world.settle()
 
 
 @quiet("an assignor of a user that takes its time", assignors=("weighted", "uniform"))
-def slow_assignor(rig: Rig, _: Known) -> None:
-    prompt = rig.answers
-    rig.answers = lambda job: (rig.rng.uniform(500, 4_000), *prompt(job)[1:])
-    rig.create_topic("orders", 12)
-    rig.crowd(rig.rng.randint(2, 5))
-    rig.grow_topic("orders", 16)
-    rig.live(10_000)
-    rig.settle()
+def slow_assignor(world: IncidentWorld, _: Known) -> None:
+    prompt = world.answers
+    world.answers = lambda job: (world.rng.uniform(500, 4_000), *prompt(job)[1:])
+    world.create_topic("orders", 12)
+    world.crowd(world.rng.randint(2, 5))
+    world.grow_topic("orders", 16)
+    world.live(10_000)
+    world.settle()
 
 
 @quiet("members that take a while", heartbeat_interval_ms=5_000)
-def unhurried(rig: Rig, _: Known) -> None:
+def unhurried(world: IncidentWorld, _: Known) -> None:
     """Seconds to give up, and a heartbeat in five seconds: a Kafka broker's default."""
-    rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(3, 6))
+    world.create_topic("orders", 24)
+    crowd = world.crowd(world.rng.randint(3, 6))
     for one in crowd:
-        one.revoke_ms = rig.rng.uniform(1_000, 6_000)
-    rig.start()
-    rig.settle()
+        one.revoke_ms = world.rng.uniform(1_000, 6_000)
+    world.start()
+    world.settle()
     crowd[0].leave()
-    rig.settle()
+    world.settle()
 
 
 @quiet("a long quiet day", heartbeat_interval_ms=15_000)
-def quiet_day(rig: Rig, _: Known) -> None:
-    rig.create_topic("orders", 12)
-    rig.crowd(3)
-    rig.live(3_600_000)
+def quiet_day(world: IncidentWorld, _: Known) -> None:
+    world.create_topic("orders", 12)
+    world.crowd(3)
+    world.live(3_600_000)

@@ -17,8 +17,8 @@ from history.render import UTC_STYLE
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from quorate.commands.log.common import plain
-from tests.support.incidents.rig import GROUP, SHARD
 from tests.support.incidents.truth import Known, Truth
+from tests.support.incidents.world import GROUP, SHARD
 
 Found = Sequence[dict[str, Any]]
 """Findings as JSON has them."""
@@ -52,7 +52,7 @@ class Judged:
 
 
 def read(known: Known, *, with_evidence: bool = True) -> tuple[GroupRows, list[dict[str, Any]] | None]:
-    log = known.rig.node(with_evidence=with_evidence)
+    log = known.world.node(with_evidence=with_evidence)
     return facts_of(log, GROUP), log.reader(SHARD).evidence(GROUP) if with_evidence else None
 
 
@@ -67,7 +67,7 @@ def judge(known: Known, *, with_evidence: bool = True, rules: Iterable[Rule] = R
 
 def judge_explanation(known: Known, *, with_evidence: bool = True) -> Judged:
     """What `explain` tells of a run: every truth must be named in its JSON and in its text."""
-    told = explain(known.rig.node(with_evidence=with_evidence), GROUP, style=UTC_STYLE)
+    told = explain(known.world.node(with_evidence=with_evidence), GROUP, style=UTC_STYLE)
     answer = json.loads(json.dumps(plain(told)))
     text = list(explanation_text(told, UTC_STYLE))
     names = {said.split(" ", 1)[0]: name for name, said in answer["members"].items()}

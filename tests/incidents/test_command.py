@@ -10,9 +10,9 @@ import pytest
 
 from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
-from tests.support.incidents.rig import GROUP
 from tests.support.incidents.scenarios import INCIDENTS
 from tests.support.incidents.truth import Known
+from tests.support.incidents.world import GROUP
 
 from .quiet import QUIET
 
@@ -22,7 +22,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, str]:
     """A member that never gives up, then one that is paused."""
     known = INCIDENTS["one never acknowledges, another is paused"].run(2)
     path = str(tmp_path_factory.mktemp("node"))
-    known.rig.save(path)
+    known.world.save(path)
     return known, path
 
 
@@ -81,7 +81,7 @@ def test_without_the_evidence_file_the_answer_says_so(
 
 
 def test_a_quiet_log_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    QUIET["rolling restart"].run(1).rig.save(str(tmp_path))
+    QUIET["rolling restart"].run(1).world.save(str(tmp_path))
     code, out, _ = run(capsys, "findings", str(tmp_path))
     assert code == 0
     assert out.rstrip().endswith("1 group read: nothing odd")

@@ -1,6 +1,6 @@
 """What `explain` says of provoked incidents: findings first, at their epochs, and nothing that is not so.
 
-The rig knows every heartbeat that was refused, and when: what would have been otherwise is held to that.
+The world knows every heartbeat that was refused, and when: what would have been otherwise is held to that.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from history.render import UTC_STYLE
 from history.telling.explain import Explanation, explain
 from history.telling.filters import Filters
 from history.telling.prose import explanation_text
-from tests.support.incidents.rig import GROUP
 from tests.support.incidents.scenarios import INCIDENTS
 from tests.support.incidents.truth import Known
+from tests.support.incidents.world import GROUP
 
 SEED = 5
 HEARTBEATS = (68, 3)
 
 
 def told(known: Known, filters: Filters | None = None) -> Explanation:
-    return explain(known.rig.node(), GROUP, filters=filters or Filters(), style=UTC_STYLE)
+    return explain(known.world.node(), GROUP, filters=filters or Filters(), style=UTC_STYLE)
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
@@ -54,7 +54,7 @@ def test_every_moment_of_an_incident_can_be_asked_for(name: str) -> None:
     known = INCIDENTS[name].run(SEED)
     whole = told(known)
     first = whole.epochs[0].index
-    for entry in known.rig.log[:: max(len(known.rig.log) // 7, 1)]:
+    for entry in known.world.log[:: max(len(known.world.log) // 7, 1)]:
         if entry.index < first:
             continue
         then = told(known, Filters(at_index=entry.index))
@@ -76,7 +76,7 @@ def test_what_would_have_been_otherwise_is_so(name: str, seed: int) -> None:
     """Whoever is said to have been late by so much had its next heartbeat refused just then; of the dead
     nothing is claimed; and nobody is said to have cost more than it did."""
     known = INCIDENTS[name].run(seed)
-    notes = known.rig.node().reader(0).evidence(GROUP)
+    notes = known.world.node().reader(0).evidence(GROUP)
     whole = told(known)
     for one in whole.counterfactuals:
         HAPPENED[f"{one.kind} {one.is_certain}"] += 1
@@ -92,7 +92,7 @@ def test_what_would_have_been_otherwise_is_so(name: str, seed: int) -> None:
             assert one.late_ms == one.at_ms - one.deadline_ms > 0
             expiry = next(
                 expiry
-                for entry in known.rig.log
+                for entry in known.world.log
                 for expiry in entry.cause.expiries
                 if (expiry.member_id, expiry.deadline_ms) == (one.member_id, one.deadline_ms)
             )

@@ -6,8 +6,8 @@ import pytest
 
 from history.whatif.answer import whatif_of
 from history.whatif.settings import WhatIf
-from tests.support.incidents.rig import GROUP
 from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.incidents.world import GROUP
 
 from .quiet import QUIET
 
@@ -25,12 +25,12 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", sorted(PLAYS.keys() - DIFFERENT.keys()))
 def test_an_incident_replayed_under_its_own_settings_is_itself(name: str) -> None:
-    (result,) = whatif_of(PLAYS[name].run(SEED).rig.node(), WhatIf(), GROUP).results
+    (result,) = whatif_of(PLAYS[name].run(SEED).world.node(), WhatIf(), GROUP).results
     assert not result.left_out
     assert result.replayed == result.really
 
 
 @pytest.mark.parametrize("name", sorted(DIFFERENT))
 def test_what_cannot_be_replayed_says_so(name: str) -> None:
-    (result,) = whatif_of(PLAYS[name].run(SEED).rig.node(), WhatIf(), GROUP).results
+    (result,) = whatif_of(PLAYS[name].run(SEED).world.node(), WhatIf(), GROUP).results
     assert result.left_out or not result.is_faithful

@@ -6,15 +6,15 @@ import re
 
 from history.render import UTC_STYLE
 from history.telling.explain import explain
-from tests.support.incidents.rig import GROUP
 from tests.support.incidents.scenarios import INCIDENTS, SESSION_MS
+from tests.support.incidents.world import GROUP
 
 
 def test_the_silence_that_ended_a_session_is_no_gap_before_it() -> None:
     """It is noted when the member comes back, in the minute of the expiry perhaps."""
     told = 0
     for seed in range(12):
-        node = INCIDENTS["one never acknowledges, another is paused"].run(seed).rig.node()
+        node = INCIDENTS["one never acknowledges, another is paused"].run(seed).world.node()
         for step in explain(node, GROUP, style=UTC_STYLE).epochs:
             for said in step.evidence:
                 told += 1

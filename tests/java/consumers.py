@@ -23,7 +23,7 @@ ASSIGNED_S_MAX: Final = 60.0
 PAUSE_S: Final = 0.05
 
 
-class Consumer:
+class JavaConsumer:
     """One process; `parts` is what its newest lines come to."""
 
     def __init__(self, command: list[str]) -> None:
@@ -85,8 +85,8 @@ class Fleet:
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self._names = (bootstrap, topic, group)
-        self.consumers: list[Consumer] = []
-        self._all: list[Consumer] = []
+        self.consumers: list[JavaConsumer] = []
+        self._all: list[JavaConsumer] = []
 
     def __enter__(self) -> Fleet:
         return self
@@ -99,25 +99,25 @@ class Fleet:
         for consumer in self._all:
             consumer.forget()
 
-    def start(self, count: int, *options: str) -> list[Consumer]:
+    def start(self, count: int, *options: str) -> list[JavaConsumer]:
         bootstrap, topic, group = self._names
         command = java_command(
             VERIFIABLE, "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group,
             "--group-protocol", "consumer", *options,
         )  # fmt: skip
-        return self._follow([Consumer(command) for _ in range(count)])
+        return self._follow([JavaConsumer(command) for _ in range(count)])
 
-    def start_by_pattern(self, expression: str) -> list[Consumer]:
+    def start_by_pattern(self, expression: str) -> list[JavaConsumer]:
         """One that leaves it to the coordinator which topics the expression means."""
         bootstrap, _, group = self._names
-        return self._follow([Consumer(java_command(BY_PATTERN, bootstrap, group, expression))])
+        return self._follow([JavaConsumer(java_command(BY_PATTERN, bootstrap, group, expression))])
 
-    def _follow(self, started: list[Consumer]) -> list[Consumer]:
+    def _follow(self, started: list[JavaConsumer]) -> list[JavaConsumer]:
         self.consumers += started
         self._all += started
         return started
 
-    def take_out(self, position: int = 0) -> Consumer:
+    def take_out(self, position: int = 0) -> JavaConsumer:
         """One that is no longer counted."""
         return self.consumers.pop(position)
 

@@ -9,7 +9,7 @@ from coordinator.limits import GroupSettings, Limits
 from records import encode_record
 from tests.kip848.classic_groups import classic_group
 from tests.support.requests import commit_request, join_request
-from tests.support.sim_node import Lab
+from tests.support.sim_node import SimNode
 from tests.support.world import TALLY, Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -99,8 +99,8 @@ def test_what_is_left_of_a_downgrade_does_not_take_the_group_with_it(world: Worl
     assert (world.group().num_members, world.group().classic, a.epoch) == (1, None, 1)
 
 
-def heartbeat_answered(lab: Lab, member_id: str, *, stopping: bool = False) -> ErrorCode:
-    """Submit a join to the node of `lab`; its error code, counted in this suite's tally."""
+def heartbeat_answered(sim: SimNode, member_id: str, *, stopping: bool = False) -> ErrorCode:
+    """Submit a join to the node of `sim`; its error code, counted in this suite's tally."""
     codes: list[ErrorCode] = []
 
     def answered(response: Any) -> None:
@@ -108,12 +108,12 @@ def heartbeat_answered(lab: Lab, member_id: str, *, stopping: bool = False) -> E
 
     def submit() -> None:
         request = join_request("billing", member_id, "orders")
-        lab.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), answered)
+        sim.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), answered)
 
-    lab.machine.host.call_later(0.1, submit)
+    sim.machine.host.call_later(0.1, submit)
     if stopping:
-        lab.machine.stop()
-    lab.world.run_for(6_000)
+        sim.machine.stop()
+    sim.world.run_for(6_000)
     (code,) = codes
     TALLY["heartbeat error", code.name] += 1
     return code
@@ -121,18 +121,18 @@ def heartbeat_answered(lab: Lab, member_id: str, *, stopping: bool = False) -> E
 
 def test_a_write_that_takes_too_long() -> None:
     """COORDINATOR_NOT_AVAILABLE 15: not durable within 5 s. The outcome is unknown; the member may retry."""
-    lab = Lab(host_options={"sync_ms": 5.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
     for offset in range(10):  # slow enough for syncs to leave the loop
-        assert lab.commit(lab.admin, "audit", {0: offset}) == [0]
-    lab.machine.host.sync_ms = 20_000.0
-    assert heartbeat_answered(lab, "a") == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert sim.commit(sim.admin, "audit", {0: offset}) == [0]
+    sim.machine.host.sync_ms = 20_000.0
+    assert heartbeat_answered(sim, "a") == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_node_that_does_not_lead_the_shard() -> None:
     """NOT_COORDINATOR 16: the shard is Down here, as it is while the node stops and writes its last."""
-    lab = Lab(host_options={"sync_ms": 30.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 30.0}, num_shards=1)
     for offset in range(3):
-        assert lab.commit(lab.admin, "audit", {0: offset}) == [0]
-    lab.admin.send(ApiKey.OFFSET_COMMIT, 9, commit_request("audit", {0: 3}))
-    lab.world.run_for(1.0)
-    assert heartbeat_answered(lab, "a", stopping=True) == ErrorCode.NOT_COORDINATOR
+        assert sim.commit(sim.admin, "audit", {0: offset}) == [0]
+    sim.admin.send(ApiKey.OFFSET_COMMIT, 9, commit_request("audit", {0: 3}))
+    sim.world.run_for(1.0)
+    assert heartbeat_answered(sim, "a", stopping=True) == ErrorCode.NOT_COORDINATOR

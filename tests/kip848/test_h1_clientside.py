@@ -11,7 +11,7 @@ from coordinator.state.reconcile import AssignorMetadata
 from coordinator.targets.clientside import Choice, chosen_assignor, common_assignor
 from records import ClientAssignor, MemberState, ReasonKind, Trigger
 from tests.support.computing_client import (
-    Computing,
+    ComputingClient,
     ask_to_install,
     ask_to_prepare,
     dealt_round,
@@ -32,9 +32,9 @@ def world() -> World:
     return world
 
 
-def settled(world: World, *names: str, **fields: Any) -> list[Computing]:
+def settled(world: World, *names: str, **fields: Any) -> list[ComputingClient]:
     """Members with the assignor "warm", stable on a target that one of them computed."""
-    members = [Computing(world, name, **fields) for name in names]
+    members = [ComputingClient(world, name, **fields) for name in names]
     settle_computing(members, rounds=5)
     group = world.group()
     assert group.state.value == "Stable"
@@ -42,9 +42,9 @@ def settled(world: World, *names: str, **fields: Any) -> list[Computing]:
     return members
 
 
-def joins_and_waits(world: World, name: str = "z") -> Computing:
+def joins_and_waits(world: World, name: str = "z") -> ComputingClient:
     """A new member, so that a target is due; whoever is chosen is not told yet."""
-    member = Computing(world, name)
+    member = ComputingClient(world, name)
     member.beat()
     assert world.group().epoch > world.group().assignment_epoch
     return member
@@ -110,7 +110,7 @@ def test_votes_before_places_before_names() -> None:
 
 def test_the_first_member_gets_an_epoch_and_is_asked(world: World) -> None:
     """A group that nobody has computed for yet has an empty target, and its member an epoch to speak with."""
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     answer = a.full_answer
     assert answer is not None
@@ -149,7 +149,7 @@ def test_prepare_shows_the_group(world: World) -> None:
 
 
 def test_prepare_shows_rack_and_instance(world: World) -> None:
-    a = Computing(world, "a", instance_id="i")
+    a = ComputingClient(world, "a", instance_id="i")
     a.beat()
     a.must_send_all = True
     a.rack_id = "r"
@@ -159,7 +159,7 @@ def test_prepare_shows_rack_and_instance(world: World) -> None:
 
 
 def test_install_is_one_entry_with_its_cause(world: World) -> None:
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     assert a.compute() == 0
     entry = world.log[-1]
@@ -216,8 +216,8 @@ def test_stable_members_come_first(world: World) -> None:
 
 def test_who_can_read_all_metadata_comes_first(world: World) -> None:
     """b writes version 2, which a does not understand; the common version is 1."""
-    a = Computing(world, "a", offers=[offer("warm", 0, 1)])
-    b = Computing(world, "b", offers=[offer("warm", 0, 2)])
+    a = ComputingClient(world, "a", offers=[offer("warm", 0, 1)])
+    b = ComputingClient(world, "b", offers=[offer("warm", 0, 2)])
     settle_computing([a, b], rounds=5)
     assert chosen_assignor(world.group()) == Choice("warm", 0, 1)
     world.grow_topic("orders", 7)
@@ -287,7 +287,7 @@ def test_x_is_installed_though_the_group_is_at_x_plus_1(world: World) -> None:
     world.work()
     a.beat()
     shown = a.prepare()
-    c = Computing(world, "c")
+    c = ComputingClient(world, "c")
     c.beat()
     group = world.group()
     assert group.epoch == shown.group_epoch + 1
@@ -333,8 +333,8 @@ def test_a_topic_that_went_meanwhile_is_not_assigned(world: World) -> None:
 
 
 def test_a_static_member_that_was_replaced_passes_its_part_on(world: World) -> None:
-    a = Computing(world, "a")
-    b = Computing(world, "b", instance_id="i")
+    a = ComputingClient(world, "a")
+    b = ComputingClient(world, "b", instance_id="i")
     settle_computing([a, b], rounds=5)
     world.grow_topic("orders", 8)
     world.work()
@@ -429,8 +429,8 @@ def test_everybody_failed_so_the_server_assignor_computes(world: World) -> None:
 def test_another_is_chosen_when_it_is_gone(how: str) -> None:
     world = World(GroupSettings(session_timeout_ms=10_000))
     world.create_topic("orders", 6)
-    a = Computing(world, "a", instance_id="i")
-    b = Computing(world, "b")
+    a = ComputingClient(world, "a", instance_id="i")
+    b = ComputingClient(world, "b")
     settle_computing([a, b], rounds=5)
     world.grow_topic("orders", 8)
     world.work()
@@ -531,8 +531,8 @@ def test_what_is_not_valid_is_refused_and_another_is_asked(
 
 def test_a_member_of_one_subscription_gets_no_other_topic(world: World) -> None:
     events = world.create_topic("events", 2)
-    a = Computing(world, "a", topics=("events",))
-    b = Computing(world, "b")
+    a = ComputingClient(world, "a", topics=("events",))
+    b = ComputingClient(world, "b")
     settle_computing([a, b], rounds=5)
     world.grow_topic("orders", 7)
     world.work()
@@ -580,7 +580,7 @@ def test_install_without_prepare(world: World) -> None:
 def test_a_target_that_is_too_large_for_the_log_is_refused() -> None:
     world = World(limits=Limits(target_bytes_max=200))
     world.create_topic("orders", 200)
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     assert a.compute() == ErrorCode.INVALID_ASSIGNMENT
 
@@ -596,11 +596,11 @@ def test_a_target_that_is_too_large_for_the_log_is_refused() -> None:
 def test_a_group_that_is_too_large_is_the_servers(limits: Limits, said: str) -> None:
     world = World(limits=limits)
     world.create_topic("orders", 6)
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     assert a.must_compute
     world.create_topic("t1", 2)
-    b = Computing(world, "b", topics=("orders", *(f"t{number}" for number in range(20))))
+    b = ComputingClient(world, "b", topics=("orders", *(f"t{number}" for number in range(20))))
     b.beat()
     assert chosen(world) == ""
     assert said in world.shard.core.client_side.errors["g"]
@@ -613,7 +613,7 @@ def test_the_size_of_the_answer_is_bounded_from_above(world: World) -> None:
     from wire.protocol import encode_response
 
     names = [f"member-{number:03}" for number in range(12)]
-    members = [Computing(world, name, offers=[offer("warm", metadata=bytes(100))]) for name in names]
+    members = [ComputingClient(world, name, offers=[offer("warm", metadata=bytes(100))]) for name in names]
     for number in range(20):
         world.create_topic(f"t{number}", 5)
     for member in members:
@@ -710,7 +710,7 @@ def test_an_error_lets_the_member_keep_its_partitions(world: World) -> None:
 
 
 def test_an_error_for_a_member_that_is_new(world: World) -> None:
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     shown = a.prepare()
     assert a.install(shown.group_epoch, [part("a", error=1)]).error_code == 0
@@ -721,7 +721,7 @@ def test_an_error_for_a_member_that_is_new(world: World) -> None:
 def test_pending_partitions_are_shown(world: World) -> None:
     """Assigned (usable now), pending (assigned, not yet released by former owners)."""
     (a,) = settled(world, "a")
-    b = Computing(world, "b")
+    b = ComputingClient(world, "b")
     b.beat()
     a.beat()
     shown = a.prepare()
@@ -774,7 +774,7 @@ def test_a_leave_by_the_extended_heartbeat(world: World) -> None:
 
 
 def test_the_coordinator_names_a_member_without_an_id(world: World) -> None:
-    a = Computing(world, "")
+    a = ComputingClient(world, "")
     answer = a.beat()
     assert answer.member_id == "fresh-2"
     assert list(world.group().members) == ["fresh-2"]
@@ -815,7 +815,7 @@ def test_what_is_offered_in_a_group_that_is_too_large_matters_to_nobody() -> Non
     """No member computes there, and to compare the offers of ten thousand takes a tenth of a second."""
     world = World(limits=Limits(client_members_max=1))
     world.create_topic("orders", 6)
-    a, b = Computing(world, "a"), Computing(world, "b")
+    a, b = ComputingClient(world, "a"), ComputingClient(world, "b")
     settle_computing([a, b])
     epoch = world.group().epoch
     b.offering(offer("warm", metadata=b"new"))
@@ -826,8 +826,8 @@ def test_what_is_offered_in_a_group_that_is_too_large_matters_to_nobody() -> Non
 
 
 def test_a_version_that_is_common_no_more_matters(world: World) -> None:
-    a = Computing(world, "a", offers=[offer("warm", 0, 2)])
-    b = Computing(world, "b", offers=[offer("warm", 1, 3)])
+    a = ComputingClient(world, "a", offers=[offer("warm", 0, 2)])
+    b = ComputingClient(world, "b", offers=[offer("warm", 1, 3)])
     settle_computing([a, b], rounds=5)
     epoch = world.group().epoch
     b.offering(offer("warm", 1, 1, version=1))
@@ -881,10 +881,10 @@ def test_a_computation_under_way_is_dropped_when_a_stock_member_joins(world: Wor
 
 def test_an_extended_member_may_have_no_assignors(world: World) -> None:
     """It hears pending partitions all the same."""
-    a = Computing(world, "a", offers=[])
+    a = ComputingClient(world, "a", offers=[])
     a.beat()
     assert (a.must_compute, len(a.owned[T])) == (False, 6)
-    b = Computing(world, "b", offers=None)
+    b = ComputingClient(world, "b", offers=None)
     b.beat()
     assert sum(map(len, b.pending.values())) == 3
 
@@ -916,19 +916,19 @@ def test_an_extended_member_may_have_no_assignors(world: World) -> None:
 def test_fields_out_of_their_domain(world: World, offers: list[Any], message: str) -> None:
     settled(world, "a")
     entries = len(world.log)
-    refused = Computing(world, "b", offers=offers).beat()
+    refused = ComputingClient(world, "b", offers=offers).beat()
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert message in (refused.error_message or "")
     assert len(world.log) == entries
 
 
 def test_the_stock_rules_hold_for_the_extended_heartbeat(world: World) -> None:
-    answer = Computing(world, "a", group_id=" ").beat()
+    answer = ComputingClient(world, "a", group_id=" ").beat()
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "GroupId can't be empty." in (answer.error_message or "")
-    answer = Computing(world, "a", assignor="nope").beat()
+    answer = ComputingClient(world, "a", assignor="nope").beat()
     assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
-    a = Computing(world, "a")
+    a = ComputingClient(world, "a")
     a.beat()
     a.epoch = 7
     assert a.beat().error_code == ErrorCode.FENCED_MEMBER_EPOCH

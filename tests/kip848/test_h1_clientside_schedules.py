@@ -16,7 +16,7 @@ import pytest
 from coordinator.limits import GroupSettings
 from coordinator.shard import GroupShard
 from coordinator.targets.clientside import round_of
-from tests.support.computing_client import Computing, dealt_round, offer, part, settle_computing
+from tests.support.computing_client import ComputingClient, dealt_round, offer, part, settle_computing
 from tests.support.world import Client, Entry, World
 from wire.messages import consumer_group_install_assignment as install
 from wire.messages import consumer_group_prepare_assignment as prepare
@@ -45,19 +45,19 @@ class Schedule:
         self.world.after_entry.append(Twin())
         self.world.create_topic("orders", 5)
         self.clients: dict[str, Client] = {
-            **{name: Computing(self.world, name, rebalance_timeout_ms=4_000) for name in NAMES},
+            **{name: ComputingClient(self.world, name, rebalance_timeout_ms=4_000) for name in NAMES},
             **{name: Client(self.world, name, rebalance_timeout_ms=4_000) for name in STOCK},
         }
         self.shown: dict[str, prepare.ConsumerGroupPrepareAssignmentResponse] = {}
         self.happened: Counter[str] = Counter()
 
-    def some(self) -> Computing:
+    def some(self) -> ComputingClient:
         client = self.clients[self.rng.choice(NAMES)]
-        assert isinstance(client, Computing)
+        assert isinstance(client, ComputingClient)
         return client
 
-    def computing(self) -> list[Computing]:
-        return [client for client in self.clients.values() if isinstance(client, Computing)]
+    def computing(self) -> list[ComputingClient]:
+        return [client for client in self.clients.values() if isinstance(client, ComputingClient)]
 
     # What may happen
 
@@ -192,7 +192,7 @@ class Schedule:
             settle_computing(alive, rounds=1)
             self.world.sleep(1_000)
         for client in alive:
-            if isinstance(client, Computing):
+            if isinstance(client, ComputingClient):
                 client.offering(offer("warm"))
         settle_computing(alive, rounds=7)
         if not alive:

@@ -6,36 +6,36 @@ from typing import Any
 
 from cluster.node_info import ClientInfo
 from tests.support.requests import join_request
-from tests.support.sim_node import Lab
+from tests.support.sim_node import SimNode
 from tests.support.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
 
-def slow_lab() -> Lab:
+def slow_lab() -> SimNode:
     """One node whose disk has become so slow that syncs leave the loop."""
-    lab = Lab(host_options={"sync_ms": 5.0}, num_shards=1)
+    sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
     for offset in range(10):
-        assert lab.commit(lab.admin, "audit", {0: offset}) == [0]
-    return lab
+        assert sim.commit(sim.admin, "audit", {0: offset}) == [0]
+    return sim
 
 
 def test_kafka_18174_a_reply_that_timed_out_is_not_completed_again_by_the_commit() -> None:
     """A write event was completed by its timeout, and once more when its record was committed after all."""
-    lab = slow_lab()
-    lab.machine.host.sync_ms = 20_000.0
+    sim = slow_lab()
+    sim.machine.host.sync_ms = 20_000.0
     answers: list[Any] = []
     request = join_request("billing", "a", "orders")
-    lab.machine.host.call_later(
+    sim.machine.host.call_later(
         0.1,
-        lambda: lab.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), answers.append),
+        lambda: sim.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), answers.append),
     )
-    lab.world.run_for(6_000)
+    sim.world.run_for(6_000)
     assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    lab.machine.host.sync_ms = 5.0
-    lab.world.run_for(30_000)
+    sim.machine.host.sync_ms = 5.0
+    sim.world.run_for(30_000)
     assert len(answers) == 1
-    member = lab.consumer("a")
+    member = sim.consumer("a")
     answer = member.heartbeat()
     assert (answer.error_code, member.partitions) == (0, list(range(12))), "it was in; asking again is safe"
     assert answer.member_epoch == 1
@@ -43,7 +43,7 @@ def test_kafka_18174_a_reply_that_timed_out_is_not_completed_again_by_the_commit
 
 def test_kafka_18484_a_completion_that_raises_wedges_nothing() -> None:
     """An exception inside a deferred completion kept every later one of the shard from its turn."""
-    lab = Lab(num_shards=1)
+    sim = SimNode(num_shards=1)
     answers: list[Any] = []
 
     def raises(answer: object) -> None:
@@ -53,14 +53,14 @@ def test_kafka_18484_a_completion_that_raises_wedges_nothing() -> None:
     def submit() -> None:
         for name, told in (("a", raises), ("b", answers.append)):
             request = join_request("billing", name, "orders")
-            lab.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), told)
+            sim.node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ClientInfo(), told)
 
-    lab.machine.host.call_later(0.1, submit)
-    lab.world.run_for(100)
+    sim.machine.host.call_later(0.1, submit)
+    sim.world.run_for(100)
     assert [answer.member_id for answer in answers] == ["a", "b"]
-    assert lab.consumer("a").heartbeat().error_code == 0
-    lab.machine.stop()
-    lab.world.run_for(1_000)
+    assert sim.consumer("a").heartbeat().error_code == 0
+    sim.machine.stop()
+    sim.world.run_for(1_000)
 
 
 def test_kafka_16118_an_unload_wins_whenever_it_comes(world: World) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from coordinator.limits import Limits
-from tests.support.computing_client import Computing, dealt_round
+from tests.support.computing_client import ComputingClient, dealt_round
 from tests.support.schedules_of_every_request import (
     ALWAYS_JOBS,
     EveryRequest,
@@ -53,7 +53,7 @@ def test_an_installed_target_names_each_member_once() -> None:
     machine = EveryRequest()
     machine.create_or_grow("orders")
     client = machine.client("g", "e")
-    assert isinstance(client, Computing)
+    assert isinstance(client, ComputingClient)
     client.topics = ("orders",)
     client.beat()
     assert client.must_compute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.kafka.steady import FAST_REPLIES_MAX
-from tests.support.listener_rig import CLIENT_ID, Entry, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, CountingEntry, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.metadata import MetadataRequest
@@ -148,9 +148,9 @@ def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.L
 # The fast path
 
 
-def steady_rig() -> tuple[Rig, Entry]:
+def steady_rig() -> tuple[Rig, CountingEntry]:
     rig = Rig()
-    entry = rig.node.entries["g", "m"] = Entry()
+    entry = rig.node.entries["g", "m"] = CountingEntry()
     return rig, entry
 
 
@@ -244,12 +244,12 @@ def test_joins_and_leaves_are_never_cached_and_the_cache_is_bounded() -> None:
     rig = Rig()
     client = rig.connect()
     for epoch in (0, -1):
-        rig.node.entries["g", "m"] = Entry()
+        rig.node.entries["g", "m"] = CountingEntry()
         client.send(heartbeat(1, epoch=epoch) + heartbeat(2, epoch=epoch))
         rig.run()
     assert len(rig.node.asked) == 4
     for number in range(3 * FAST_REPLIES_MAX):
-        rig.node.entries["g", f"m{number}"] = Entry()
+        rig.node.entries["g", f"m{number}"] = CountingEntry()
         client.send(heartbeat(number, member=f"m{number}"))
         rig.run(2)
     assert len(next(iter(rig.listener.connections))._fast) <= FAST_REPLIES_MAX

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.topics import CatalogView
 from records import METADATA_SHARD
-from tests.support.listener_rig import CLIENT_ID, ORDERS, PEER, Entry, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, ORDERS, PEER, CountingEntry, Rig, heartbeat
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -139,7 +139,7 @@ def test_a_waiting_fetch_holds_up_nothing_but_the_next_fetch_on_its_connection()
 
 def test_a_steady_heartbeat_behind_a_fetch_does_not_wait_either() -> None:
     rig = Rig()
-    client, rig.node.entries["g", "m"] = rig.connect(), Entry()
+    client, rig.node.entries["g", "m"] = rig.connect(), CountingEntry()
     client.send(heartbeat(1))
     rig.run()
     client.send(fetch(2) + heartbeat(3))

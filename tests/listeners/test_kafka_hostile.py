@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.kafka.connection import Connection
 from cluster.kafka.listener import FIRST_REQUEST_MS, UNUSED_MS
 from tests.report import count_fault
-from tests.support.listener_rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
+from tests.support.listener_rig import CLIENT_ID, RawClient, Rig, heartbeat, log_lines
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -249,7 +249,7 @@ def test_a_hundred_bad_clients_write_few_lines(caplog: pytest.LogCaptureFixture)
     count_fault("listeners", "malformed clients", 101)
 
 
-def connected_and_asked(rig: Rig) -> Client:
+def connected_and_asked(rig: Rig) -> RawClient:
     client = rig.connect()
     client.send(heartbeat(1))
     rig.run()
@@ -353,7 +353,7 @@ def test_a_first_request_has_seconds_to_come_whole() -> None:
 
 def test_a_thousand_silent_ones_are_dismissed_over_several_turns() -> None:
     rig = Rig()
-    silent = [Client() for _ in range(1_000)]
+    silent = [RawClient() for _ in range(1_000)]
     for client in silent:
         rig.far.connect(*rig.listener.address, lambda client=client: client, lambda *_: None)
     rig.run(FIRST_REQUEST_MS + 100)
@@ -362,7 +362,7 @@ def test_a_thousand_silent_ones_are_dismissed_over_several_turns() -> None:
     assert rig.listener._newcomers_timer is None
 
 
-def stop_reading(client: Client) -> None:
+def stop_reading(client: RawClient) -> None:
     client.transport.pause_reading()
 
 
@@ -510,7 +510,7 @@ def test_stop_delivers_what_is_ready_and_closes_everything() -> None:
     assert client.is_lost
     assert other.is_lost
     refused: list[Any] = []
-    rig.far.connect(*rig.listener.address, Client, lambda transport, error: refused.append(error))
+    rig.far.connect(*rig.listener.address, RawClient, lambda transport, error: refused.append(error))
     rig.run()
     assert isinstance(refused[0], ConnectionRefusedError)
 

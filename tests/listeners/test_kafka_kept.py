@@ -11,7 +11,7 @@ import pytest
 from cluster.kafka.connection import COUNTED_BYTES_MIN, Connection
 from cluster.kafka.dispatch import FAST_FRAME_BYTES_MAX
 from cluster.kafka.steady import FAST_REPLIES_MAX
-from tests.support.listener_rig import CLIENT_ID, Client, Entry, Rig, heartbeat, log_lines
+from tests.support.listener_rig import CLIENT_ID, CountingEntry, RawClient, Rig, heartbeat, log_lines
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -47,17 +47,17 @@ def owning(correlation_id: int, partitions: int, first: int = 0) -> bytes:
 
 # Each kind of byte: made to be kept, with how many that are; then let go. A case yields between the two.
 
-Case = Callable[[Rig, Client], Iterator[int]]
+Case = Callable[[Rig, RawClient], Iterator[int]]
 
 
-def half_a_frame(rig: Rig, client: Client) -> Iterator[int]:
+def half_a_frame(rig: Rig, client: RawClient) -> Iterator[int]:
     frame = heartbeat(1, member="m" * 2 * LARGE)
     client.send(frame[:LARGE])
     yield LARGE
     client.send(frame[LARGE:])
 
 
-def a_request_without_an_answer(rig: Rig, client: Client) -> Iterator[int]:
+def a_request_without_an_answer(rig: Rig, client: RawClient) -> Iterator[int]:
     rig.node.holding = True
     frame = heartbeat(1, group="g" * LARGE)
     client.send(frame)
@@ -65,7 +65,7 @@ def a_request_without_an_answer(rig: Rig, client: Client) -> Iterator[int]:
     rig.node.release()
 
 
-def requests_behind_the_most_in_flight(rig: Rig, client: Client) -> Iterator[int]:
+def requests_behind_the_most_in_flight(rig: Rig, client: RawClient) -> Iterator[int]:
     rig.node.holding = True
     frames = [heartbeat(number, group="g" * LARGE) for number in range(10)]
     client.send(b"".join(frames))
@@ -77,7 +77,7 @@ def requests_behind_the_most_in_flight(rig: Rig, client: Client) -> Iterator[int
         rig.node.release()
 
 
-def a_reply_behind_one_that_is_not_there(rig: Rig, client: Client) -> Iterator[int]:
+def a_reply_behind_one_that_is_not_there(rig: Rig, client: RawClient) -> Iterator[int]:
     rig.node.holding = True
     client.send(heartbeat(1))
     rig.run()
@@ -87,14 +87,14 @@ def a_reply_behind_one_that_is_not_there(rig: Rig, client: Client) -> Iterator[i
     rig.node.release()
 
 
-def a_fetch_that_waits(rig: Rig, client: Client) -> Iterator[int]:
+def a_fetch_that_waits(rig: Rig, client: RawClient) -> Iterator[int]:
     client.send(fetch(1, 3_000, wait_ms=500))
     yield 30 * 3_000
     rig.run(600)
     assert client.correlation_ids == [1]
 
 
-def replies_that_are_not_read(rig: Rig, client: Client) -> Iterator[int]:
+def replies_that_are_not_read(rig: Rig, client: RawClient) -> Iterator[int]:
     client.transport.pause_reading()
     rig.node.padding = "x" * LARGE
     client.send(heartbeat(1) + heartbeat(2) + heartbeat(3))
@@ -104,8 +104,8 @@ def replies_that_are_not_read(rig: Rig, client: Client) -> Iterator[int]:
     client.send(heartbeat(4))  # a reply that leaves is not told of: it is counted with the next
 
 
-def cached_heartbeats(rig: Rig, client: Client) -> Iterator[int]:
-    entry = rig.node.entries["g", "m"] = Entry()
+def cached_heartbeats(rig: Rig, client: RawClient) -> Iterator[int]:
+    entry = rig.node.entries["g", "m"] = CountingEntry()
     rig.node.epoch = 3
     frames = [owning(number, 150, first=number) for number in range(FAST_REPLIES_MAX)]
     client.send(b"".join(frames))
@@ -188,7 +188,7 @@ def test_whoever_makes_the_node_keep_most_goes_first(case: Case, caplog: pytest.
 def test_a_long_heartbeat_is_not_cached() -> None:
     """A member may tell of 100,000 partitions in each; 64 such frames would stay with an idle connection."""
     rig = Rig()
-    rig.node.entries["g", "m"] = Entry()
+    rig.node.entries["g", "m"] = CountingEntry()
     client = rig.connect()
     partitions = FAST_FRAME_BYTES_MAX // 4
     for _ in range(3):

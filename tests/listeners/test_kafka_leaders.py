@@ -9,7 +9,7 @@ import pytest
 from cluster.kafka import waiting
 from cluster.node_info import NodeInfo
 from records import METADATA_SHARD, shard_of
-from tests.support.listener_rig import CLIENT_ID, INFO, PEER, Client, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, INFO, PEER, RawClient, Rig, heartbeat
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -46,7 +46,7 @@ def find(*groups: str) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key=groups[0], coordinator_keys=list(groups))
 
 
-def found(rig: Rig, *groups: str, client: Client | None = None) -> list[tuple[str, int, int, str, int]]:
+def found(rig: Rig, *groups: str, client: RawClient | None = None) -> list[tuple[str, int, int, str, int]]:
     answer = rig.ask(client or rig.connect(), ApiKey.FIND_COORDINATOR, 6, find(*groups), within_ms=2_000)
     return [(one.key, one.error_code, one.node_id, one.host, one.port) for one in answer.coordinators]
 

@@ -13,7 +13,7 @@ from cluster.kafka.exchange import Exchange
 from cluster.runtime.slices import finished
 from coordinator.offsets import commits as offsets
 from coordinator.topics import CatalogTopic, CatalogView
-from tests.support.listener_rig import CLIENT_ID, ORDERS, Client, Rig, heartbeat
+from tests.support.listener_rig import CLIENT_ID, ORDERS, RawClient, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -70,7 +70,7 @@ def whole(rig: Rig, request: MetadataRequest, version: int = 12, correlation_id:
     return encode_response(ApiKey.METADATA, version, correlation_id, body)[4:]
 
 
-def ask(rig: Rig, client: Client, data: bytes) -> bytes:
+def ask(rig: Rig, client: RawClient, data: bytes) -> bytes:
     before = len(client.frames)
     client.send(data)
     assert rig.world.run_until(lambda: len(client.frames) > before, within_ms=10_000)

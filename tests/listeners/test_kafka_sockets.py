@@ -18,7 +18,7 @@ from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.kafka import KafkaListener
 from cluster.kafka.connection import SHARE_REQUESTS
 from cluster.settings import Settings
-from tests.support.listener_rig import Entry, FakeNode, heartbeat
+from tests.support.listener_rig import CountingEntry, FakeNode, heartbeat
 from tests.support.waiting import until
 
 LOOPS = [asyncio.new_event_loop, new_event_loop]
@@ -93,7 +93,7 @@ def test_ten_thousand_pipelined_requests(on_loop: Callable[[Any], None], fast: b
     async def story() -> None:
         async with served() as at:
             if fast:
-                at.node.entries["g", "m"] = Entry()
+                at.node.entries["g", "m"] = CountingEntry()
             reader, writer = await at.connect()
             other_reader, other_writer = await at.connect()
             writer.write(b"".join(heartbeat(number) for number in range(10_000)))

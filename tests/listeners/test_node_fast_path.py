@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cluster.kafka.connection import Connection, FastReply
 from tests.report import count_fault
 from tests.support.requests import HEARTBEAT, setting
-from tests.support.sim_node import Consumer, Lab
+from tests.support.sim_node import Consumer, SimNode
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
@@ -28,8 +28,8 @@ STEPS = Counter[str]()
 class Shadow:
     """Asks the slow path whatever the fast one answers."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._node = lab.node
+    def __init__(self, sim: SimNode) -> None:
+        self._node = sim.node
         self.compared = 0
         self.differing: list[str] = []
 
@@ -55,8 +55,8 @@ class Shadow:
 class watched:
     """Installs a shadow on every connection."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.shadow = Shadow(lab)
+    def __init__(self, sim: SimNode) -> None:
+        self.shadow = Shadow(sim)
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> Shadow:
@@ -108,11 +108,11 @@ class Extended(Consumer):
         return answer
 
 
-def consumer(lab: Lab, number: int) -> Consumer:
+def consumer(sim: SimNode, number: int) -> Consumer:
     """Of four kinds, by number; the second is static."""
     name = f"m{number}"
     kind = (Consumer, Consumer, ByExpression, Extended)[number]
-    made = kind(lab.client(name), "g", name, "orders", "late")
+    made = kind(sim.client(name), "g", name, "orders", "late")
     made.instance_id = name if number == 1 else None
     return made
 
@@ -120,13 +120,13 @@ def consumer(lab: Lab, number: int) -> Consumer:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.tuples(ACTIONS, st.integers(0, 3)), min_size=10, max_size=60))
 def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[tuple[str, int]]) -> None:
-    lab = Lab(seed)
+    sim = SimNode(seed)
     members: dict[int, Consumer] = {}
     size, is_one_away = 12, False
-    with watched(lab) as shadow:
+    with watched(sim) as shadow:
         for action, number in script:
             if action == "join" and number not in members:
-                members[number] = consumer(lab, number)
+                members[number] = consumer(sim, number)
                 members[number].heartbeat()
                 is_one_away &= number != 1
             elif action == "leave" and number in members:
@@ -135,18 +135,18 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
                 members.pop(1).leave(for_good=False)
                 is_one_away = True
             elif action == "configure":
-                lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 1_000 + number, "g"))
+                sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 1_000 + number, "g"))
             elif action == "load":
-                lab.node.group_settings.set_interval(2_000 + number)  # type: ignore[attr-defined]
+                sim.node.group_settings.set_interval(2_000 + number)  # type: ignore[attr-defined]
             elif action == "grow":
                 size += 1
-                lab.grow_topic("orders", size)
+                sim.grow_topic("orders", size)
             elif action == "create":
-                lab.create_topic("late", 2)
+                sim.create_topic("late", 2)
             elif action == "commit":
-                lab.commit(lab.admin, "g", {0: 1})
+                sim.commit(sim.admin, "g", {0: 1})
             elif action == "wait":
-                lab.world.run_for(400)
+                sim.world.run_for(400)
             STEPS[action] += 1
             for member in members.values():
                 member.heartbeat()
@@ -154,7 +154,7 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
             for member in members.values():
                 member.heartbeat()
     assert shadow.differing == []
-    fast = lab.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.counters.fast_heartbeats
     assert shadow.compared == fast
     if members and not is_one_away:  # whose partitions the others wait for
         assert fast > 0, "members that are steady for four rounds never took the fast path"
@@ -167,46 +167,46 @@ def settle(consumer: Consumer) -> None:
 
 
 def test_fast_heartbeats_keep_a_member_alive() -> None:
-    lab = Lab(settings={"group_consumer_heartbeat_interval_adaptive": False})
-    consumer = lab.consumer("m1")
+    sim = SimNode(settings={"group_consumer_heartbeat_interval_adaptive": False})
+    consumer = sim.consumer("m1")
     settle(consumer)
-    slow = lab.node.shard_for("billing").counters.requests
+    slow = sim.node.shard_for("billing").counters.requests
     for _ in range(20):
-        lab.world.run_for(30_000)
+        sim.world.run_for(30_000)
         assert consumer.heartbeat().error_code == 0
-    assert lab.node.shard_for("billing").counters.requests == slow, "they were not fast"
-    lab.world.run_for(50_000)
+    assert sim.node.shard_for("billing").counters.requests == slow, "they were not fast"
+    sim.world.run_for(50_000)
     assert consumer.heartbeat().error_code == 25, "a silent member stays a member"
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_members_of_every_kind_are_answered_fast(number: int) -> None:
-    lab = Lab()
-    member = consumer(lab, number)
+    sim = SimNode()
+    member = consumer(sim, number)
     settle(member)
     settle(member)
-    fast = lab.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.counters.fast_heartbeats
     member.heartbeat()
-    assert lab.node.kafka.counters.fast_heartbeats == fast + 1
-    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "g"))
+    assert sim.node.kafka.counters.fast_heartbeats == fast + 1
+    sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "g"))
     assert member.heartbeat().heartbeat_interval_ms == 3_000
 
 
 def test_a_rebalance_reaches_a_member_on_the_fast_path_at_its_next_heartbeat() -> None:
-    lab = Lab()
-    first = lab.consumer("m1")
+    sim = SimNode()
+    first = sim.consumer("m1")
     settle(first)
-    assert lab.node.kafka.counters.fast_heartbeats > 0
+    assert sim.node.kafka.counters.fast_heartbeats > 0
     assert first.partitions == list(range(12))
-    lab.consumer("m2").heartbeat()
+    sim.consumer("m2").heartbeat()
     answer = first.heartbeat()
     assert answer.assignment is not None
     assert len(first.partitions) == 6
 
 
 def test_a_member_that_expired_hears_it_although_its_reply_was_cached() -> None:
-    lab = Lab()
-    consumer = lab.consumer("m1")
+    sim = SimNode()
+    consumer = sim.consumer("m1")
     settle(consumer)
-    lab.world.run_for(46_000)
+    sim.world.run_for(46_000)
     assert consumer.heartbeat().error_code == 25

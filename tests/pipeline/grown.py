@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from raftlog.env.settings import LogSettings
-from tests.support.disk_node import Member, Node
+from tests.support.disk_node import DiskNode, GroupMember
 
 SMALL_SEGMENTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)
 GROUPS = ("billing", "mail", "search")
@@ -20,11 +20,11 @@ class Story:
 
     path: str
     seed: int = 3
-    members: list[Member] = field(default_factory=list)
+    members: list[GroupMember] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.node = Node(self.path, num_shards=2, log=SMALL_SEGMENTS)
+        self.node = DiskNode(self.path, num_shards=2, log=SMALL_SEGMENTS)
         self.node.create_topic("orders", 6)
 
     def chapter(self) -> None:

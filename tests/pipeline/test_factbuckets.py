@@ -23,7 +23,7 @@ from pipeline.runs.run import advance
 from pipeline.source.inputs import open_input
 from pipeline.tables import Output, OutputManifest, TableFile, buckets, local, names, table_files
 from pipeline.tables.buckets import hash_of
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.table_rows import OF_FACTS, exported, held
 
 REPLACED = [*((table, "open") for table in OPENED), ("findings", OF_GROUPS), (STATES, "states")]
@@ -80,7 +80,7 @@ def test_buckets_of_other_groups_stay_as_they_are(
     monkeypatch.setattr(factstage, "derive", lambda *given: tasks.append(given[-1]) or derive(*given))
     monkeypatch.setattr(group, "DRAIN_ROWS", 1)
     home, path = str(tmp_path / "node-1"), tmp_path / "tables"
-    node = Node(home, num_shards=1)
+    node = DiskNode(home, num_shards=1)
     node.create_topic("orders", 2)
     members = [node.member(f"group-{number}", "app", "orders").join() for number in range(9)]
 

@@ -21,8 +21,8 @@ from records import (
     encode_record,
 )
 from tests.pipeline.world_logs import frame, node_of, world_log
-from tests.support.incidents.rig import GROUP
 from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.incidents.world import GROUP
 from tests.support.memory_log import MemoryReader, group_epoch
 
 from .factruns import Rows, Runs, ShardLog, exported

@@ -18,7 +18,7 @@ from pipeline.errors import InputError, OptionError, OutputBusy
 from pipeline.runs.run import run
 from pipeline.runs.stream import CHECKPOINT, Batch, TableStream
 from tests.pipeline.no_spark import no_session
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.long_story import long_story
 from tests.support.table_rows import exported, held
 
@@ -56,7 +56,7 @@ def last_index(log: Path) -> int:
     return max(int(row["raft_index"]) for row in exported(log, "records")["records"] if row["shard"] == 0)
 
 
-def commit_more(node: Node, count: int) -> None:
+def commit_more(node: DiskNode, count: int) -> None:
     ann = node.member("payments", "app-2", "orders").join()
     for offset in range(count):
         ann.commit({0: 1_000 + offset})

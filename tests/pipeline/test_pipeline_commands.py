@@ -21,7 +21,7 @@ from quorate.errors import ExitCode
 from raftlog.storage.segments import decode_header, encode_header, log_name
 from tests.pipeline.damage import spoiled
 from tests.pipeline.no_spark import spark_error
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 from tests.support.recorded_incident import INCIDENT, ROOT
 
 CLUSTER = "test"
@@ -30,7 +30,7 @@ CLUSTER = "test"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("logs") / "node-1")
-    node = Node(path, num_shards=1)
+    node = DiskNode(path, num_shards=1)
     node.create_topic("orders", 2)
     ann = node.member("billing", "app-1", "orders").join()
     for number in range(20):

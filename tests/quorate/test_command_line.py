@@ -16,7 +16,7 @@ import typer
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = [
@@ -154,7 +154,7 @@ def test_what_is_checked_on_disk_is_not_asked_of_a_running_cluster(
 def test_a_window_that_ends_before_it_begins_is_refused(
     words: list[str], begin: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node = Node(str(tmp_path / "node-1"))
+    node = DiskNode(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     node.member("billing", "app-1", "orders").join()
     node.pass_ms(2_000)

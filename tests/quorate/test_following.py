@@ -21,7 +21,7 @@ from quorate.livelog import open_live
 from raftlog.env.settings import LogSettings
 from raftlog.storage.frames import Frame
 from tests.report import count_fault
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 from .lognode import LogNode
 
@@ -73,7 +73,7 @@ def test_what_retention_removed_before_is_told_as_a_gap() -> None:
 
 def test_a_directory_is_followed_while_a_node_seals_archives_and_restarts(tmp_path: Path) -> None:
     path = str(tmp_path / "node")
-    node = Node(path, num_shards=1, log=SMALL)
+    node = DiskNode(path, num_shards=1, log=SMALL)
     node.create_topic("orders", 4)
     member = node.member("g", "app", "orders").join()
     found = followed(open_node(path), {0: 1})
@@ -97,7 +97,7 @@ def test_a_directory_is_followed_while_a_node_seals_archives_and_restarts(tmp_pa
 
 def test_a_directory_that_goes_away_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "node"
-    node = Node(str(path), num_shards=1)
+    node = DiskNode(str(path), num_shards=1)
     found = followed(open_node(str(path)), {0: 1})
     assert entries(found, 1) == [(0, 1)]
     node.stop()
@@ -128,7 +128,7 @@ def until(lines: Iterator[str], words: str) -> list[str]:
 @pytest.mark.timeout(60)
 def test_an_explanation_goes_on_with_what_happens(tmp_path: Path) -> None:
     path = str(tmp_path / "node")
-    node = Node(path, num_shards=1)
+    node = DiskNode(path, num_shards=1)
     node.create_topic("orders", 4)
     first = node.member("g", "app-1", "orders").join()
     window = {"style": UTC_STYLE}
@@ -151,7 +151,7 @@ def test_an_explanation_goes_on_with_what_happens(tmp_path: Path) -> None:
 
 def test_a_timeline_grows_by_rows_and_by_what_becomes_of_them(tmp_path: Path) -> None:
     path = str(tmp_path / "node-1")
-    node = Node(path, num_shards=1)
+    node = DiskNode(path, num_shards=1)
     node.create_topic("orders", 4)
     first = node.member("g", "app-1", "orders").join()
     window = {"style": UTC_STYLE}
@@ -201,7 +201,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield "--url", node.url
         node.close()
     else:
-        real = Node(str(tmp_path / "node"), num_shards=1)
+        real = DiskNode(str(tmp_path / "node"), num_shards=1)
         yield str(tmp_path / "node"), "--shard=0"
         real.stop()
 

@@ -10,7 +10,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 Capture = pytest.CaptureFixture[str]
 GROUP = "billing"
@@ -19,7 +19,7 @@ GROUP = "billing"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two members share six partitions; the second dies."""
-    node = Node(str(tmp_path_factory.mktemp("data") / "node-1"))
+    node = DiskNode(str(tmp_path_factory.mktemp("data") / "node-1"))
     node.create_topic("orders", 6)
     ann = node.member(GROUP, "app-1", "orders").join()
     node.pass_ms(2_000, ann)

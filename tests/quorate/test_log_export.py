@@ -10,13 +10,13 @@ import pytest
 
 from quorate.app import run
 from tests.quorate.lognode import LogNode
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("logs") / "node-1")
-    node = Node(path, num_shards=1)
+    node = DiskNode(path, num_shards=1)
     node.create_topic("orders", 2)
     ann = node.member("billing", "app-1", "orders").join()
     node.pass_ms(1_000, ann)

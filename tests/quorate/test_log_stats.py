@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from quorate.app import run
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Groups billing (two members, one of them killed) and search (one member), with a failover's restart."""
     path = str(tmp_path_factory.mktemp("logs") / "node-1")
-    node = Node(path, num_shards=2)
+    node = DiskNode(path, num_shards=2)
     node.create_topic("orders", 4)
     ann = node.member("billing", "app-1", "orders").join()
     node.pass_ms(1_000, ann)

@@ -9,7 +9,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two groups. `billing`: two members share three topics of one
     partition each, and one of them is killed."""
     path = tmp_path_factory.mktemp("whatif") / "node-1"
-    node = Node(str(path), num_shards=2)
+    node = DiskNode(str(path), num_shards=2)
     for name in ("orders", "events", "late"):
         node.create_topic(name, 1)
     ann = node.member("billing", "app-1", "orders", "events", "late").join()

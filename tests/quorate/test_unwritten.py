@@ -12,7 +12,7 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 NAME = "b\u00fclling\x9b31m\u202e"
 """Of a group: an umlaut, a control sequence in one character, and a mark that turns the line around."""
@@ -36,7 +36,7 @@ def quorate(
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    node = Node(str(tmp_path_factory.mktemp("data") / "node-1"))
+    node = DiskNode(str(tmp_path_factory.mktemp("data") / "node-1"))
     node.create_topic("orders", 2)
     node.member(NAME, "app-1", "orders").join()
     node.stop()

@@ -39,30 +39,30 @@ from raftlog.env.simulated_files import Crash
 from raftlog.replica.applier import Applier
 from raftlog.replica.replica import Replica
 from tests.report import count_fault
-from tests.support.replica_cluster import PATH, ClusterMachine, ClusterNode, World
+from tests.support.replica_cluster import PATH, ClusterMachine, ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 SMALL_BATCHES = dataclasses.replace(SETTINGS, replicate_batch_bytes=500)
 
 
-def started(engine: type[Raft] = Raft, **world: Any) -> tuple[World, ClusterNode]:
+def started(engine: type[Raft] = Raft, **cluster: Any) -> tuple[ReplicaCluster, ClusterNode]:
     """Three nodes and the one that leads."""
-    made = World(engine=engine, **world).start()
+    made = ReplicaCluster(engine=engine, **cluster).start()
     leader = made.elect()
     made.settle()
     return made, leader
 
 
-def hold(world: World, *ways: tuple[int, int]) -> None:
+def hold(cluster: ReplicaCluster, *ways: tuple[int, int]) -> None:
     """What is sent on these ways vanishes; the links know nothing of it."""
     count_fault("raftdefects", "one-way cut", len(ways))
-    world.cut |= set(ways)
+    cluster.cut |= set(ways)
 
 
-def next_leaders_log(world: World) -> int:
+def next_leaders_log(cluster: ReplicaCluster) -> int:
     """The last entry that the next leader has, but for its own first; before it can commit anything."""
-    world.until(lambda: any(node.replica.is_leader for node in world.running))
-    return max(node.replica.last_index for node in world.running if node.replica.is_leader) - 1
+    cluster.until(lambda: any(node.replica.is_leader for node in cluster.running))
+    return max(node.replica.last_index for node in cluster.running if node.replica.is_leader) - 1
 
 
 # D1
@@ -75,9 +75,9 @@ class TruncatesAlways(Raft):
 
 def lose_with_a_batch_that_comes_twice(engine: type[Raft]) -> tuple[int, int]:
     """(last acknowledged entry, last entry of the next leader)."""
-    world, leader = started(engine, settings=SMALL_BATCHES)
-    follower, slow = world.followers()
-    hold(world, (leader.number, slow.number))
+    cluster, leader = started(engine, settings=SMALL_BATCHES)
+    follower, slow = cluster.followers()
+    hold(cluster, (leader.number, slow.number))
     batches: list[bytes] = []
 
     def overhear(source: int, target: int, payload: bytes) -> bool:
@@ -86,14 +86,14 @@ def lose_with_a_batch_that_comes_twice(engine: type[Raft]) -> tuple[int, int]:
             batches.append(payload)
         return False
 
-    world.dropped = overhear
+    cluster.dropped = overhear
     last = leader.put_many(100)
-    world.until(lambda: leader.machine.committed_index >= last)
+    cluster.until(lambda: leader.machine.committed_index >= last)
     assert len(batches) > 3
     follower.replica.peer_message(leader.number, batches[1])
     leader.kill()
-    world.heal()
-    return last, next_leaders_log(world)
+    cluster.heal()
+    return last, next_leaders_log(cluster)
 
 
 def test_d1_a_batch_that_comes_twice_truncates_nothing() -> None:
@@ -113,17 +113,17 @@ class AcknowledgesWhatIsInMemory(Raft):
 
 
 def lose_with_a_power_failure(engine: type[Raft]) -> tuple[int, int]:
-    world, leader = started(engine)
-    for node in world.running:
+    cluster, leader = started(engine)
+    for node in cluster.running:
         node.host.hold_disk = True
         node.replica.group_commit.average_ms = 100.0  # syncs are slow: they have gone to the disk thread
     last = leader.put_many(50)
-    world.advance(20)
+    cluster.advance(20)
     acknowledged = min(leader.machine.committed_index, last)
-    for node in world.nodes.values():
+    for node in cluster.nodes.values():
         node.kill(Crash.LOST)
-    world.start()
-    return acknowledged, next_leaders_log(world)
+    cluster.start()
+    return acknowledged, next_leaders_log(cluster)
 
 
 def test_d1_only_what_is_synced_is_acknowledged() -> None:
@@ -143,17 +143,19 @@ class CountsAnswersOfAnyTerm(Raft):
 
 def commit_with_an_old_answer(engine: type[Raft]) -> bool:
     """Whether a leader that reaches nobody commits."""
-    world, leader = started(engine)
+    cluster, leader = started(engine)
     old_term = leader.replica.term
     leader.restart()
-    leader = world.elect()
+    leader = cluster.elect()
     assert leader.replica.term > old_term
-    others = [node.number for node in world.followers()]
-    hold(world, *((leader.number, other) for other in others), *((other, leader.number) for other in others))
+    others = [node.number for node in cluster.followers()]
+    hold(
+        cluster, *((leader.number, other) for other in others), *((other, leader.number) for other in others)
+    )
     index = leader.put(("a", "1"))
-    late = Ack(old_term, index, 0, world.now_ms)
+    late = Ack(old_term, index, 0, cluster.now_ms)
     leader.replica.peer_message(others[0], late.encode())
-    world.advance(20)
+    cluster.advance(20)
     return leader.machine.committed_index >= index
 
 
@@ -167,8 +169,8 @@ def test_d2_an_answer_of_an_old_term_counts_for_nothing() -> None:
 
 def apply_what_raises(patch: pytest.MonkeyPatch) -> tuple[int, bool]:
     """How often a follower applied an entry that raises, and whether it still runs."""
-    world, leader = started()
-    follower = world.followers()[0]
+    cluster, leader = started()
+    follower = cluster.followers()[0]
     applied = 0
 
     def broken(*_entry: object) -> None:
@@ -179,7 +181,7 @@ def apply_what_raises(patch: pytest.MonkeyPatch) -> tuple[int, bool]:
     patch.setattr(follower.machine, "apply_frame", broken)
     for number in range(5):
         leader.put_committed(("a", str(number)))
-        world.advance(100)
+        cluster.advance(100)
     return applied, follower.host.fatal_message is None
 
 
@@ -206,15 +208,15 @@ class TellsNobody(Raft):
 
 def cut_a_leader_off(engine: type[Raft]) -> tuple[int, float]:
     """How often its waiters were told, and for how long two nodes led, in ms."""
-    world, old = started(engine)
-    others = [node.number for node in world.followers()]
+    cluster, old = started(engine)
+    others = [node.number for node in cluster.followers()]
     old.put(("a", "1"))
-    hold(world, *((old.number, other) for other in others), *((other, old.number) for other in others))
-    world.until(lambda: any(world.nodes[other].replica.is_leader for other in others))
-    began_ms = world.now_ms
-    while old.replica.is_leader and world.now_ms < began_ms + 10_000:
-        world.advance(10)
-    return len(old.machine.deposed_reasons), world.now_ms - began_ms
+    hold(cluster, *((old.number, other) for other in others), *((other, old.number) for other in others))
+    cluster.until(lambda: any(cluster.nodes[other].replica.is_leader for other in others))
+    began_ms = cluster.now_ms
+    while old.replica.is_leader and cluster.now_ms < began_ms + 10_000:
+        cluster.advance(10)
+    return len(old.machine.deposed_reasons), cluster.now_ms - began_ms
 
 
 def test_d5_a_leader_without_contact_tells_its_waiters_and_ends_soon() -> None:
@@ -231,18 +233,20 @@ def test_d5_a_leader_without_contact_tells_its_waiters_and_ends_soon() -> None:
 
 def believe_a_stored_commit_index(patch: pytest.MonkeyPatch, *, off: bool) -> bool:
     """Whether a leader that reaches nobody commits, after a power failure that took its log's end."""
-    world, leader = started()
+    cluster, leader = started()
     for number in range(5):
         leader.put_committed(("a", str(number)))
-    for node in world.nodes.values():
+    for node in cluster.nodes.values():
         node.kill(Crash.LOST)
     if off:
         patch.setattr(LogView, "getRaftCommitIndex", lambda self: 1_000)
-    world.start()
-    world.until(lambda: any(node.replica.is_leader for node in world.running))
-    (leader,) = [node for node in world.running if node.replica.is_leader]
-    others = [number for number in world.voters if number != leader.number]
-    hold(world, *((leader.number, other) for other in others), *((other, leader.number) for other in others))
+    cluster.start()
+    cluster.until(lambda: any(node.replica.is_leader for node in cluster.running))
+    (leader,) = [node for node in cluster.running if node.replica.is_leader]
+    others = [number for number in cluster.voters if number != leader.number]
+    hold(
+        cluster, *((leader.number, other) for other in others), *((other, leader.number) for other in others)
+    )
     engine = leader.replica._raft
     assert engine is not None
     return engine.commit_index >= leader.replica.last_index
@@ -263,19 +267,19 @@ def test_d7_the_librarys_compaction_is_not_reached(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             if is_off:
                 patch.delattr(Raft, "_SyncObj__tryLogCompaction")
-            world, leader = started()
+            cluster, leader = started()
             leader.put_committed(("a", "1"))
             engine = leader.replica._raft
             assert engine is not None
             engine.forceLogCompaction()
-            world.advance(1_000)
+            cluster.advance(1_000)
             assert leader.is_up is not is_off
 
 
 def test_d7_a_crash_between_snapshot_and_trim_loses_nothing() -> None:
     """All three are killed in the same instant, with the snapshot in place and the log not yet shortened."""
     settings = dataclasses.replace(SETTINGS, segment_bytes=4096, snapshot_tail_records=64)
-    world, leader = started(settings=settings)
+    cluster, leader = started(settings=settings)
     placed: list[int] = []
 
     def on_call(_number: int, operation: str, path: str, done: bool) -> None:
@@ -286,12 +290,12 @@ def test_d7_a_crash_between_snapshot_and_trim_loses_nothing() -> None:
     last = 0
     while not placed:
         last = leader.put_committed((f"k{last % 10}", str(last)))
-    for node in world.nodes.values():
+    for node in cluster.nodes.values():
         node.kill()
-    world.start()
-    again = world.elect()
+    cluster.start()
+    again = cluster.elect()
     assert again.replica.last_index > last
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 # D10
@@ -299,7 +303,7 @@ def test_d7_a_crash_between_snapshot_and_trim_loses_nothing() -> None:
 
 def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> ClusterNode:
     settings = dataclasses.replace(SETTINGS, segment_bytes=4096, snapshot_tail_records=64)
-    world, leader = started(settings=settings)
+    cluster, leader = started(settings=settings)
     number = 0
     while leader.replica._journal.base_index == 0:
         number += 1
@@ -316,7 +320,7 @@ def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> Clus
 
         patch.setattr(Applier, "restore", careless)
     leader.start()
-    world.advance(5_000)
+    cluster.advance(5_000)
     return leader
 
 
@@ -340,12 +344,12 @@ class BacksOffByOne(Raft):
 
 def resynchronise(engine: type[Raft], tail: int) -> int:
     """How many refusals it takes until a deposed leader with `tail` entries of its own is a replica again."""
-    world, old = started(engine, settings=SMALL_BATCHES)
-    others = [node.number for node in world.followers()]
-    world.isolate(old.number)
+    cluster, old = started(engine, settings=SMALL_BATCHES)
+    others = [node.number for node in cluster.followers()]
+    cluster.isolate(old.number)
     old.put_many(tail, prefix="lost")
-    world.until(lambda: any(world.nodes[other].replica.is_ready for other in others))
-    (new,) = (world.nodes[other] for other in others if world.nodes[other].replica.is_ready)
+    cluster.until(lambda: any(cluster.nodes[other].replica.is_ready for other in others))
+    (new,) = (cluster.nodes[other] for other in others if cluster.nodes[other].replica.is_ready)
     new.put_many(tail + 20, prefix="kept")
     refusals = 0
 
@@ -354,11 +358,11 @@ def resynchronise(engine: type[Raft], tail: int) -> int:
         refusals += source == old.number and isinstance(decode(payload), Reject)
         return False
 
-    world.advance(1_000)
-    world.dropped = count
-    world.heal()
-    world.settle()
-    world.assert_equal()
+    cluster.advance(1_000)
+    cluster.dropped = count
+    cluster.heal()
+    cluster.settle()
+    cluster.assert_equal()
     return refusals
 
 
@@ -377,10 +381,10 @@ class ServesAtOnce(Raft):
 
 def serve_after_a_restart(engine: type[Raft], patch: pytest.MonkeyPatch) -> tuple[int, int]:
     """(last acknowledged entry, what was applied when a node first said that it serves)."""
-    world, leader = started(engine)
+    cluster, leader = started(engine)
     last = leader.put_many(300)
-    world.until(lambda: leader.machine.committed_index >= last)
-    for node in world.nodes.values():
+    cluster.until(lambda: leader.machine.committed_index >= last)
+    for node in cluster.nodes.values():
         node.kill()
     applied: list[int] = []
     ready = ClusterMachine.ready
@@ -390,8 +394,8 @@ def serve_after_a_restart(engine: type[Raft], patch: pytest.MonkeyPatch) -> tupl
         ready(self, term)
 
     patch.setattr(ClusterMachine, "ready", watched)
-    world.start()
-    world.elect()
+    cluster.start()
+    cluster.elect()
     return last, applied[0]
 
 
@@ -407,17 +411,17 @@ def test_d15_a_leader_serves_when_it_has_applied_all_that_was_acknowledged(
 
 def test_d16_nobody_is_told_that_what_may_commit_did_not() -> None:
     """The leader dies with an entry that one follower has: it commits, once, and was never called failed."""
-    world, leader = started()
-    follower, slow = world.followers()
-    hold(world, (leader.number, slow.number), (follower.number, leader.number))
+    cluster, leader = started()
+    follower, slow = cluster.followers()
+    hold(cluster, (leader.number, slow.number), (follower.number, leader.number))
     index = leader.put(("a", "1"))
-    world.until(lambda: follower.replica.last_index == index)
+    cluster.until(lambda: follower.replica.last_index == index)
     assert leader.machine.committed_index < index
     leader.kill()
-    world.heal()
-    successor = world.elect()
+    cluster.heal()
+    successor = cluster.elect()
     assert successor is follower, "the one that has it"
-    world.settle()
+    cluster.settle()
     found = [
         number for number, (_, body) in successor.machine.log.items() if b"\xa1a" in body or number == index
     ]
@@ -440,12 +444,12 @@ class LetsTheLibraryCommit(Raft):
 
 def walk(engine: type[Raft], patch: pytest.MonkeyPatch) -> int:
     """How many entries are looked at from a full restart to the first thing served."""
-    world, leader = started()
+    cluster, leader = started()
     last = leader.put_many(2_000)
-    world.until(lambda: leader.machine.committed_index >= last)
-    for node in world.nodes.values():
+    cluster.until(lambda: leader.machine.committed_index >= last)
+    for node in cluster.nodes.values():
         node.kill()
-    world.engine = engine
+    cluster.engine = engine
     looked_at = 0
     look = syncobj.SyncObj._SyncObj__getEntries
 
@@ -455,9 +459,9 @@ def walk(engine: type[Raft], patch: pytest.MonkeyPatch) -> int:
         return look(self, *arguments)
 
     patch.setattr(engine, "_SyncObj__getEntries", counting)
-    world.start()
-    world.until(lambda: any(node.replica.is_leader for node in world.running))
-    world.advance(500)
+    cluster.start()
+    cluster.until(lambda: any(node.replica.is_leader for node in cluster.running))
+    cluster.advance(500)
     return looked_at
 
 

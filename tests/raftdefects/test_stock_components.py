@@ -46,8 +46,7 @@ from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash, SimFiles
 from tests.raftdefects.stock import Clock, StockCluster
 from tests.report import count_fault
-from tests.support.single_replica import Node as OurNode
-from tests.support.single_replica import formatted
+from tests.support.single_replica import SingleReplica, formatted
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -281,11 +280,11 @@ def test_a_node_never_reaches_what_is_replaced(monkeypatch: pytest.MonkeyPatch) 
     for component in STOCK_COMPONENTS:
         monkeypatch.setattr(component, "__init__", reached)
     files = SimFiles()
-    node = OurNode(formatted(files)).start()
+    node = SingleReplica(formatted(files)).start()
     for number in range(200):
         node.put_synced((f"k{number}", "v"))
         engine_of(node).tick()
-    again = OurNode(files.crash(Crash.LOST), boot=2).start()
+    again = SingleReplica(files.crash(Crash.LOST), boot=2).start()
     assert again.replica.is_ready
     engine = engine_of(again)
     assert engine.conf.fullDumpFile is None
@@ -294,7 +293,7 @@ def test_a_node_never_reaches_what_is_replaced(monkeypatch: pytest.MonkeyPatch) 
     assert not isinstance(engine._SyncObj__transport, STOCK_COMPONENTS)
 
 
-def engine_of(node: OurNode) -> Raft:
+def engine_of(node: SingleReplica) -> Raft:
     engine = node.replica._raft
     assert engine is not None
     return engine

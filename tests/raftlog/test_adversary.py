@@ -13,20 +13,20 @@ from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.follower import DEFERRED_MAX
 from raftlog.replica.replica import Replica
-from tests.support.replica_cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)
 
 
-def _grow(world: World, count: int) -> None:
-    leader = world.leader
+def _grow(cluster: ReplicaCluster, count: int) -> None:
+    leader = cluster.leader
     assert leader is not None
     for start in range(0, count, 50):
         for number in range(start, start + 50):
             leader.put((f"k{number % 97}", str(number)))
-        world.advance(20)
+        cluster.advance(20)
 
 
 def _slow_disk(node: ClusterNode) -> None:
@@ -40,40 +40,40 @@ def _slow_disk(node: ClusterNode) -> None:
 
 def test_a_leader_that_does_not_know_yet_what_is_committed_lets_nobody_join() -> None:
     """A restarted leader's commit index is its snapshot's until its own first entry is committed."""
-    world = World().start()
-    leader = world.elect()
-    world.settle()
-    lagging, lost = world.followers()
-    world.isolate(lagging.number)
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
+    cluster.settle()
+    lagging, lost = cluster.followers()
+    cluster.isolate(lagging.number)
     leader.put_committed(("precious", "1"))
     leader.kill()
     lost.wipe()
-    world.heal()
+    cluster.heal()
     leader.start()
-    world.until(lambda: leader.replica.is_leader)
+    cluster.until(lambda: leader.replica.is_leader)
     _slow_disk(lagging)
     lost.start()
-    world.advance(100)
+    cluster.advance(100)
     assert lost.replica.leader_id == leader.number
     assert leader.replica.commit_index == 0
-    world.advance(200)
+    cluster.advance(200)
     assert lost.replica.status()["is_joining"], "it lacks what its old disk has acknowledged"
     leader.kill()
     lagging.restart()
-    world.advance(3000)
-    assert world.leader is None
+    cluster.advance(3000)
+    assert cluster.leader is None
     leader.start()
-    world.elect()
-    world.until(lambda: not lost.replica.status()["is_joining"])
-    world.assert_equal()
+    cluster.elect()
+    cluster.until(lambda: not lost.replica.status()["is_joining"])
+    cluster.assert_equal()
 
 
 def test_a_replaced_disk_asks_for_the_terms_that_it_missed() -> None:
     """What peers say when the link comes up is lost on a replica that still loads, on either side."""
-    world = World().start()
-    world.elect()
-    world.settle()
-    lost = world.followers()[0]
+    cluster = ReplicaCluster().start()
+    cluster.elect()
+    cluster.settle()
+    lost = cluster.followers()[0]
     lost.wipe()
     dropped: list[bytes] = []
 
@@ -83,53 +83,55 @@ def test_a_replaced_disk_asks_for_the_terms_that_it_missed() -> None:
             dropped.append(payload)
         return is_one
 
-    world.dropped = first_terms
+    cluster.dropped = first_terms
     lost.start()
-    world.until(lambda: len(dropped) == 2)
-    world.until(lambda: not lost.replica.status()["is_joining"], 1000)
-    world.assert_equal()
+    cluster.until(lambda: len(dropped) == 2)
+    cluster.until(lambda: not lost.replica.status()["is_joining"], 1000)
+    cluster.assert_equal()
 
 
 def test_a_disk_replaced_twice_counts_for_nothing_of_the_first() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(50)
-    world.settle()
-    lost, other = world.followers()
+    cluster.settle()
+    lost, other = cluster.followers()
     lost.wipe()
     other.pause()
     lost.start()
     peer = leader.replica._raft.progress.peers[lost.number]  # type: ignore[union-attr]
-    world.until(lambda: peer.is_joining and peer.match_index > 50)
+    cluster.until(lambda: peer.is_joining and peer.match_index > 50)
     lost.wipe()
-    world.dropped = lambda source, target, payload: target == lost.number and payload[1] == MessageKind.APPEND
+    cluster.dropped = lambda source, target, payload: (
+        target == lost.number and payload[1] == MessageKind.APPEND
+    )
     lost.start()
-    world.advance(50)
+    cluster.advance(50)
     assert peer.match_index == 0
     assert peer.joined_index == -1
 
 
 def test_two_disks_replaced_at_once_never_outvote_the_third() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     index = leader.put_many(50)
-    world.settle()
-    for node in world.followers():
+    cluster.settle()
+    for node in cluster.followers():
         node.wipe()
         node.start()
-    world.advance(20_000)
+    cluster.advance(20_000)
     assert leader.replica.last_index >= index
-    assert all(node.replica.status()["is_joining"] for node in world.nodes.values() if node is not leader)
-    assert world.leader is None
+    assert all(node.replica.status()["is_joining"] for node in cluster.nodes.values() if node is not leader)
+    assert cluster.leader is None
 
 
 def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
     """At every file call of the step: joining still, or with the vote of the present term given away."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(10)
-    world.settle()
-    lost = world.followers()[0]
+    cluster.settle()
+    lost = cluster.followers()[0]
     for crash in (Crash.KEPT, Crash.LOST, Crash.TORN):
         for operation in ("rename", "fsync", "fsync_dir", "unlink"):
             lost.wipe()
@@ -140,17 +142,17 @@ def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
                 return OSError(5, "injected") if is_it and lost.replica.last_index > 10 else None
 
             lost.files.fail = fail
-            world.advance(400)
+            cluster.advance(400)
             lost.files.fail = None
             if lost.is_up:
                 lost.kill(crash)
             else:
                 lost.files = lost.files.crash(crash)
             lost.start()
-            world.until(lambda: lost.replica.term > 0 and lost.replica._peering is not None)
+            cluster.until(lambda: lost.replica.term > 0 and lost.replica._peering is not None)
             assert lost.replica.status()["is_joining"] or lost.replica.vote == str(lost.number)
-            world.until(lambda: not lost.replica.status()["is_joining"])
-    world.assert_equal()
+            cluster.until(lambda: not lost.replica.status()["is_joining"])
+    cluster.assert_equal()
 
 
 # Standbys
@@ -158,58 +160,58 @@ def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
 
 def test_a_follower_is_not_current_by_the_word_of_a_leader_that_has_just_restarted() -> None:
     """All restart: the new leader names its snapshot's commit index first; nobody has applied anything."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(100)
-    world.settle()
-    for node in world.running:
+    cluster.settle()
+    for node in cluster.running:
         node.kill()
-    world.start()
-    world.until(lambda: any(node.replica.is_current for node in world.running))
+    cluster.start()
+    cluster.until(lambda: any(node.replica.is_current for node in cluster.running))
     for _ in range(50):
-        for node in world.running:
+        for node in cluster.running:
             assert not node.replica.is_current or node.machine.applied > 100
-        world.advance(1)
-    assert all(node.replica.is_current for node in world.running)
+        cluster.advance(1)
+    assert all(node.replica.is_current for node in cluster.running)
 
 
 # Snapshots from the leader
 
 
-def _behind(world: World) -> ClusterNode:
-    world.elect()
-    _grow(world, 100)
-    world.settle()
-    away = world.followers()[0]
+def _behind(cluster: ReplicaCluster) -> ClusterNode:
+    cluster.elect()
+    _grow(cluster, 100)
+    cluster.settle()
+    away = cluster.followers()[0]
     away.kill()
-    _grow(world, 1500)
-    world.advance(200)
+    _grow(cluster, 1500)
+    cluster.advance(200)
     return away
 
 
 def test_a_follower_is_fed_on_when_the_leader_made_another_snapshot_meanwhile() -> None:
-    world = World(settings=FORGETFUL, delay_ms=2.0).start()
-    away = _behind(world)
-    leader = world.elect()
+    cluster = ReplicaCluster(settings=FORGETFUL, delay_ms=2.0).start()
+    away = _behind(cluster)
+    leader = cluster.elect()
     away.start()
-    world.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
     away.host.hold_disk = True
     made = leader.replica.status()["snapshots_made"]
-    _grow(world, 1500)
-    world.until(lambda: leader.replica.status()["snapshots_made"] > made)
+    _grow(cluster, 1500)
+    cluster.until(lambda: leader.replica.status()["snapshots_made"] > made)
     away.host.hold_disk = False
     while away.host.disk:
         away.host.do_disk()
-    world.until(lambda: away.replica.commit_index == leader.replica.commit_index, 5000)
-    world.assert_equal()
+    cluster.until(lambda: away.replica.commit_index == leader.replica.commit_index, 5000)
+    cluster.assert_equal()
 
 
 def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
     """Equal last entries, other bytes: what tombstones are kept differs between nodes."""
-    world = World(settings=FORGETFUL).start()
-    away = _behind(world)
-    leader = world.elect()
-    other = next(node for node in world.running if node is not leader)
+    cluster = ReplicaCluster(settings=FORGETFUL).start()
+    away = _behind(cluster)
+    leader = cluster.elect()
+    other = next(node for node in cluster.running if node is not leader)
     taken: list[tuple[int, int]] = []
 
     def one_chunk(source: int, target: int, payload: bytes) -> bool:
@@ -221,27 +223,27 @@ def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
     before = follower_catch_up.CHUNK_BYTES
     follower_catch_up.CHUNK_BYTES = 500
     try:
-        world.dropped = one_chunk
+        cluster.dropped = one_chunk
         away.start()
-        world.until(lambda: len(taken) > 1)
-        world.advance(5)
+        cluster.until(lambda: len(taken) > 1)
+        cluster.advance(5)
         sink = away.replica._peering.installing._sink  # type: ignore[union-attr]
         assert sink is not None
         assert sink.offset == 500
         leader.kill()
-        world.until(lambda: world.leader is other)
-        world.until(lambda: (other.number, away.number) in taken)
-        world.advance(1)
+        cluster.until(lambda: cluster.leader is other)
+        cluster.until(lambda: (other.number, away.number) in taken)
+        cluster.advance(1)
         fresh = away.replica._peering.installing._sink  # type: ignore[union-attr]
         assert fresh is not sink
-        world.assert_equal()
+        cluster.assert_equal()
     finally:
         follower_catch_up.CHUNK_BYTES = before
 
 
 def test_a_clean_stop_in_the_middle_of_an_installation_can_be_started_again() -> None:
-    world = World(settings=FORGETFUL).start()
-    away = _behind(world)
+    cluster = ReplicaCluster(settings=FORGETFUL).start()
+    away = _behind(cluster)
     away.start()
     away.host.hold_disk = True
 
@@ -251,33 +253,33 @@ def test_a_clean_stop_in_the_middle_of_an_installation_can_be_started_again() ->
             away.host.do_disk()
         return peering is not None and peering.installing.is_on_disk
 
-    world.until(is_on_disk)
+    cluster.until(is_on_disk)
     done: list[bool] = []
     away.replica.stop(lambda: done.append(True))
-    world.advance(50)
+    cluster.advance(50)
     assert not done, "its files are being replaced"
     while away.host.disk:
         away.host.do_disk()
-    world.until(lambda: done)
+    cluster.until(lambda: done)
     away.directory.close()
     away.restart()
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 # A cluster's disk without the cluster
 
 
 def test_a_member_of_a_cluster_never_leads_without_links() -> None:
-    world = World().start()
-    world.elect()
-    node = world.followers()[0]
+    cluster = ReplicaCluster().start()
+    cluster.elect()
+    node = cluster.followers()[0]
     node.kill()
     node.start()
     node.host.is_dead = False
     directory = dataclasses.replace(node.directory)
     replica = Replica(node.host, directory, 0, node.machine, SETTINGS, None)
     replica.start()
-    world.advance(2000)
+    cluster.advance(2000)
     assert not replica.is_leader
     assert "has no links to the others" in str(node.fatal_message)
 
@@ -285,29 +287,29 @@ def test_a_member_of_a_cluster_never_leads_without_links() -> None:
 # Deposed leaders
 
 
-def _depose(world: World, leader: ClusterNode, unsure: int) -> ClusterNode:
+def _depose(cluster: ReplicaCluster, leader: ClusterNode, unsure: int) -> ClusterNode:
     """Cut the leader off with entries of its own; who leads then has others in their place."""
-    world.isolate(leader.number)
+    cluster.isolate(leader.number)
     leader.put_many(unsure, "never-")
-    world.until(lambda: world.leader is not None and world.leader is not leader)
-    other = world.leader
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
+    other = cluster.leader
     assert other is not None
     other.put_many(5, "instead-")
-    world.advance(50)
+    cluster.advance(50)
     return other
 
 
 def test_nothing_is_cut_or_acknowledged_while_a_group_is_in_flight() -> None:
     """The group in flight is of entries that the new leader replaces."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
+    cluster.settle()
     certain = leader.replica.last_index
     _slow_disk(leader)
-    other = _depose(world, leader, 50)
-    world.heal()
-    world.advance(300)
+    other = _depose(cluster, leader, 50)
+    cluster.heal()
+    cluster.advance(300)
     journal = leader.replica._journal
     assert journal.is_flushing
     assert leader.replica.last_index == certain + 50, "cut under the disk thread's hands"
@@ -317,63 +319,65 @@ def test_nothing_is_cut_or_acknowledged_while_a_group_is_in_flight() -> None:
     leader.host.hold_disk = False
     while leader.host.disk:
         leader.host.do_disk()
-    world.assert_equal()
+    cluster.assert_equal()
     assert not any(b"never-" in key for _, key in leader.machine.values)
     leader.restart(Crash.LOST)
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 def test_entries_that_arrive_during_a_rebuild_are_applied_after_it() -> None:
-    world = World(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0, apply_batch_bytes=500)).start()
-    leader = world.elect()
+    cluster = ReplicaCluster(
+        settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0, apply_batch_bytes=500)
+    ).start()
+    leader = cluster.elect()
     leader.put_many(300)
-    world.settle()
-    other = _depose(world, leader, 30)
-    world.heal()
-    world.until(lambda: leader.replica.is_rebuilding)
+    cluster.settle()
+    other = _depose(cluster, leader, 30)
+    cluster.heal()
+    cluster.until(lambda: leader.replica.is_rebuilding)
     assert not leader.replica.is_leader
     for number in range(20):
         other.put((f"meanwhile-{number}", "x"))
-    world.assert_equal()
+    cluster.assert_equal()
     assert leader.machine.resets == 1
 
 
 def test_a_crash_or_a_stop_in_the_middle_of_a_rebuild_loses_nothing() -> None:
     for crash in (Crash.KEPT, Crash.LOST, Crash.TORN, None):
-        world = World(
+        cluster = ReplicaCluster(
             settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0, apply_batch_bytes=500)
         ).start()
-        leader = world.elect()
+        leader = cluster.elect()
         leader.put_many(300)
-        world.settle()
-        _depose(world, leader, 30)
-        world.heal()
-        world.until(lambda leader=leader: leader.replica.is_rebuilding)
+        cluster.settle()
+        _depose(cluster, leader, 30)
+        cluster.heal()
+        cluster.until(lambda leader=leader: leader.replica.is_rebuilding)
         if crash is None:
             done: list[bool] = []
             leader.replica.stop(lambda done=done: done.append(True))
-            world.until(lambda done=done: done)
+            cluster.until(lambda done=done: done)
             leader.directory.close()
             leader.restart()
         else:
             leader.restart(crash)
-        world.assert_equal()
+        cluster.assert_equal()
 
 
 def test_a_snapshot_point_among_entries_that_are_replaced_is_given_up() -> None:
-    world = World(settings=SNAPSHOTS).start()
-    leader = world.elect()
+    cluster = ReplicaCluster(settings=SNAPSHOTS).start()
+    leader = cluster.elect()
     leader.put_many(150)
-    world.settle()
-    _depose(world, leader, 200)
-    world.heal()
-    world.assert_equal()
-    _grow(world, 600)
-    world.assert_equal()
+    cluster.settle()
+    _depose(cluster, leader, 200)
+    cluster.heal()
+    cluster.assert_equal()
+    _grow(cluster, 600)
+    cluster.assert_equal()
     assert leader.replica.status()["snapshots_made"] >= 1
-    for node in world.running:
+    for node in cluster.running:
         node.restart()
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 # Bounds
@@ -395,18 +399,18 @@ def test_a_peer_that_repeats_itself_is_written_about_seldom(caplog: pytest.LogCa
 
 
 def test_what_waits_for_a_sync_is_bounded() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
-    follower = world.followers()[0]
+    cluster.settle()
+    follower = cluster.followers()[0]
     _slow_disk(follower)
     leader.put(("in", "flight"))
-    world.advance(5)
+    cluster.advance(5)
     journal = follower.replica._journal
     assert journal.is_flushing
     frames = leader.replica._journal.frames_for(10, 20, 1 << 20)
-    again = Append(leader.replica.term, 9, leader.log_terms()[8], 0, world.now_ms, frames).encode()
+    again = Append(leader.replica.term, 9, leader.log_terms()[8], 0, cluster.now_ms, frames).encode()
     for _ in range(DEFERRED_MAX + 100):
         follower.replica.peer_message(leader.number, again)
     peering = follower.replica._peering
@@ -415,29 +419,29 @@ def test_what_waits_for_a_sync_is_bounded() -> None:
     follower.host.hold_disk = False
     while follower.host.disk:
         follower.host.do_disk()
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 def test_what_was_told_as_committed_is_not_taken_back_by_a_rebuild() -> None:
     """A leader with a slow disk tells what the others have synced; deposed, it builds up to what it has."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
+    cluster.settle()
     leader.put_committed(("synced", "here"))
     _slow_disk(leader)
     told = leader.put_committed(("synced", "by the others"))
     leader.put_committed(("so", "is this"))
     assert leader.replica._journal.durable_index < told
-    _depose(world, leader, 10)
-    world.heal()
-    world.advance(50)
+    _depose(cluster, leader, 10)
+    cluster.heal()
+    cluster.advance(50)
     while not leader.machine.resets:  # one group at a time
         if leader.host.disk:
             leader.host.do_disk()
-        world.step()
+        cluster.step()
     leader.host.hold_disk = False
     while leader.host.disk:
         leader.host.do_disk()
-    world.assert_equal()
+    cluster.assert_equal()
     assert leader.is_up

@@ -11,7 +11,7 @@ from raftlog.env.simulated_files import SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.replica.clock import LOOK_MS, RETENTION_DELAY_MS, STAMPS_DELAY_MS, STEP_MS, AgreedClock, LogTime
 from tests.support.manual_host import ManualHost
-from tests.support.single_replica import PATH, SETTINGS, Node, formatted
+from tests.support.single_replica import PATH, SETTINGS, SingleReplica, formatted
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -231,7 +231,7 @@ def test_neither_archive_nor_tombstones_go_by_a_clock_that_jumped(wrong_for_ms: 
         log_archive_retention_ms=7 * DAY_MS,
         delete_retention_ms=2 * DAY_MS,
     )
-    node = Node(disk, settings).start()
+    node = SingleReplica(disk, settings).start()
     node.clock.start()
     _write(node, 300, deletes="gone")
     node.host.wall_offset_ms += JUMP_MS
@@ -254,7 +254,7 @@ def test_archive_and_tombstones_go_when_their_time_has_passed() -> None:
     settings = dataclasses.replace(
         SETTINGS, snapshot_tail_records=100, log_archive_retention_ms=HOUR_MS, delete_retention_ms=HOUR_MS
     )
-    node = Node(disk, settings).start()
+    node = SingleReplica(disk, settings).start()
     node.clock.start()
     _write(node, 300, deletes="gone")
     node.host.advance(HOUR_MS + LOOK_MS)
@@ -265,7 +265,7 @@ def test_archive_and_tombstones_go_when_their_time_has_passed() -> None:
     assert all(raw.value is not None for raw in snapshot.records)
 
 
-def _write(node: Node, count: int, deletes: str = "") -> None:
+def _write(node: SingleReplica, count: int, deletes: str = "") -> None:
     if deletes:
         node.put_synced((deletes, "v"))
         node.put_synced((deletes, None))

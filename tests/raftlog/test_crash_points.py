@@ -17,7 +17,7 @@ from raftlog.storage.directory import NotFormatted, format_node
 from raftlog.storage.group_commit import MARK_EVERY_MS
 from tests.report import count_fault
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, SingleReplica
 
 CRASHING = dataclasses.replace(
     SETTINGS,
@@ -41,7 +41,7 @@ class Run:
         self.disk = disk
         self.formatted = False
         self.sent: list[tuple[str, str]] = []
-        self.node: Node | None = None
+        self.node: SingleReplica | None = None
         self._indexes: list[tuple[int, int]] = []
 
     @property
@@ -55,7 +55,7 @@ class Run:
         format_node(self.disk, PATH, IDENTITY)
         self.formatted = True
         for boot in (1, 2, 3):
-            self.node = Node(self.disk, CRASHING, boot=boot).start()
+            self.node = SingleReplica(self.disk, CRASHING, boot=boot).start()
             for number in range(6):
                 self._put(boot, number)
                 self.node.host.advance(MARK_EVERY_MS if number % 2 else 0)
@@ -88,11 +88,11 @@ def check_survivor(
 ) -> None:
     """Open what a crash left; some prefix of what was sent, at least what was acknowledged, must be there."""
     try:
-        node = Node(disk, CRASHING, boot=9)
+        node = SingleReplica(disk, CRASHING, boot=9)
     except NotFormatted:
         assert not run_formatted, "the format was acknowledged, and the directory is not formatted"
         format_node(disk, PATH, IDENTITY)
-        Node(disk, CRASHING, boot=9).start()
+        SingleReplica(disk, CRASHING, boot=9).start()
         return
     node.start()
     assert node.replica.is_ready, node.host.fatal_message
@@ -102,7 +102,7 @@ def check_survivor(
     assert ShardReader(PATH, 0, disk).verify() == []
 
 
-def _values(node: Node) -> list[tuple[tuple[int, int, bytes], bytes]]:
+def _values(node: SingleReplica) -> list[tuple[tuple[int, int, bytes], bytes]]:
     return [((0, 0, key), value) for (kind, key), value in node.machine.values.items() if kind == 1002]
 
 

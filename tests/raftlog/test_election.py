@@ -11,7 +11,7 @@ from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import Vote, VoteRequest
 from raftlog.env.settings import LogSettings
 from records import TermStartValue, TermWhy, Trigger, decode_entry, decode_record
-from tests.support.replica_cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import committed
 
 LEASE_MS = LogSettings().raft_min_timeout_ms / 2
@@ -90,20 +90,20 @@ def test_of_two_that_ask_at_once_one_gives_way() -> None:
 # Three nodes
 
 
-def _after_a_while(seed: int = 0) -> tuple[World, ClusterNode]:
-    world = World(seed=seed).start()
-    leader = world.elect()
+def _after_a_while(seed: int = 0) -> tuple[ReplicaCluster, ClusterNode]:
+    cluster = ReplicaCluster(seed=seed).start()
+    leader = cluster.elect()
     leader.put_many(10)
-    world.settle()
-    world.advance(1000 + seed * 7)
-    return world, leader
+    cluster.settle()
+    cluster.advance(1000 + seed * 7)
+    return cluster, leader
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_killed_leader_is_replaced_within_250_ms(seed: int) -> None:
-    world, leader = _after_a_while(seed)
+    cluster, leader = _after_a_while(seed)
     leader.kill()
-    assert world.until(lambda: world.leader is not None) <= 250
+    assert cluster.until(lambda: cluster.leader is not None) <= 250
 
 
 def _term_starts(node: ClusterNode) -> list[TermStartValue]:
@@ -118,18 +118,18 @@ def _term_starts(node: ClusterNode) -> list[TermStartValue]:
 
 
 def test_a_term_says_who_opened_it_and_why_and_who_led_before() -> None:
-    world, first = _after_a_while()
+    cluster, first = _after_a_while()
     first.kill()
-    second = world.elect()
+    second = cluster.elect()
     first.start()
-    world.settle()
-    world.advance(500)
+    cluster.settle()
+    cluster.advance(500)
     done: list[str | None] = []
     second.replica.transfer(first.number, done.append)
-    world.until(lambda: world.leader is first)
+    cluster.until(lambda: cluster.leader is first)
     first.pause()
-    world.until(lambda: world.leader is not None)
-    third = world.leader
+    cluster.until(lambda: cluster.leader is not None)
+    third = cluster.leader
     assert third is not None
     found = [(value.node_id, value.why, value.previous_leader) for value in _term_starts(third)]
     assert found == [
@@ -142,59 +142,59 @@ def test_a_term_says_who_opened_it_and_why_and_who_led_before() -> None:
 
 def test_a_follower_that_was_stopped_deposes_nobody() -> None:
     for seed in range(10):
-        world, leader = _after_a_while(seed)
+        cluster, leader = _after_a_while(seed)
         term = leader.replica.term
-        follower = world.followers()[seed % 2]
+        follower = cluster.followers()[seed % 2]
         follower.pause()
-        world.advance(5000)
+        cluster.advance(5000)
         follower.host.resume()
-        world.advance(3000)
-        assert world.leader is leader
+        cluster.advance(3000)
+        assert cluster.leader is leader
         assert leader.replica.term == term
 
 
 def test_a_follower_that_loses_only_its_link_to_the_leader_deposes_nobody() -> None:
-    world, leader = _after_a_while()
+    cluster, leader = _after_a_while()
     term = leader.replica.term
-    lonely = world.followers()[0].number
-    world.cut |= {(lonely, leader.number), (leader.number, lonely)}
-    world.unlink(lonely, leader.number, again_ms=None)
-    world.advance(10_000)
-    assert (world.leader, leader.replica.term) == (leader, term)
-    assert world.nodes[lonely].replica.leader_id is None
+    lonely = cluster.followers()[0].number
+    cluster.cut |= {(lonely, leader.number), (leader.number, lonely)}
+    cluster.unlink(lonely, leader.number, again_ms=None)
+    cluster.advance(10_000)
+    assert (cluster.leader, leader.replica.term) == (leader, term)
+    assert cluster.nodes[lonely].replica.leader_id is None
 
 
 def test_an_isolated_node_does_not_raise_its_term() -> None:
-    world, leader = _after_a_while()
-    away = world.followers()[0]
-    world.isolate(away.number)
-    world.advance(20_000)
+    cluster, leader = _after_a_while()
+    away = cluster.followers()[0]
+    cluster.isolate(away.number)
+    cluster.advance(20_000)
     assert away.replica.term == leader.replica.term
-    world.heal()
-    world.advance(2000)
-    assert world.leader is leader
+    cluster.heal()
+    cluster.advance(2000)
+    assert cluster.leader is leader
 
 
 def test_all_stopped_at_once_go_on_as_before() -> None:
-    world, leader = _after_a_while()
-    for node in world.running:
+    cluster, leader = _after_a_while()
+    for node in cluster.running:
         node.pause()
-    world.advance(60_000)
-    for node in world.running:
+    cluster.advance(60_000)
+    for node in cluster.running:
         node.host.resume()
-    world.until(lambda: world.leader is not None)
-    world.advance(3000)
-    assert world.leader is leader
-    world.assert_equal()
+    cluster.until(lambda: cluster.leader is not None)
+    cluster.advance(3000)
+    assert cluster.leader is leader
+    cluster.assert_equal()
 
 
 def test_a_duplicated_vote_counts_once() -> None:
-    world = World(num_nodes=5).start()
-    leader = world.elect()
-    candidate = world.followers()[0]
+    cluster = ReplicaCluster(num_nodes=5).start()
+    leader = cluster.elect()
+    candidate = cluster.followers()[0]
     raft = candidate.replica._raft
     assert raft is not None
-    for node in world.running:
+    for node in cluster.running:
         if node is not candidate:
             node.pause()
     raft.tick(campaign=True)
@@ -205,15 +205,15 @@ def test_a_duplicated_vote_counts_once() -> None:
 
 
 def test_no_vote_is_given_while_a_leader_may_answer_from_its_lease() -> None:
-    world, leader = _after_a_while()
-    follower, other = world.followers()
-    world.until(lambda: world.now_ms % 50 < 1)
+    cluster, leader = _after_a_while()
+    follower, other = cluster.followers()
+    cluster.until(lambda: cluster.now_ms % 50 < 1)
     term = leader.replica.term
     raft = follower.replica._raft
     assert raft is not None
     request = VoteRequest(term + 1, 10_000, term + 1, False)
-    world.unlink(leader.number, follower.number, again_ms=None)
-    world.advance(1)
+    cluster.unlink(leader.number, follower.number, again_ms=None)
+    cluster.advance(1)
     follower.replica.peer_message(other.number, request.encode())
     assert follower.replica.term == term
     asked = VoteRequest(term + 1, 10_000, term + 1, True)
@@ -223,157 +223,157 @@ def test_no_vote_is_given_while_a_leader_may_answer_from_its_lease() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_lease_never_reaches_into_another_leaders_term(seed: int) -> None:
-    world, _ = _after_a_while(seed)
-    rng = world.rng
+    cluster, _ = _after_a_while(seed)
+    rng = cluster.rng
     for _ in range(20):
         choice = rng.randrange(4)
-        old = world.leader
+        old = cluster.leader
         if old is not None:
             if choice == 0:
-                one = rng.choice(world.voters)
-                world.isolate(one)
+                one = rng.choice(cluster.voters)
+                cluster.isolate(one)
             elif choice == 1:
-                world.unlink(old.number, rng.choice([n for n in world.voters if n != old.number]))
+                cluster.unlink(old.number, rng.choice([n for n in cluster.voters if n != old.number]))
             elif choice == 2:
                 old.pause()
-                world.push(world.now_ms + rng.uniform(50, 800), None, old.host.resume)
+                cluster.push(cluster.now_ms + rng.uniform(50, 800), None, old.host.resume)
             else:
                 old.replica.transfer(None, lambda reason: None)
-        until = world.now_ms + rng.uniform(100, 900)
-        while world.now_ms < until:
-            world.advance(1)
+        until = cluster.now_ms + rng.uniform(100, 900)
+        while cluster.now_ms < until:
+            cluster.advance(1)
             holders = [
                 node
-                for node in world.running
-                if not node.host.is_paused and node.replica.has_lease(world.now_ms)
+                for node in cluster.running
+                if not node.host.is_paused and node.replica.has_lease(cluster.now_ms)
             ]
-            newest = max((node.replica.term for node in world.running if node.replica.is_leader), default=0)
+            newest = max((node.replica.term for node in cluster.running if node.replica.is_leader), default=0)
             assert all(node.replica.term == newest for node in holders)
-        world.heal()
+        cluster.heal()
 
 
 def test_reads_are_proven_by_one_round() -> None:
-    world, leader = _after_a_while()
-    world.advance(3)
-    asked_ms = world.now_ms
+    cluster, leader = _after_a_while()
+    cluster.advance(3)
+    asked_ms = cluster.now_ms
     assert leader.replica.proven_ms < asked_ms
     leader.replica.ask_proof()
     leader.replica.ask_proof()
-    took_ms = world.until(lambda: leader.replica.proven_ms >= asked_ms)
+    took_ms = cluster.until(lambda: leader.replica.proven_ms >= asked_ms)
     assert took_ms <= 1
     assert leader.machine.proofs[-1] >= asked_ms
-    world.isolate(leader.number)
-    world.advance(10)
-    later_ms = world.now_ms
+    cluster.isolate(leader.number)
+    cluster.advance(10)
+    later_ms = cluster.now_ms
     leader.replica.ask_proof()
-    world.advance(200)
+    cluster.advance(200)
     assert leader.replica.proven_ms < later_ms
-    assert not leader.replica.has_lease(world.now_ms)
+    assert not leader.replica.has_lease(cluster.now_ms)
 
 
 def test_a_transfer_loses_nothing_under_load() -> None:
-    world, leader = _after_a_while()
-    target = world.followers()[0]
+    cluster, leader = _after_a_while()
+    target = cluster.followers()[0]
     done: list[str | None] = []
     leader.replica.transfer(target.number, done.append)
     acknowledged = []
     for number in range(200):
-        now = world.leader
+        now = cluster.leader
         if now is not None and now.replica.can_append:
             acknowledged.append((now, now.put((f"t{number}", "x"))))
-        world.advance(0.3)
-    world.until(lambda: world.leader is target)
+        cluster.advance(0.3)
+    cluster.until(lambda: cluster.leader is target)
     assert done == [None]
-    world.assert_equal()
+    cluster.assert_equal()
     for node, index in acknowledged:
         assert target.machine.log[index] == node.machine.log[index]
 
 
 def test_a_transfer_to_nobody_says_why() -> None:
-    world, leader = _after_a_while()
-    target = world.followers()[0]
+    cluster, leader = _after_a_while()
+    target = cluster.followers()[0]
     target.kill()
-    world.advance(10)
+    cluster.advance(10)
     done: list[str | None] = []
     leader.replica.transfer(target.number, done.append)
-    world.advance(1)
+    cluster.advance(1)
     assert done == [f"node {target.number} is not connected"]
     leader.put_committed(("a", "1"))
 
 
 def test_a_target_that_falls_silent_leaves_the_leader_leading() -> None:
-    world, leader = _after_a_while()
-    target = world.followers()[0]
+    cluster, leader = _after_a_while()
+    target = cluster.followers()[0]
     target.pause()
     done: list[str | None] = []
     leader.replica.transfer(target.number, done.append)
-    world.advance(6000)
+    cluster.advance(6000)
     assert done == [f"node {target.number} did not take over in time"]
     leader.put_committed(("a", "1"))
-    assert not leader.replica.has_lease(world.now_ms), "timeout_now may still be read one day"
+    assert not leader.replica.has_lease(cluster.now_ms), "timeout_now may still be read one day"
 
 
 def test_applied_everywhere_is_known_soon() -> None:
-    world, leader = _after_a_while()
+    cluster, leader = _after_a_while()
     index = leader.put_committed(("topic", "made"))
     done: list[float] = []
-    leader.replica.when_everywhere(index, 1000, lambda: done.append(world.now_ms))
-    assert world.until(lambda: done) < 5
-    assert all(node.machine.applied >= index for node in world.running)
-    world.followers()[0].pause()
+    leader.replica.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
+    assert cluster.until(lambda: done) < 5
+    assert all(node.machine.applied >= index for node in cluster.running)
+    cluster.followers()[0].pause()
     index = leader.put_committed(("topic", "again"))
-    leader.replica.when_everywhere(index, 1000, lambda: done.append(world.now_ms))
-    assert world.until(lambda: len(done) == 2) == pytest.approx(1000)
+    leader.replica.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
+    assert cluster.until(lambda: len(done) == 2) == pytest.approx(1000)
 
 
 def test_the_preferred_node_leads_again_when_it_has_been_back_for_a_while() -> None:
-    world, leader = _after_a_while()
+    cluster, leader = _after_a_while()
     leader.kill()
-    world.elect()
+    cluster.elect()
     leader.start()
-    world.settle()
-    back_ms = world.now_ms
-    world.until(lambda: world.leader is leader, 20_000)
-    assert world.now_ms - back_ms >= 9000
-    assert len(world.leaders) == 3
+    cluster.settle()
+    back_ms = cluster.now_ms
+    cluster.until(lambda: cluster.leader is leader, 20_000)
+    assert cluster.now_ms - back_ms >= 9000
+    assert len(cluster.leaders) == 3
 
 
 def test_a_leader_whose_disk_stands_still_hands_over() -> None:
-    world, leader = _after_a_while()
+    cluster, leader = _after_a_while()
     leader.host.hold_disk = True
     leader.replica.group_commit.average_ms = 1000.0  # slow lately: syncs go to the disk thread
     leader.put(("stuck", "1"))
-    world.until(lambda: world.leader is not leader and world.leader is not None)
-    took_ms = world.until(lambda: world.leader is not None and world.leader is not leader)
+    cluster.until(lambda: cluster.leader is not leader and cluster.leader is not None)
+    took_ms = cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
     assert took_ms < 3000
-    world.advance(5000)
-    assert world.leader is not leader
+    cluster.advance(5000)
+    assert cluster.leader is not leader
     while leader.host.disk:
         leader.host.do_disk()
-        world.advance(10)
+        cluster.advance(10)
     leader.host.hold_disk = False
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_leader_with_longer_timeouts_than_the_others_has_the_lease_that_they_grant(seed: int) -> None:
     """As in the middle of a change of `raft.min.timeout.ms`: how long nobody votes is each voter's own."""
-    world = World(seed=seed)
-    shorter = world.settings
-    world.settings = dataclasses.replace(shorter, raft_min_timeout_ms=1500, raft_max_timeout_ms=2500)
-    world.start(2)
-    world.settings = shorter
-    world.start(1, 3)
-    old = world.nodes[2]
-    first = world.elect()
-    world.settle()
+    cluster = ReplicaCluster(seed=seed)
+    shorter = cluster.settings
+    cluster.settings = dataclasses.replace(shorter, raft_min_timeout_ms=1500, raft_max_timeout_ms=2500)
+    cluster.start(2)
+    cluster.settings = shorter
+    cluster.start(1, 3)
+    old = cluster.nodes[2]
+    first = cluster.elect()
+    cluster.settle()
     if first is not old:
         first.replica.transfer(2, lambda reason: None)
-        world.until(lambda: world.leader is old)
-    world.settle()
-    world.advance(200)
-    assert old.replica.has_lease(world.now_ms)
-    world.cut |= {(2, 1), (1, 2), (2, 3), (3, 2)}  # silently
-    while not any(node.replica.is_leader for node in world.running if node is not old):
-        world.step()
-    assert not old.replica.has_lease(world.now_ms)
+        cluster.until(lambda: cluster.leader is old)
+    cluster.settle()
+    cluster.advance(200)
+    assert old.replica.has_lease(cluster.now_ms)
+    cluster.cut |= {(2, 1), (1, 2), (2, 3), (3, 2)}  # silently
+    while not any(node.replica.is_leader for node in cluster.running if node is not old):
+        cluster.step()
+    assert not old.replica.has_lease(cluster.now_ms)

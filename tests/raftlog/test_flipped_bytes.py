@@ -10,7 +10,7 @@ from raftlog.offline.verify import verify_node, verify_shard
 from raftlog.storage.directory import LOCK_FILE
 from tests.report import count_fault
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, SingleReplica, formatted
 
 SMALL = dataclasses.replace(SETTINGS, snapshot_tail_records=60)
 HOME = f"{PATH}/shard-0"
@@ -21,7 +21,7 @@ def _small_log() -> tuple[SimFiles, KeyValues]:
     """One archived segment with its index and manifest, a snapshot, an active segment, a clean stop."""
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk, SMALL).start()
+    node = SingleReplica(disk, SMALL).start()
     for number in range(70):
         node.put_synced((f"k{number % 5}", "v"))
     assert node.replica.status()["snapshots_made"] == 1
@@ -103,7 +103,7 @@ def test_a_node_never_serves_what_a_flipped_byte_made() -> None:
             damaged = disk.crash(Crash.KEPT)
             damaged.damage(path, offset)
             try:
-                node = Node(damaged, SMALL, boot=2).start()
+                node = SingleReplica(damaged, SMALL, boot=2).start()
             except (RaftlogError, Stopped) as error:
                 refused += path in str(error)
                 continue

@@ -14,17 +14,17 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.retained_snapshots import kept_indexes, kept_path, surplus
-from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, SingleReplica, formatted
 
 HOME = f"{PATH}/shard-0"
 KEPT = 4
 SNAPPING = dataclasses.replace(SETTINGS, snapshot_tail_records=64, snapshots_kept=KEPT)
 
 
-def _written(settings: LogSettings, rounds: int = 1_200) -> tuple[Node, SimFiles]:
+def _written(settings: LogSettings, rounds: int = 1_200) -> tuple[SingleReplica, SimFiles]:
     disk = SimFiles(7)
     formatted(disk)
-    node = Node(disk, settings).start()
+    node = SingleReplica(disk, settings).start()
     rng = random.Random(7)
     for _ in range(rounds):
         node.put((f"key-{rng.randrange(30)}", f"value-{rng.random()}"))
@@ -88,7 +88,7 @@ def test_a_node_starts_with_and_without_them(crash: Crash) -> None:
     values = node.machine.values
     for index in kept_indexes(disk, HOME)[::2]:
         disk.unlink(kept_path(HOME, index))
-    again = Node(disk.crash(crash), SNAPPING, boot=2).start()
+    again = SingleReplica(disk.crash(crash), SNAPPING, boot=2).start()
     assert {k: v for k, v in again.machine.values.items() if k[0] != 1000} == {
         k: v for k, v in values.items() if k[0] != 1000
     }
@@ -107,7 +107,7 @@ def test_damage_to_one_is_told_and_does_no_harm() -> None:
     ]
     with pytest.raises(Damaged):
         reader.snapshot(index)
-    again = Node(disk.crash(Crash.KEPT), SNAPPING, boot=2).start()
+    again = SingleReplica(disk.crash(Crash.KEPT), SNAPPING, boot=2).start()
     assert again.machine.restored > 0
 
 

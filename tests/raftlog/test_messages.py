@@ -29,7 +29,7 @@ from raftlog.consensus.messages import (
     VoteRequest,
     decode,
 )
-from tests.support.replica_cluster import World
+from tests.support.replica_cluster import ReplicaCluster
 
 POINT = Checkpoint(64, bytes(16), 2**64 - 1)
 EACH: list[Message] = [
@@ -112,12 +112,12 @@ def test_bytes_are_a_message_or_refused(payload: bytes) -> None:
 # A peer that knows the secret and is out of its mind
 
 
-def _peers() -> World:
-    world = World().start()
-    leader = world.elect()
+def _peers() -> ReplicaCluster:
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(70)
-    world.settle()
-    return world
+    cluster.settle()
+    return cluster
 
 
 WORLD = _peers()
@@ -137,11 +137,11 @@ def test_numbers_and_frames_that_cannot_be_harm_nobody(
     number: int, frames: bytes, one: int, other: int, third: int, sent_ms: float
 ) -> None:
     """In the present term, from a follower to the leader and from the leader to followers."""
-    world = WORLD
-    leader = world.elect()
-    node = world.nodes[number]
+    cluster = WORLD
+    leader = cluster.elect()
+    node = cluster.nodes[number]
     term, last = leader.replica.term, node.replica.last_index
-    peer = leader.number if node is not leader else world.followers()[0].number
+    peer = leader.number if node is not leader else cluster.followers()[0].number
     said: list[Message]
     if node is leader:
         said = [
@@ -160,8 +160,8 @@ def test_numbers_and_frames_that_cannot_be_harm_nobody(
         ]
     for message in said:
         node.replica.peer_message(peer, message.encode())
-    world.advance(5)
-    assert all(each.is_up for each in world.nodes.values())
+    cluster.advance(5)
+    assert all(each.is_up for each in cluster.nodes.values())
     assert node.replica.last_index >= last
-    assert not leader.replica.has_lease(world.now_ms + 1000)
+    assert not leader.replica.has_lease(cluster.now_ms + 1000)
     assert messages.decode(Term(term).encode()) == Term(term)

@@ -10,7 +10,7 @@ from raftlog.consensus.messages import Ack, TimeoutNow, decode
 from raftlog.consensus.progress import ReplicationProgress
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.replica.balancing import WAITS_MAX, Balancing
-from tests.support.replica_cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 DELAY_MS = 1_000
@@ -19,42 +19,42 @@ HEARTBEATS_MS = 200
 """Long enough for every follower to say how it does."""
 
 
-def _settled() -> tuple[World, ClusterNode, list[ClusterNode]]:
-    world = World(settings=QUICK).start()
-    leader = world.elect()
+def _settled() -> tuple[ReplicaCluster, ClusterNode, list[ClusterNode]]:
+    cluster = ReplicaCluster(settings=QUICK).start()
+    leader = cluster.elect()
     leader.put_committed(("a", "1"))
-    world.settle()
-    world.advance(HEARTBEATS_MS)
-    return world, leader, world.followers()
+    cluster.settle()
+    cluster.advance(HEARTBEATS_MS)
+    return cluster, leader, cluster.followers()
 
 
-def _transfer(world: World, leader: ClusterNode, target: int | None) -> list[str | None]:
+def _transfer(cluster: ReplicaCluster, leader: ClusterNode, target: int | None) -> list[str | None]:
     done: list[str | None] = []
     leader.replica.transfer(target, done.append)
-    world.until(lambda: done)
+    cluster.until(lambda: done)
     return done
 
 
 def test_nobody_chooses_a_node_that_cannot_serve() -> None:
-    world, leader, (hindered, able) = _settled()
+    cluster, leader, (hindered, able) = _settled()
     hindered.machine.hindered_by = Obstacle.CATALOG_BEHIND
-    world.advance(HEARTBEATS_MS)
+    cluster.advance(HEARTBEATS_MS)
     why = f"node {hindered.number} cannot serve: {obstacle_words(Obstacle.CATALOG_BEHIND)}"
-    assert _transfer(world, leader, hindered.number) == [why]
-    assert leader.replica.has_lease(world.now_ms), "the lead was never at stake"
+    assert _transfer(cluster, leader, hindered.number) == [why]
+    assert leader.replica.has_lease(cluster.now_ms), "the lead was never at stake"
     rows = {row["node_id"]: row["cannot_serve"] for row in leader.replica.followers()}
     assert rows == {hindered.number: obstacle_words(Obstacle.CATALOG_BEHIND), able.number: None}
     able.machine.hindered_by = Obstacle.DISK_FULL
-    world.advance(HEARTBEATS_MS)
-    assert "; " in str(_transfer(world, leader, None)[0]), "it says of each why not"
+    cluster.advance(HEARTBEATS_MS)
+    assert "; " in str(_transfer(cluster, leader, None)[0]), "it says of each why not"
     able.machine.hindered_by = Obstacle.NONE
-    world.advance(HEARTBEATS_MS)
-    assert _transfer(world, leader, None) == [None]
-    assert world.elect() is able
+    cluster.advance(HEARTBEATS_MS)
+    assert _transfer(cluster, leader, None) == [None]
+    assert cluster.elect() is able
 
 
 def test_the_lead_is_refused_by_who_cannot_serve_before_its_leader_knows() -> None:
-    world, leader, (target, _) = _settled()
+    cluster, leader, (target, _) = _settled()
     term = leader.replica.term
     held: list[bytes] = []
 
@@ -62,21 +62,21 @@ def test_the_lead_is_refused_by_who_cannot_serve_before_its_leader_knows() -> No
         """The target's messages are lost meanwhile, so that its leader does not know."""
         return source == target.number and not held
 
-    world.dropped = dropped
+    cluster.dropped = dropped
     target.machine.hindered_by = Obstacle.DISK_FULL
     done: list[str | None] = []
     leader.replica.transfer(target.number, done.append)
     held.append(b"the answer comes through")
-    started_ms = world.now_ms
-    world.until(lambda: done)
+    started_ms = cluster.now_ms
+    cluster.until(lambda: done)
     assert done == [f"node {target.number} cannot serve: {obstacle_words(Obstacle.DISK_FULL)}"]
-    assert world.now_ms - started_ms < 100, "and not when it is too late"
+    assert cluster.now_ms - started_ms < 100, "and not when it is too late"
     assert leader.replica.term == term
     leader.put_committed(("b", "2"))
 
 
 def test_a_refusal_is_no_proof_that_this_node_leads() -> None:
-    world, leader, (target, _) = _settled()
+    cluster, leader, (target, _) = _settled()
     target.machine.hindered_by = Obstacle.DISK_FULL
     said: list[Ack] = []
 
@@ -86,68 +86,68 @@ def test_a_refusal_is_no_proof_that_this_node_leads() -> None:
             said.append(message)
         return False
 
-    world.dropped = hear
+    cluster.dropped = hear
     target.replica.peer_message(leader.number, TimeoutNow(leader.replica.term).encode())
     assert [(one.obstacle, one.sent_ms) for one in said] == [(Obstacle.DISK_FULL, float("-inf"))]
     assert target.replica.term == leader.replica.term
 
 
 def test_a_leader_that_cannot_serve_gives_the_lead_to_who_can() -> None:
-    world, leader, (other, able) = _settled()
+    cluster, leader, (other, able) = _settled()
     other.machine.hindered_by = Obstacle.CATALOG_BEHIND
-    world.advance(HEARTBEATS_MS)
+    cluster.advance(HEARTBEATS_MS)
     leader.machine.hindered_by = Obstacle.CATALOG_BEHIND
-    assert world.until(lambda: world.leader is able) < 500
-    world.advance(20 * DELAY_MS)
-    assert world.leader is able, "the preferred node cannot serve"
+    assert cluster.until(lambda: cluster.leader is able) < 500
+    cluster.advance(20 * DELAY_MS)
+    assert cluster.leader is able, "the preferred node cannot serve"
     leader.machine.hindered_by = Obstacle.NONE
-    took_ms = world.until(lambda: world.leader is leader)
+    took_ms = cluster.until(lambda: cluster.leader is leader)
     assert took_ms >= DELAY_MS
 
 
 def test_a_leader_stays_when_nobody_else_can_serve_either() -> None:
-    world, leader, followers = _settled()
+    cluster, leader, followers = _settled()
     for node in (leader, *followers):
         node.machine.hindered_by = Obstacle.CATALOG_STALE
     term = leader.replica.term
-    world.advance(20 * DELAY_MS)
-    assert (world.leader, leader.replica.term) == (leader, term)
+    cluster.advance(20 * DELAY_MS)
+    assert (cluster.leader, leader.replica.term) == (leader, term)
     leader.put_committed(("b", "2"))
 
 
 def test_a_full_disk_gives_the_lead_away_until_there_is_clearly_room_again() -> None:
-    world, leader, _ = _settled()
+    cluster, leader, _ = _settled()
     floor = SETTINGS.disk_free_bytes_min
     leader.files.free = floor - 1
-    assert world.until(lambda: world.leader not in (None, leader)) < 2_000
+    assert cluster.until(lambda: cluster.leader not in (None, leader)) < 2_000
     leader.files.free = floor
-    world.advance(20 * DELAY_MS)
-    assert world.leader is not leader
+    cluster.advance(20 * DELAY_MS)
+    assert cluster.leader is not leader
     assert leader.replica.status()["cannot_serve"] == obstacle_words(Obstacle.DISK_FULL)
     leader.files.free = 2 * floor
-    world.until(lambda: world.leader is leader)
+    cluster.until(lambda: cluster.leader is leader)
     assert leader.replica.status()["cannot_serve"] is None
 
 
 def test_a_cluster_whose_disks_are_all_full_keeps_its_leader() -> None:
-    world, leader, followers = _settled()
+    cluster, leader, followers = _settled()
     for node in (leader, *followers):
         node.files.free = 1
     term = leader.replica.term
-    world.advance(20 * DELAY_MS)
-    assert (world.leader, leader.replica.term) == (leader, term)
+    cluster.advance(20 * DELAY_MS)
+    assert (cluster.leader, leader.replica.term) == (leader, term)
     assert not leader.replica.can_append
 
 
 def test_the_shard_comes_back_ever_later_to_a_node_that_keeps_losing_it() -> None:
-    world, leader, _ = _settled()
+    cluster, leader, _ = _settled()
     waited_ms = []
     for _ in range(5):
         leader.machine.hindered_by = Obstacle.DISK_STALLED
-        world.until(lambda: world.leader not in (None, leader))
+        cluster.until(lambda: cluster.leader not in (None, leader))
         leader.machine.hindered_by = Obstacle.NONE
-        waited_ms.append(world.until(lambda: world.leader is leader, limit_ms=100_000))
-        world.advance(HEARTBEATS_MS)
+        waited_ms.append(cluster.until(lambda: cluster.leader is leader, limit_ms=100_000))
+        cluster.advance(HEARTBEATS_MS)
     for waited, factor in zip(waited_ms, (1, 2, 4, 8, 16), strict=True):
         assert waited == pytest.approx(factor * DELAY_MS, abs=800), waited_ms
 

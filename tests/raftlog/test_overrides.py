@@ -15,24 +15,24 @@ from raftlog.consensus.pysyncobj_adapter import LogView
 from raftlog.consensus.raft import Raft, majority
 from raftlog.env.simulated_files import Crash, SimFiles
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import PATH, Node, formatted
+from tests.support.single_replica import PATH, SingleReplica, formatted
 
 
 @pytest.fixture
-def node() -> Node:
+def node() -> SingleReplica:
     files = SimFiles()
     formatted(files)
-    return Node(files).start()
+    return SingleReplica(files).start()
 
 
-def _engine(node: Node) -> Raft:
+def _engine(node: SingleReplica) -> Raft:
     raft = node.replica._raft
     assert raft is not None
     return raft
 
 
 def test_override_4_the_library_cannot_commit_what_is_not_synced(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: SingleReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = node.put(("a", "1"))
     _engine(node).tick()
@@ -47,7 +47,7 @@ def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch
     """D18: the library's commit loop looks at every entry above the commit index in each tick of a leader."""
     files = SimFiles()
     formatted(files)
-    node = Node(files).start()
+    node = SingleReplica(files).start()
     for number in range(2000):
         node.put((f"k{number}", "v"))
     node.host.run()
@@ -62,11 +62,13 @@ def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch
     monkeypatch.setattr(Raft, "_SyncObj__getEntries", counting)
     if ablated:
         monkeypatch.delattr(Raft, "_SyncObj__onBecomeLeader")
-    assert _engine(Node(files.crash(Crash.KEPT), boot=2).start()).is_leader
+    assert _engine(SingleReplica(files.crash(Crash.KEPT), boot=2).start()).is_leader
     assert (looked_at > 2000) if ablated else (looked_at < 5)
 
 
-def test_override_4_only_entries_of_the_own_term_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_override_4_only_entries_of_the_own_term_commit(
+    node: SingleReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Raft 5.4.2: an entry of an earlier term commits with one of the own term, never by counting."""
     node.put(("a", "1"))
     work = node.replica._journal.begin_flush()
@@ -82,7 +84,7 @@ def test_override_4_only_entries_of_the_own_term_commit(node: Node, monkeypatch:
     assert raft.commit_index == before + 1
 
 
-def test_override_5_the_command_queue_is_dead(node: Node) -> None:
+def test_override_5_the_command_queue_is_dead(node: SingleReplica) -> None:
     """D14: with the library's own queue a pipe fills after 65,536 commands."""
     raft = _engine(node)
     raft._applyCommand(b"x", None)
@@ -90,7 +92,7 @@ def test_override_5_the_command_queue_is_dead(node: Node) -> None:
     assert node.replica.last_index == 1
 
 
-def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: Node) -> None:
+def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: SingleReplica) -> None:
     raft = _engine(node)
     applied = node.replica._applying.applied_index
     assert raft.is_serving(applied)
@@ -100,7 +102,7 @@ def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: Node) -> None
     assert not raft.is_serving(applied)
 
 
-def test_override_7_a_start_believes_no_commit_index(node: Node) -> None:
+def test_override_7_a_start_believes_no_commit_index(node: SingleReplica) -> None:
     """D6: a commit index beyond the log's end would acknowledge without a quorum."""
     node.put_synced(("a", "1"))
     view = LogView(node.replica._journal, node.replica)
@@ -112,7 +114,7 @@ def test_override_7_a_start_believes_no_commit_index(node: Node) -> None:
     assert [index for _, index, _ in entries] == [0, 1, 2]
 
 
-def test_override_7_the_library_never_compacts_or_forks(node: Node) -> None:
+def test_override_7_the_library_never_compacts_or_forks(node: SingleReplica) -> None:
     """D7, D8, D12, D17: no dump file is known to it, and its compaction is not reached."""
     raft = _engine(node)
     assert raft.conf.fullDumpFile is None
@@ -131,13 +133,13 @@ def test_override_7_a_term_counts_only_when_it_is_synced() -> None:
     files.fail = lambda number, operation, path: (
         OSError(5, "injected") if operation == "fsync_dir" and path.endswith("shard-0") else None
     )
-    node = Node(files)
+    node = SingleReplica(files)
     with pytest.raises(Stopped, match="injected"):
         node.start()
     assert not node.replica.is_leader
     assert node.replica.term == 0
     files.fail = None
-    again = Node(files.crash(Crash.LOST), boot=2).start()
+    again = SingleReplica(files.crash(Crash.LOST), boot=2).start()
     assert again.replica.term == 1
 
 
@@ -147,7 +149,7 @@ def test_a_node_alone_needs_no_ticks_and_no_threads(
     ticks: list[int] = []
     threads: list[threading.Thread] = []
     monkeypatch.setattr(threading.Thread, "start", threads.append)
-    node: Node = request.getfixturevalue("node")
+    node: SingleReplica = request.getfixturevalue("node")
     raft = _engine(node)
     raft.tick = lambda **_: ticks.append(1)  # type: ignore[method-assign]
     node.host.advance(3_600_000)
@@ -156,7 +158,7 @@ def test_a_node_alone_needs_no_ticks_and_no_threads(
     assert threads == []
 
 
-def test_its_clock_is_the_hosts(node: Node) -> None:
+def test_its_clock_is_the_hosts(node: SingleReplica) -> None:
     node.host.now_ms = 123_456.0
     _engine(node).tick()
     assert syncobj.monotonicTime() == 123.456
@@ -180,11 +182,11 @@ def test_a_majority_is_more_than_half() -> None:
     assert majority([9, 8, 7, 2, 1]) == 7
 
 
-def test_a_damaged_term_file_stops_the_node(node: Node) -> None:
+def test_a_damaged_term_file_stops_the_node(node: SingleReplica) -> None:
     """The stock library swallows it and begins again with term 0 and no vote."""
     node.stop()
     disk = node.host.files
     assert isinstance(disk, SimFiles)
     disk.damage(f"{PATH}/shard-0/term", 14)
     with pytest.raises(Stopped, match=r"shard-0/term: byte 4: the CRC of this term file does not match"):
-        Node(disk, boot=2).start()
+        SingleReplica(disk, boot=2).start()

@@ -11,7 +11,7 @@ from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.leader import LeaderReplication
 from records import TermWhy
-from tests.support.replica_cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 
@@ -60,31 +60,31 @@ class CommitsAnyTerm(Raft):
         return self.progress.commit_index(self._log.durable_index)
 
 
-def _three(engine: type[Raft], seed: int = 0) -> tuple[World, ClusterNode]:
-    world = World(engine=engine, seed=seed).start()
-    return world, world.elect()
+def _three(engine: type[Raft], seed: int = 0) -> tuple[ReplicaCluster, ClusterNode]:
+    cluster = ReplicaCluster(engine=engine, seed=seed).start()
+    return cluster, cluster.elect()
 
 
-def _resend(world: World, leader: ClusterNode, follower: ClusterNode, prev: int) -> None:
+def _resend(cluster: ReplicaCluster, leader: ClusterNode, follower: ClusterNode, prev: int) -> None:
     """The leader's message of long ago, without entries, arrives again."""
     journal = leader.replica._journal
     term = journal.term_at(prev)
     assert term is not None
-    message = Append(leader.replica.term, prev, term, prev, world.now_ms)
+    message = Append(leader.replica.term, prev, term, prev, cluster.now_ms)
     follower.replica.peer_message(leader.number, message.encode())
 
 
 @pytest.mark.parametrize("engine", [Raft, TruncatesAlways])
 def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -> None:
     """D1: 629 of 1,000 acknowledged entries were lost: a slow follower, then one crash of the leader."""
-    world, leader = _three(engine)
+    cluster, leader = _three(engine)
     leader.put_many(10)
-    world.settle()
-    world.advance(100)
-    follower, other = world.followers()
+    cluster.settle()
+    cluster.advance(100)
+    follower, other = cluster.followers()
     other.pause()
     leader.put_many(100, "acknowledged-")
-    world.advance(1)
+    cluster.advance(1)
     index = leader.replica.last_index
     assert leader.machine.committed_index == index
     before = follower.replica.last_index
@@ -93,7 +93,7 @@ def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -
         follower.replica._journal.chain.index = 0  # our own journal would refuse, too
         follower.replica._journal._recent_base = 0
     try:
-        _resend(world, leader, follower, 50)
+        _resend(cluster, leader, follower, 50)
     except AssertionError:
         assert engine is not Raft
     kept = follower.is_up and follower.replica.last_index == index
@@ -103,15 +103,15 @@ def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -
 @pytest.mark.parametrize("engine", [Raft, TakesAnyAnswer])
 def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[Raft]) -> None:
     """D2: a stale acknowledgement made a leader commit with no replica."""
-    world, leader = _three(engine)
+    cluster, leader = _three(engine)
     leader.put_many(5)
-    world.settle()
-    followers = world.followers()
+    cluster.settle()
+    followers = cluster.followers()
     for node in followers:
         node.pause()
     index = leader.put(("alone", "1"))
-    world.advance(1)
-    stale = Ack(leader.replica.term - 1, index, index, world.now_ms)
+    cluster.advance(1)
+    stale = Ack(leader.replica.term - 1, index, index, cluster.now_ms)
     leader.replica.peer_message(followers[0].number, stale.encode())
     committed = leader.replica.commit_index >= index
     assert committed is (engine is not Raft)
@@ -119,10 +119,10 @@ def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[Ra
 
 @pytest.mark.parametrize("engine", [Raft, CountsEveryVote])
 def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
-    world = World(num_nodes=5, engine=engine).start()
-    world.elect()
-    candidate, voter = world.followers()[:2]
-    for node in world.running:
+    cluster = ReplicaCluster(num_nodes=5, engine=engine).start()
+    cluster.elect()
+    candidate, voter = cluster.followers()[:2]
+    for node in cluster.running:
         if node is not candidate:
             node.pause()
     raft, peering = candidate.replica._raft, candidate.replica._peering
@@ -137,14 +137,14 @@ def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
 @pytest.mark.parametrize(("engine", "at_most_ms"), [(Raft, 100), (BacksOffByOne, 10_000)])
 def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: float) -> None:
     """D11: 300 entries of a divergent tail took 36 s."""
-    world, leader = _three(engine)
-    world.isolate(leader.number)
+    cluster, leader = _three(engine)
+    cluster.isolate(leader.number)
     leader.put_many(300, "never-")
-    world.until(lambda: world.leader is not None and world.leader is not leader)
-    other = world.leader
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
+    other = cluster.leader
     assert other is not None
     other.put_many(300, "instead-")
-    world.advance(50)
+    cluster.advance(50)
     rejects = 0
 
     def counting(source: int, target: int, payload: bytes) -> bool:
@@ -152,9 +152,9 @@ def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: fl
         rejects += payload[1] == 3
         return False
 
-    world.dropped = counting
-    world.heal()
-    world.until(lambda: leader.replica.commit_index >= 300, at_most_ms)
+    cluster.dropped = counting
+    cluster.heal()
+    cluster.until(lambda: leader.replica.commit_index >= 300, at_most_ms)
     assert (rejects < 10) is (engine is Raft)
 
 
@@ -162,22 +162,22 @@ def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: fl
 def test_override_2_what_is_under_way_to_a_peer_is_bounded(window_bytes: int) -> None:
     """The library sends all that a silent peer lacks, again and again; its buffers had no bound."""
     settings = dataclasses.replace(SETTINGS, replicate_batch_bytes=2_000, replicate_window_bytes=window_bytes)
-    world = World(settings=settings).start()
-    leader = world.elect()
+    cluster = ReplicaCluster(settings=settings).start()
+    leader = cluster.elect()
     leader.put_many(3)
-    world.settle()
-    silent, other = world.followers()
+    cluster.settle()
+    silent, other = cluster.followers()
     silent.pause()
-    sent = dict.fromkeys(world.voters, 0)
+    sent = dict.fromkeys(cluster.voters, 0)
 
     def counting(source: int, target: int, payload: bytes) -> bool:
         sent[target] += len(payload)
         return False
 
-    world.dropped = counting
+    cluster.dropped = counting
     for _ in range(20):
         leader.put_many(100)
-        world.advance(5)
+        cluster.advance(5)
     entries_bytes = leader.replica._journal.offsets[-1]
     assert other.replica.last_index == leader.replica.last_index
     assert (sent[silent.number] < 30_000) is (window_bytes == 20_000)
@@ -187,8 +187,8 @@ def test_override_2_what_is_under_way_to_a_peer_is_bounded(window_bytes: int) ->
 @pytest.mark.parametrize("shared", [True, False])
 def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library compressed for every peer and again for every repetition: 89 % of a leader's time."""
-    world, leader = _three(Raft)
-    world.settle()
+    cluster, leader = _three(Raft)
+    cluster.settle()
     encodings = 0
     encode = LeaderReplication._encode
 
@@ -205,37 +205,37 @@ def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pyt
         )
     for _ in range(10):
         leader.put_many(10)
-        world.advance(3)
+        cluster.advance(3)
     assert encodings == (10 if shared else 20)
 
 
 @pytest.mark.parametrize("engine", [Raft, AcknowledgesAtOnce])
 def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) -> None:
-    world, leader = _three(engine)
-    world.settle()
-    followers = world.followers()
+    cluster, leader = _three(engine)
+    cluster.settle()
+    followers = cluster.followers()
     for node in followers:
         node.host.hold_disk = True
         node.replica.group_commit.average_ms = 1000.0  # syncs on the disk thread, which does not come to it
     index = leader.put(("acknowledged", "1"))
-    world.advance(200)
+    cluster.advance(200)
     committed = leader.machine.committed_index >= index
     assert committed is (engine is not Raft)
-    for node in world.running:
+    for node in cluster.running:
         node.kill(Crash.LOST)
     for node in followers:
         node.start()
-        world.advance(1)
+        cluster.advance(1)
         assert node.replica.last_index < index
 
 
 @pytest.mark.parametrize("engine", [Raft, CommitsAnyTerm])
 def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type[Raft]) -> None:
-    world, leader = _three(engine)
-    world.settle()
-    world.isolate(leader.number)
+    cluster, leader = _three(engine)
+    cluster.settle()
+    cluster.isolate(leader.number)
     index = leader.put_many(5, "old-")
-    world.advance(1)
+    cluster.advance(1)
     raft = leader.replica._raft
     assert raft is not None
     for peer in raft.progress.peers.values():
@@ -247,35 +247,35 @@ def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type
 
 def test_override_5_a_proposal_is_refused_by_who_does_not_lead() -> None:
     """D5, D15: nothing is queued for a leader to come, and no outcome stays open."""
-    world, leader = _three(Raft)
-    world.isolate(leader.number)
+    cluster, leader = _three(Raft)
+    cluster.isolate(leader.number)
     leader.put(("open", "1"))
-    world.until(lambda: bool(leader.machine.deposed_reasons), 1000)
+    cluster.until(lambda: bool(leader.machine.deposed_reasons), 1000)
     assert not leader.replica.can_append
 
 
 def test_override_6_a_new_leader_serves_when_it_has_applied_what_was_before() -> None:
     """D15: ready in an earlier term says nothing."""
-    world, leader = _three(Raft)
+    cluster, leader = _three(Raft)
     index = leader.put_many(200)
-    world.until(lambda: leader.machine.committed_index >= index)
+    cluster.until(lambda: leader.machine.committed_index >= index)
     leader.kill()
-    new = world.elect()
+    new = cluster.elect()
     assert new.machine.applied > index
     assert new.machine.ready_terms == [new.replica.term]
 
 
 def test_override_9_the_library_would_deny_every_transfer() -> None:
     """Its own match indexes stay 0 here; ours hands over by itself."""
-    world, leader = _three(Raft)
+    cluster, leader = _three(Raft)
     raft = leader.replica._raft
     assert raft is not None
     answers: list[object] = []
     leader.put_many(3)
-    world.settle()
+    cluster.settle()
     raft.transferLeadership(None, lambda _, error: answers.append(error))
     assert answers == [6]
     done: list[str | None] = []
     leader.replica.transfer(None, done.append)
-    world.until(lambda: done)
+    cluster.until(lambda: done)
     assert done == [None]

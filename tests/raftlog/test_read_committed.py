@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.report import count_fault
-from tests.support.replica_cluster import World
+from tests.support.replica_cluster import ReplicaCluster
 from tests.support.single_replica import committed
 
 
 @pytest.mark.timeout(20)
 def test_committed_entries_that_are_not_synced_here_can_be_read() -> None:
     """The others are a quorum: an entry may be committed before this node's own disk has it."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
+    cluster.settle()
     count_fault("raftlog", "slow disk")
     leader.host.hold_disk = True
     leader.replica.group_commit.average_ms = 1000.0
     leader.put_many(5)
-    world.advance(300)
+    cluster.advance(300)
     replica = leader.replica
     behind, newest = replica.status()["durable_index"], replica.commit_index
     assert behind < newest

@@ -13,7 +13,7 @@ from raftlog.env.files import OsFiles
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import Damaged, ShardReader, read_identity, shards
 from records import decode_entry
-from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node, formatted
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, SingleReplica, formatted
 
 ROLLING = dataclasses.replace(SETTINGS, segment_bytes=8_000)
 HOME = f"{PATH}/shard-0"
@@ -24,7 +24,7 @@ def disk() -> SimFiles:
     """Three segments or more, crashed."""
     files = SimFiles()
     formatted(files)
-    node = Node(files, ROLLING).start()
+    node = SingleReplica(files, ROLLING).start()
     for number in range(300):
         node.put_synced((f"k{number}", "v"))
     return files.crash(Crash.KEPT)
@@ -45,7 +45,9 @@ def test_it_reads_a_log_that_is_being_written() -> None:
     """Between any two steps of the writer a reader sees a prefix, archive moves included."""
     files = SimFiles()
     formatted(files)
-    node = Node(files, dataclasses.replace(SETTINGS, snapshot_tail_records=100, segment_bytes=6_000)).start()
+    node = SingleReplica(
+        files, dataclasses.replace(SETTINGS, snapshot_tail_records=100, segment_bytes=6_000)
+    ).start()
     reader = ShardReader(PATH, 0, files)
     seen = 0
     for number in range(300):
@@ -103,7 +105,7 @@ def test_a_missing_segment_is_a_gap(disk: SimFiles) -> None:
 def test_with_peers_only_what_is_known_to_be_committed_is_decided(disk: SimFiles) -> None:
     frames = list(ShardReader(PATH, 0, disk, alone=False).frames())
     assert [frame.index for frame in frames if not frame.decided] == [301]
-    node = Node(disk, ROLLING, boot=2).start()
+    node = SingleReplica(disk, ROLLING, boot=2).start()
     node.stop()
     assert all(frame.decided for frame in ShardReader(PATH, 0, disk, alone=False).frames())
 
@@ -123,7 +125,7 @@ def test_committed_entries_that_are_missing_at_the_end_are_no_torn_tail(disk: Si
 
 
 def test_committed_entries_that_were_cut_off_are_missing_too(disk: SimFiles) -> None:
-    node = Node(disk, ROLLING, boot=2).start()
+    node = SingleReplica(disk, ROLLING, boot=2).start()
     node.stop()  # says up to where it was committed
     reader = ShardReader(PATH, 0, disk, alone=False)
     *_, before, last = reader.frames()
@@ -161,7 +163,7 @@ def test_a_copy_of_one_shard_is_enough(tmp_path: Path) -> None:
     home = str(tmp_path / "node")
     formatted(files, home)
     settings = dataclasses.replace(SETTINGS, snapshot_tail_records=100)
-    node = Node(files, settings, path=home).start()
+    node = SingleReplica(files, settings, path=home).start()
     for number in range(200):
         node.put_synced((f"k{number}", "v"))
     node.stop()

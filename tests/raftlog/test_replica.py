@@ -14,7 +14,7 @@ from raftlog.storage.frames import frames_in
 from raftlog.storage.metafile import write_meta
 from records import RecordType, TermStartValue, TermWhy, Trigger, decode_entry, decode_record
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import IDENTITY, PATH, SETTINGS, Node, entry, formatted
+from tests.support.single_replica import IDENTITY, PATH, SETTINGS, SingleReplica, entry, formatted
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def disk() -> SimFiles:
 
 
 def test_an_empty_log_opens_a_term_and_serves(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     assert node.machine.ready_terms == [1]
     assert node.machine.frames == [(1, 1)]
     assert node.replica.next_index == 2
@@ -38,7 +38,7 @@ def test_an_empty_log_opens_a_term_and_serves(disk: SimFiles) -> None:
 def test_each_start_takes_a_new_synced_term_and_says_who_and_why(disk: SimFiles) -> None:
     boots = []
     for boot in range(1, 8):
-        node = Node(disk, boot=boot).start()
+        node = SingleReplica(disk, boot=boot).start()
         boots.append(node.directory.boot_id)
         assert node.directory.previous_boot_id == (boots[-2] if boot > 1 else "")
         assert node.replica.term == boot
@@ -57,7 +57,7 @@ def test_each_start_takes_a_new_synced_term_and_says_who_and_why(disk: SimFiles)
 
 
 def test_a_turn_is_one_write_and_one_sync(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     operations: list[str] = []
     disk.on_call = lambda number, operation, path, done: operations.append(operation) if done else None
     first = node.put(("a", "1"))
@@ -72,7 +72,7 @@ def test_a_turn_is_one_write_and_one_sync(disk: SimFiles) -> None:
 
 def test_nothing_is_committed_before_the_disk_thread_is_done(disk: SimFiles) -> None:
     """Slow syncs leave the loop; what is proposed meanwhile is one further group."""
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.host.step_ms = 2.0  # every look at the clock costs 2 ms, so syncs seem to take 2 ms
     for _ in range(10):
         node.put_synced(("warm", "up"))
@@ -96,7 +96,7 @@ def test_a_backlog_is_committed_in_groups_of_a_bounded_size(
     disk: SimFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounded = dataclasses.replace(SETTINGS, flush_bytes_max=300)
-    node = Node(disk, settings=bounded).start()
+    node = SingleReplica(disk, settings=bounded).start()
     before = node.replica.last_index
     for number in range(50):
         node.put((f"key-{number}", "x" * 50))
@@ -110,7 +110,7 @@ def test_a_backlog_is_committed_in_groups_of_a_bounded_size(
 
 
 def test_syncs_come_back_to_the_loop_when_they_are_fast_again(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.host.step_ms = 2.0
     for _ in range(10):
         node.put_synced(("warm", "up"))
@@ -123,13 +123,13 @@ def test_syncs_come_back_to_the_loop_when_they_are_fast_again(disk: SimFiles) ->
     assert not node.host.disk
 
 
-def _takes_more(node: Node) -> bool:
+def _takes_more(node: SingleReplica) -> bool:
     return node.replica.can_append
 
 
 def test_proposing_needs_leadership_and_room(disk: SimFiles) -> None:
     small = dataclasses.replace(SETTINGS, uncommitted_bytes_max=500, entry_bytes_max=200)
-    node = Node(disk, small)
+    node = SingleReplica(disk, small)
     with pytest.raises(NotLeader):
         node.replica.propose(entry(("a", "1")), 1, 0)
     node.start()
@@ -145,7 +145,7 @@ def test_proposing_needs_leadership_and_room(disk: SimFiles) -> None:
 
 
 def test_a_nearly_full_disk_is_refused_beforehand(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     assert _takes_more(node)
     disk.free = SETTINGS.disk_free_bytes_min - 1
     node.host.advance(1001)
@@ -159,14 +159,14 @@ def test_a_nearly_full_disk_is_refused_beforehand(disk: SimFiles) -> None:
 
 
 def test_a_nearly_full_disk_is_seen_by_who_asks_how_the_node_does(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     disk.free = SETTINGS.disk_free_bytes_min - 1
     node.host.advance(1001)
     assert node.replica.status()["is_disk_full"], "nothing was written meanwhile"
 
 
 def test_time_never_goes_back(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.put_synced(("a", "1"))
     newest = node.replica.last_timestamp_ms
     node.machine.take(node.replica.next_index, entry(("b", "2")))
@@ -174,18 +174,18 @@ def test_time_never_goes_back(disk: SimFiles) -> None:
     node.host.run()
     stamps = [frame.timestamp_ms for frame in ShardReader(PATH, 0, disk).frames()]
     assert stamps == sorted(stamps)
-    restarted = Node(disk.crash(Crash.KEPT), boot=2)
+    restarted = SingleReplica(disk.crash(Crash.KEPT), boot=2)
     restarted.host.wall_offset_ms = 0  # the wall clock jumped back by decades
     restarted.start()
     assert restarted.replica.last_timestamp_ms == newest
 
 
 def test_the_load_is_sliced_and_nothing_is_served_meanwhile(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     for number in range(3000):
         node.put((f"k{number}", "v"))
     node.host.run()
-    again = Node(disk.crash(Crash.KEPT), boot=2)
+    again = SingleReplica(disk.crash(Crash.KEPT), boot=2)
     again.host.step_ms = 1.0  # each look at the clock is a millisecond of work
     again.replica.start()
     turns = 0
@@ -201,10 +201,10 @@ def test_the_load_is_sliced_and_nothing_is_served_meanwhile(disk: SimFiles) -> N
 
 def test_an_entry_that_cannot_be_applied_stops_the_node_once(disk: SimFiles) -> None:
     """D4 of the audit: the library would retry it for ever, applying its neighbours again."""
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     for number in range(10):
         node.put_synced((f"k{number}", "v"))
-    again = Node(disk.crash(Crash.KEPT), boot=2)
+    again = SingleReplica(disk.crash(Crash.KEPT), boot=2)
     again.machine.fail_at = 5
     with pytest.raises(Stopped, match="this entry cannot be applied"):
         again.start()
@@ -215,7 +215,7 @@ def test_an_entry_that_cannot_be_applied_stops_the_node_once(disk: SimFiles) -> 
 
 
 def test_after_a_failed_sync_nothing_more_is_acknowledged(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     committed = node.put_synced(("a", "1"))
     disk.fail = lambda number, operation, path: (
         OSError(5, "injected", path) if operation == "fdatasync" else None
@@ -233,7 +233,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(disk: SimFiles) -> Non
 def test_what_a_failed_sync_left_in_the_cache_is_written_again(disk: SimFiles) -> None:
     """The page cache still shows it after the restart, but no later sync would ever write it: with a power
     loss then, acknowledged entries would lie behind a hole."""
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.put_synced(("a", "1"))
     disk.fail = lambda number, operation, path: (
         OSError(5, "injected", path) if operation == "fdatasync" else None
@@ -243,31 +243,31 @@ def test_what_a_failed_sync_left_in_the_cache_is_written_again(disk: SimFiles) -
         node.host.run()
     disk.fail = None
     node.directory.close()
-    again = Node(disk, boot=2).start()
+    again = SingleReplica(disk, boot=2).start()
     assert again.replica.term == 2
     acknowledged = again.put_synced(("c", "3"))
     assert acknowledged == unsure + 2
-    third = Node(disk.crash(Crash.LOST), boot=3).start()
+    third = SingleReplica(disk.crash(Crash.LOST), boot=3).start()
     assert third.replica.last_index == acknowledged + 1
 
 
 def test_a_clean_stop_waits_for_what_was_proposed(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     index = node.put(("a", "1"))
     node.stop()
     assert node.machine.committed_index == index
     assert disk.exists(f"{PATH}/shard-0/clean")
-    again = Node(disk.crash(Crash.LOST), boot=2).start()
+    again = SingleReplica(disk.crash(Crash.LOST), boot=2).start()
     assert again.machine.values == node.machine.values | again.machine.values
     assert not disk.crash(Crash.KEPT).exists(f"{PATH}/shard-0/clean.tmp")
 
 
 def test_stopping_during_the_load_stops_loading(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     for number in range(500):
         node.put((f"k{number}", "v"))
     node.host.run()
-    again = Node(disk.crash(Crash.KEPT), boot=2)
+    again = SingleReplica(disk.crash(Crash.KEPT), boot=2)
     again.host.step_ms = 5.0
     again.replica.start()
     again.host.turn()
@@ -279,25 +279,25 @@ def test_stopping_during_the_load_stops_loading(disk: SimFiles) -> None:
 
 def test_the_same_entries_have_the_same_chain(disk: SimFiles) -> None:
     """The chain depends on frames alone, not on groups, segments, restarts of the reader or snapshots."""
-    node = Node(disk, dataclasses.replace(SETTINGS, snapshot_tail_records=130)).start()
+    node = SingleReplica(disk, dataclasses.replace(SETTINGS, snapshot_tail_records=130)).start()
     for number in range(300):
         node.put_synced((f"k{number % 7}", "v"))
     live = node.replica.chain_hash
-    again = Node(disk.crash(Crash.LOST), SETTINGS, boot=2)
+    again = SingleReplica(disk.crash(Crash.LOST), SETTINGS, boot=2)
     again.replica.start()
     while again.replica.chain_index < 301:
         again.host.turn()
     again.replica.stop(lambda: None)
     plain = SimFiles()
     formatted(plain)
-    whole = Node(plain).start()
+    whole = SingleReplica(plain).start()
     assert whole.replica.chain_hash != live
     assert again.replica.status()["snapshot_index"] > 0
 
 
 def test_read_committed_reads_archive_and_live(disk: SimFiles) -> None:
     settings = dataclasses.replace(SETTINGS, snapshot_tail_records=130, segment_bytes=8_000)
-    node = Node(disk, settings).start()
+    node = SingleReplica(disk, settings).start()
     for number in range(400):
         node.put_synced((f"k{number % 7}", f"v{number}"))
     unsynced = node.put(("not", "yet"))
@@ -315,7 +315,7 @@ def test_read_committed_reads_archive_and_live(disk: SimFiles) -> None:
 
 
 def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     body = entry(("a", None), ("b", "x" * 100_000))
     node.machine.take(2, body)
     node.replica.propose(body, 2, 0)
@@ -328,8 +328,8 @@ def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
 
 def test_a_term_file_older_than_the_log_stops_the_node(disk: SimFiles) -> None:
     for boot in range(1, 4):
-        Node(disk, boot=boot).start().stop()
+        SingleReplica(disk, boot=boot).start().stop()
     write_meta(disk, f"{PATH}/shard-0/term", "term", 1, None)
-    node = Node(disk, boot=4)
+    node = SingleReplica(disk, boot=4)
     with pytest.raises(Stopped, match=r"shard-0/term: byte 0: the stored term is 1, but .* of term 3"):
         node.start()

@@ -10,57 +10,57 @@ from raftlog.env.simulated_files import Crash
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.segments import LogIdentity
 from raftlog.storage.snapshot_install import SnapshotSink
-from tests.support.replica_cluster import PATH, World
+from tests.support.replica_cluster import PATH, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)
 
 
-def _grow(world: World, count: int) -> None:
-    leader = world.leader
+def _grow(cluster: ReplicaCluster, count: int) -> None:
+    leader = cluster.leader
     assert leader is not None
     for start in range(0, count, 50):
         for number in range(start, start + 50):
             leader.put((f"k{number % 97}", str(number)))
-        world.advance(20)
-    world.settle()
-    world.advance(100)
+        cluster.advance(20)
+    cluster.settle()
+    cluster.advance(100)
 
 
 def test_a_follower_behind_the_snapshot_is_fed_from_the_archive() -> None:
-    world = World(settings=SNAPSHOTS).start()
-    world.elect()
-    _grow(world, 100)
-    away = world.followers()[0]
+    cluster = ReplicaCluster(settings=SNAPSHOTS).start()
+    cluster.elect()
+    _grow(cluster, 100)
+    away = cluster.followers()[0]
     away.kill()
-    _grow(world, 1500)
-    leader = world.leader
+    _grow(cluster, 1500)
+    leader = cluster.leader
     assert leader is not None
     assert leader.replica.status()["snapshot_index"] > 1000
     away.start()
-    world.assert_equal()
+    cluster.assert_equal()
     assert away.machine.resets == 0
-    world.advance(500)
+    cluster.advance(500)
     archived = [name for name in away.files.listdir(f"{PATH}/shard-0/archive") if name.endswith(".log")]
     assert "00000000000000000001.log" in archived
 
 
 def test_a_follower_whose_entries_are_gone_gets_the_snapshot() -> None:
-    world = World(settings=FORGETFUL).start()
-    world.elect()
-    _grow(world, 100)
-    away = world.followers()[0]
+    cluster = ReplicaCluster(settings=FORGETFUL).start()
+    cluster.elect()
+    _grow(cluster, 100)
+    away = cluster.followers()[0]
     away.kill()
-    _grow(world, 1500)
+    _grow(cluster, 1500)
     away.start()
-    world.assert_equal()
+    cluster.assert_equal()
     assert away.machine.resets == 1
     assert away.replica.status()["snapshot_index"] > 1000
-    _grow(world, 300)
-    world.assert_equal()
+    _grow(cluster, 300)
+    cluster.assert_equal()
     away.restart(Crash.LOST)
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 SLOW_DISK = dataclasses.replace(
@@ -73,20 +73,20 @@ def test_a_snapshot_right_behind_live_entries_finds_no_group_begun(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mark of the last entries is due while the snapshot is put in place, which takes four syncs."""
-    world = World(settings=SLOW_DISK, seed=seed).start()
-    leader = world.elect()
-    _grow(world, 100)
-    behind = world.followers()[0]
+    cluster = ReplicaCluster(settings=SLOW_DISK, seed=seed).start()
+    leader = cluster.elect()
+    _grow(cluster, 100)
+    behind = cluster.followers()[0]
     behind.host.disk_ms = 3.0
     finish = SnapshotSink.finish
 
     def four_syncs(self: SnapshotSink, identity: LogIdentity) -> SnapshotHeader:
         host = behind.host
         host.hold_disk = True
-        world.advance(4 * host.disk_ms)
+        cluster.advance(4 * host.disk_ms)
         host.hold_disk = False
         for place in range(len(host.disk)):
-            world.push(world.now_ms + (place + 1) * host.disk_ms, host, host.do_disk)
+            cluster.push(cluster.now_ms + (place + 1) * host.disk_ms, host, host.do_disk)
         return finish(self, identity)
 
     monkeypatch.setattr(SnapshotSink, "finish", four_syncs)
@@ -94,95 +94,95 @@ def test_a_snapshot_right_behind_live_entries_finds_no_group_begun(
         assert behind.is_up, behind.fatal_message
         assert leader.replica.last_index < 10_000, "no snapshot was sent"
         leader.put_many(20)
-        world.advance(world.rng.uniform(1, 6))
-    world.assert_equal()
+        cluster.advance(cluster.rng.uniform(1, 6))
+    cluster.assert_equal()
     behind.restart(Crash.LOST)
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 def test_a_leader_lost_in_the_middle_of_a_snapshot_is_followed_by_another() -> None:
-    world = World(settings=FORGETFUL, delay_ms=5.0).start()
-    world.elect()
-    _grow(world, 100)
-    away = world.followers()[0]
+    cluster = ReplicaCluster(settings=FORGETFUL, delay_ms=5.0).start()
+    cluster.elect()
+    _grow(cluster, 100)
+    away = cluster.followers()[0]
     away.kill()
-    _grow(world, 1500)
+    _grow(cluster, 1500)
     away.start()
-    leader = world.elect()
-    world.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    leader = cluster.elect()
+    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
     leader.restart()
-    world.elect()
-    world.assert_equal()
+    cluster.elect()
+    cluster.assert_equal()
 
 
 def test_a_replaced_disk_neither_votes_nor_counts_until_it_knows_everything() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(50)
-    world.settle()
-    lost = world.followers()[0]
-    other = world.followers()[1]
+    cluster.settle()
+    lost = cluster.followers()[0]
+    other = cluster.followers()[1]
     lost.wipe()
     other.pause()
     lost.start()
-    world.until(lambda: lost.machine.applied == 0 and lost.replica.leader_id == leader.number)
+    cluster.until(lambda: lost.machine.applied == 0 and lost.replica.leader_id == leader.number)
     index = leader.put(("unsafe", "1"))
-    world.advance(200)
+    cluster.advance(200)
     assert leader.machine.committed_index < index, "a joining node's answer must not count"
     assert lost.replica.status()["is_joining"]
     other.host.resume()
-    world.elect()
-    world.until(lambda: not lost.replica.status()["is_joining"])
-    world.assert_equal()
+    cluster.elect()
+    cluster.until(lambda: not lost.replica.status()["is_joining"])
+    cluster.assert_equal()
     assert not lost.files.exists(f"{PATH}/shard-0/joining")
 
 
 def test_a_replaced_disk_does_not_elect_a_node_that_lacks_acknowledged_entries() -> None:
     """The old disk acknowledged for a quorum; the new one has forgotten it."""
-    world = World().start()
-    leader = world.elect()
-    lost, lagging = world.followers()
-    world.isolate(lagging.number)
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
+    lost, lagging = cluster.followers()
+    cluster.isolate(lagging.number)
     index = leader.put_committed(("precious", "1"))
     leader.kill()
     lost.wipe()
     lost.start()
-    world.heal()
-    world.advance(5000)
-    assert world.leader is None, "only the node that is away has the entry"
+    cluster.heal()
+    cluster.advance(5000)
+    assert cluster.leader is None, "only the node that is away has the entry"
     leader.start()
-    world.elect()
-    world.assert_equal()
-    assert all(node.machine.applied > index for node in world.running)
+    cluster.elect()
+    cluster.assert_equal()
+    assert all(node.machine.applied > index for node in cluster.running)
 
 
 def test_a_deposed_leader_keeps_its_projection() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(100)
-    world.settle()
-    world.isolate(leader.number)
-    world.until(lambda: world.leader is not None and world.leader is not leader)
-    world.heal()
-    world.assert_equal()
+    cluster.settle()
+    cluster.isolate(leader.number)
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
+    cluster.heal()
+    cluster.assert_equal()
     assert leader.machine.resets == 0
     assert leader.machine.deposed_reasons
 
 
 def test_a_deposed_leader_whose_entries_are_replaced_is_rebuilt() -> None:
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(100)
-    world.settle()
-    world.isolate(leader.number)
+    cluster.settle()
+    cluster.isolate(leader.number)
     unsure = leader.put_many(300, "never-")
-    world.until(lambda: world.leader is not None and world.leader is not leader)
-    other = world.leader
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
+    other = cluster.leader
     assert other is not None
     other.put_many(5, "instead-")
-    world.advance(50)
-    world.heal()
-    world.assert_equal()
+    cluster.advance(50)
+    cluster.heal()
+    cluster.assert_equal()
     assert leader.machine.resets == 1
     assert leader.replica.status()["rebuilds"] == 1
     assert leader.replica.last_index < unsure
@@ -191,15 +191,15 @@ def test_a_deposed_leader_whose_entries_are_replaced_is_rebuilt() -> None:
 
 def test_a_divergent_tail_is_found_in_a_few_round_trips() -> None:
     """D11: the library backs off one entry per heartbeat: 300 entries took 36 seconds."""
-    world = World().start()
-    leader = world.elect()
-    world.isolate(leader.number)
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
+    cluster.isolate(leader.number)
     leader.put_many(300, "never-")
-    world.until(lambda: world.leader is not None and world.leader is not leader)
-    other = world.leader
+    cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
+    other = cluster.leader
     assert other is not None
     other.put_many(300, "instead-")
-    world.advance(50)
-    world.heal()
+    cluster.advance(50)
+    cluster.heal()
     other.put(("one more", "entry"))
-    assert world.until(lambda: leader.replica.commit_index >= 300) < 200
+    assert cluster.until(lambda: leader.replica.commit_index >= 300) < 200

@@ -12,7 +12,7 @@ from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash
 from raftlog.storage.directory import is_joining
 from tests.report import count_fault
-from tests.support.replica_cluster import PATH, ClusterHost, ClusterNode, World
+from tests.support.replica_cluster import PATH, ClusterHost, ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 FORGETFUL = dataclasses.replace(
@@ -24,45 +24,45 @@ class Chaos:
     """One schedule, from one seed."""
 
     def __init__(self, seed: int, settings: LogSettings = SETTINGS) -> None:
-        self.world = World(seed=seed, delay_ms=0.1 + seed % 5, settings=settings)
-        self.rng = self.world.rng
+        self.cluster = ReplicaCluster(seed=seed, delay_ms=0.1 + seed % 5, settings=settings)
+        self.rng = self.cluster.rng
         self.acknowledged: dict[str, str] = {}
         self.waiting: list[tuple[ClusterNode, int, str, str]] = []
         self.count = 0
 
     def run(self, rounds: int) -> None:
-        world = self.world.start()
+        cluster = self.cluster.start()
         for _ in range(rounds):
             self.rng.choice(self.steps())()
-            world.advance(self.rng.uniform(1, 400))
+            cluster.advance(self.rng.uniform(1, 400))
             self.collect()
-        world.dropped = lambda source, target, payload: False
+        cluster.dropped = lambda source, target, payload: False
         self.nobody_stopped_itself()
-        for node in world.nodes.values():
+        for node in cluster.nodes.values():
             if node.is_up and node.host.is_paused:
                 node.host.resume()
             if not node.is_up:
                 node.start()
-        world.heal()
-        world.elect()
-        world.assert_equal()
+        cluster.heal()
+        cluster.elect()
+        cluster.assert_equal()
         self.nobody_stopped_itself()
         for key, value in self.acknowledged.items():
-            found = [body for _, body in world.committed.values() if key.encode() in body]
+            found = [body for _, body in cluster.committed.values() if key.encode() in body]
             assert any(value.encode() in body for body in found), f"{key} was acknowledged and is gone"
-        machine = world.running[0].machine
-        for one in world.running:
+        machine = cluster.running[0].machine
+        for one in cluster.running:
             assert one.machine.values == machine.values
 
     def nobody_stopped_itself(self) -> None:
-        assert [node.fatal_message for node in self.world.nodes.values() if node.fatal_message] == []
+        assert [node.fatal_message for node in self.cluster.nodes.values() if node.fatal_message] == []
 
     def steps(self) -> list[Callable[[], None]]:
         """What may happen next, each as likely."""
         return [self.write, self.write, self.write, self.kill, self.pause, self.cut, self.reset, self.lossy]
 
     def write(self) -> None:
-        leaders = [node for node in self.world.running if node.replica.is_ready and not node.host.is_paused]
+        leaders = [node for node in self.cluster.running if node.replica.is_ready and not node.host.is_paused]
         for node in leaders:
             for _ in range(self.rng.randrange(1, 30)):
                 self.count += 1
@@ -79,16 +79,16 @@ class Chaos:
         self.waiting = [one for one in self.waiting if one[0].machine.committed_index < one[1]]
 
     def some(self) -> ClusterNode:
-        leader = self.world.leader
+        leader = self.cluster.leader
         if leader is not None and self.rng.random() < 0.5:
             return leader
-        return self.world.nodes[self.rng.choice(self.world.voters)]
+        return self.cluster.nodes[self.rng.choice(self.cluster.voters)]
 
     def kill(self) -> None:
         node = self.some()
         if node.is_up:
             node.kill(self.rng.choice([Crash.KEPT, Crash.LOST, Crash.TORN]))
-            self.world.push(self.world.now_ms + self.rng.uniform(5, 900), None, self._start, node)
+            self.cluster.push(self.cluster.now_ms + self.rng.uniform(5, 900), None, self._start, node)
 
     def _start(self, node: ClusterNode) -> None:
         if not node.is_up:
@@ -99,23 +99,23 @@ class Chaos:
         if node.is_up and not node.host.is_paused:
             node.pause()
             host = node.host
-            self.world.push(self.world.now_ms + self.rng.uniform(5, 1500), None, host.resume)
+            self.cluster.push(self.cluster.now_ms + self.rng.uniform(5, 1500), None, host.resume)
 
     def cut(self) -> None:
-        self.world.isolate(self.some().number)
-        self.world.push(self.world.now_ms + self.rng.uniform(50, 1500), None, self.world.heal)
+        self.cluster.isolate(self.some().number)
+        self.cluster.push(self.cluster.now_ms + self.rng.uniform(50, 1500), None, self.cluster.heal)
 
     def reset(self) -> None:
-        one, other = self.rng.sample(self.world.voters, 2)
+        one, other = self.rng.sample(self.cluster.voters, 2)
         count_fault("raftlog", "connection broken")
-        self.world.unlink(one, other, again_ms=self.rng.uniform(1, 200))
+        self.cluster.unlink(one, other, again_ms=self.rng.uniform(1, 200))
 
     def lossy(self) -> None:
         if self.rng.random() < 0.5:
-            self.world.dropped = lambda source, target, payload: False
+            self.cluster.dropped = lambda source, target, payload: False
         else:
             count_fault("raftlog", "messages lost")
-            self.world.dropped = lambda source, target, payload: self.rng.random() < 0.1
+            self.cluster.dropped = lambda source, target, payload: self.rng.random() < 0.1
 
 
 class ChaosOfDisks(Chaos):
@@ -127,7 +127,7 @@ class ChaosOfDisks(Chaos):
 
     def replace(self) -> None:
         """Not while another disk is new: two lost at once are more than a cluster of three can bear."""
-        homes = [(node, f"{PATH}/shard-0") for node in self.world.nodes.values()]
+        homes = [(node, f"{PATH}/shard-0") for node in self.cluster.nodes.values()]
         if not any(is_joining(node.files, home) for node, home in homes):
             node = self.some()
             node.wipe()
@@ -139,7 +139,9 @@ class ChaosOfDisks(Chaos):
             count_fault("raftlog", "slow disk")
             node.host.disk_ms = self.rng.uniform(1, 1500)
             node.replica.group_commit.average_ms = 1000.0
-            self.world.push(self.world.now_ms + self.rng.uniform(100, 1500), None, self._relieve, node.host)
+            self.cluster.push(
+                self.cluster.now_ms + self.rng.uniform(100, 1500), None, self._relieve, node.host
+            )
 
     def _relieve(self, host: ClusterHost) -> None:
         host.disk_ms = 0.0

@@ -21,7 +21,7 @@ from raftlog.storage import merge
 from raftlog.storage.snapshots import BLOCK_RECORDS, SnapshotFile, write_snapshot
 from records import Stamped
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import PATH, SETTINGS, KeyValues, Node, formatted, record
+from tests.support.single_replica import PATH, SETTINGS, KeyValues, SingleReplica, formatted, record
 
 from .orphans import left_aside, sleeping_jobs
 
@@ -29,11 +29,11 @@ HOME = f"{PATH}/shard-0"
 SNAPPING = dataclasses.replace(SETTINGS, snapshot_tail_records=100)
 
 
-def _filled(settings: object, entries: int, seed: int = 0) -> Node:
+def _filled(settings: object, entries: int, seed: int = 0) -> SingleReplica:
     """A node that wrote `entries` with overwrites and tombstones."""
     disk = SimFiles(seed)
     formatted(disk)
-    node = Node(disk, settings).start()  # type: ignore[arg-type]
+    node = SingleReplica(disk, settings).start()  # type: ignore[arg-type]
     rng = random.Random(seed)
     for _ in range(entries):
         pairs = [
@@ -47,7 +47,7 @@ def _filled(settings: object, entries: int, seed: int = 0) -> Node:
     return node
 
 
-def _disk(node: Node) -> SimFiles:
+def _disk(node: SingleReplica) -> SimFiles:
     assert isinstance(node.host.files, SimFiles)
     return node.host.files
 
@@ -60,7 +60,7 @@ def _replayed(disk: SimFiles) -> KeyValues:
     return machine
 
 
-def _written(node: Node) -> dict[tuple[int, bytes], bytes]:
+def _written(node: SingleReplica) -> dict[tuple[int, bytes], bytes]:
     """What the test wrote, without what every start writes."""
     return {key: value for key, value in node.machine.values.items() if key[0] != 1000}
 
@@ -76,7 +76,7 @@ def test_live_state_is_replay_is_snapshot_and_tail(retention_ms: int) -> None:
         disk = _disk(node)
         assert ShardReader(PATH, 0, disk).verify() == []
         assert _replayed(disk).values == node.machine.values
-        again = Node(disk.crash(Crash.LOST), settings, boot=2).start()
+        again = SingleReplica(disk.crash(Crash.LOST), settings, boot=2).start()
         assert again.machine.restored > 0
         assert _written(again) == _written(node)
         assert again.replica.status()["tail_records"] < 400
@@ -110,7 +110,7 @@ def test_a_failed_job_changes_nothing_and_is_tried_again(monkeypatch: pytest.Mon
 def test_one_job_at_a_time_and_the_node_serves_meanwhile() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk, SNAPPING).start()
+    node = SingleReplica(disk, SNAPPING).start()
     node.host.hold_jobs = True
     for number in range(500):
         node.put_synced((f"k{number}", "v"))
@@ -133,14 +133,16 @@ def test_segments_that_ended_by_size_are_sealed_without_a_snapshot() -> None:
     assert [name[:20] for name in indexes] == [name[:20] for name in logs[:-1]]
     assert ShardReader(PATH, 0, disk).verify() == []
     disk.unlink(f"{HOME}/{indexes[1]}")  # as a damaged index's hint says
-    again = Node(disk.crash(Crash.KEPT), dataclasses.replace(SETTINGS, segment_bytes=10_000), boot=2).start()
+    again = SingleReplica(
+        disk.crash(Crash.KEPT), dataclasses.replace(SETTINGS, segment_bytes=10_000), boot=2
+    ).start()
     assert again.host.files.exists(f"{HOME}/{indexes[1]}")
 
 
 def test_a_segment_that_changed_before_it_was_sealed_stops_the_node() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk, SNAPPING).start()
+    node = SingleReplica(disk, SNAPPING).start()
     node.host.hold_jobs = True
     for number in range(200):
         node.put_synced((f"k{number}", "v"))
@@ -154,12 +156,12 @@ def test_a_state_that_does_not_follow_from_its_records_is_refused() -> None:
     """A non-deterministic apply: the hash captured live is not that of the restored records."""
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk, SNAPPING).start()
+    node = SingleReplica(disk, SNAPPING).start()
     node.machine.state_hash = lambda: 12345  # type: ignore[method-assign]
     for number in range(200):
         node.put_synced((f"k{number}", "v"))
     with pytest.raises(Stopped, match="the state does not follow from its records"):
-        Node(disk.crash(Crash.KEPT), SNAPPING, boot=2).start()
+        SingleReplica(disk.crash(Crash.KEPT), SNAPPING, boot=2).start()
 
 
 @pytest.mark.parametrize(("size", "age", "kept"), [(-1, -1, None), (15_000, -1, 15_000), (-1, 0, 0)])
@@ -167,7 +169,7 @@ def test_retention_drops_the_oldest_archived_segments(size: int, age: int, kept:
     disk = SimFiles()
     formatted(disk)
     settings = dataclasses.replace(SNAPPING, log_archive_retention_bytes=size, log_archive_retention_ms=age)
-    node = Node(disk, settings).start()
+    node = SingleReplica(disk, settings).start()
     for number in range(1000):
         node.host.now_ms += 10
         node.put_synced((f"k{number % 9}", "v"))
@@ -183,7 +185,7 @@ def test_retention_drops_the_oldest_archived_segments(size: int, age: int, kept:
         with pytest.raises(KeyError, match="no longer kept"):
             node.replica.read_committed(1, 100)
     assert ShardReader(PATH, 0, disk).verify() == []
-    Node(disk.crash(Crash.LOST), settings, boot=2).start()
+    SingleReplica(disk.crash(Crash.LOST), settings, boot=2).start()
 
 
 def _header(count: int) -> SnapshotHeader:
@@ -230,7 +232,7 @@ def test_the_job_works_as_a_process_of_its_own(tmp_path: Path) -> None:
     files = OsFiles()
     home = str(tmp_path / "node")
     formatted(files, home)
-    node = Node(files, SNAPPING, path=home).start()
+    node = SingleReplica(files, SNAPPING, path=home).start()
     node.host.hold_jobs = True
     for number in range(200):
         node.put_synced((f"k{number % 9}", "v"))
@@ -279,10 +281,10 @@ def test_a_job_that_outlives_its_node_neither_disturbs_the_next_start_nor_is_tak
         node.put_synced(("key-1", "before"))
     _, request = node.host.jobs[-1]
     assert len(request["segments"]) > 1
-    nodes: list[Node] = []
+    nodes: list[SingleReplica] = []
 
     def next_start(disk: SimFiles) -> None:
-        following = Node(disk, settings, boot=2).start()
+        following = SingleReplica(disk, settings, boot=2).start()
         for number in range(200):
             following.put_synced((f"key-{number % 40}", "after"))
         assert following.replica.status()["snapshots_made"] > 0
@@ -296,6 +298,6 @@ def test_a_job_that_outlives_its_node_neither_disturbs_the_next_start_nor_is_tak
         assert ShardReader(PATH, 0, disk).verify() == []
         assert _replayed(disk).values == following.machine.values
         following.stop()
-        again = Node(disk, settings, boot=3).start()
+        again = SingleReplica(disk, settings, boot=3).start()
         assert left_aside(disk, HOME) == []
         assert _written(again) == _written(following)

@@ -11,7 +11,7 @@ from raftlog.env.errors import PeerMessageRefused
 from raftlog.replica.replica_state import ReplicaState
 from raftlog.storage.snapshot_install import SnapshotSink
 from tests.report import count_fault
-from tests.support.replica_cluster import ClusterNode, World
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 FORGETFUL = dataclasses.replace(
@@ -34,72 +34,72 @@ def _relieve(node: ClusterNode) -> None:
 
 def test_all_disks_that_stand_still_at_once_leave_no_node_without_a_timer() -> None:
     """Nobody may stand while its disk stands still; afterwards somebody must."""
-    world = World().start()
-    leader = world.elect()
-    world.settle()
-    for node in world.running:
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
+    cluster.settle()
+    for node in cluster.running:
         _stall(node)
     leader.put(("in", "flight"))
-    world.advance(8000)
-    assert world.leader is None
-    for node in world.running:
+    cluster.advance(8000)
+    assert cluster.leader is None
+    for node in cluster.running:
         _relieve(node)
-    world.until(lambda: world.leader is not None, 3000)
-    world.assert_equal()
+    cluster.until(lambda: cluster.leader is not None, 3000)
+    cluster.assert_equal()
 
 
 def test_what_waited_for_a_sync_and_cannot_be_stops_nobody() -> None:
     """Entries that waited for the group in flight are checked like others: they harm neither the node nor
     what waits behind them."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
-    follower = world.followers()[0]
+    cluster.settle()
+    follower = cluster.followers()[0]
     _stall(follower)
     leader.put(("in", "flight"))
-    world.advance(5)
+    cluster.advance(5)
     assert follower.replica._journal.is_flushing
     frames = leader.replica._journal.frames_for(10, 20, 1 << 20)
     term = leader.replica.term
     terms = leader.log_terms()
-    broken = Append(term, 9, terms[8], 0, world.now_ms, frames + frames[:10]).encode()
+    broken = Append(term, 9, terms[8], 0, cluster.now_ms, frames + frames[:10]).encode()
     follower.replica.peer_message(leader.number, broken)
     index = leader.put(("behind", "it"))
-    world.advance(5)
+    cluster.advance(5)
     _relieve(follower)
-    world.advance(20)
+    cluster.advance(20)
     assert follower.is_up
     assert follower.replica.last_index == index, "what waited behind it was dropped"
-    world.assert_equal()
+    cluster.assert_equal()
 
 
 def test_a_term_that_cannot_be_stored_when_joining_ends_stops_the_node() -> None:
     """The last step of joining may come after a sync; its failure must not be lost."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(20)
-    world.settle()
-    lost = world.followers()[0]
+    cluster.settle()
+    lost = cluster.followers()[0]
     lost.wipe()
     lost.start()
-    world.until(lambda: lost.replica._peering is not None)
+    cluster.until(lambda: lost.replica._peering is not None)
 
     def fail(number: int, what: str, path: str) -> OSError | None:
         return OSError(5, "injected") if what == "fdatasync" and "/term" in path else None
 
     lost.files.fail = fail
-    world.advance(2000)
+    cluster.advance(2000)
     assert lost.fatal_message is not None
 
 
 def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> None:
     """Nothing else is written: the leader must look again by itself."""
-    world = World().start()
-    leader = world.elect()
+    cluster = ReplicaCluster().start()
+    leader = cluster.elect()
     leader.put_many(10)
-    world.settle()
-    lost, other = world.followers()
+    cluster.settle()
+    lost, other = cluster.followers()
     lost.wipe()
     hold = [True]
 
@@ -107,35 +107,35 @@ def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> Non
         """The replaced disk hears a term of the third node late: it joins late."""
         return hold[0] and source == other.number and target == lost.number and payload[1] == MessageKind.TERM
 
-    world.dropped = no_word_of_joined
+    cluster.dropped = no_word_of_joined
     lost.start()
     peer = leader.replica._raft.progress.peers[lost.number]  # type: ignore[union-attr]
-    world.until(lambda: peer.is_joining and peer.match_index >= 11 and peer.joined_index >= 0)
+    cluster.until(lambda: peer.is_joining and peer.match_index >= 11 and peer.joined_index >= 0)
     other.pause()
     index = leader.put(("only", "here and there"))
-    world.until(lambda: peer.match_index >= index, 100)
+    cluster.until(lambda: peer.match_index >= index, 100)
     assert leader.machine.committed_index < index
     hold[0] = False
     other.host.resume()
-    world.dropped = lambda source, target, payload: (
+    cluster.dropped = lambda source, target, payload: (
         source == other.number and target == leader.number and payload[1] == MessageKind.ACK
     )
-    world.until(lambda: not lost.replica.status()["is_joining"], 250)
-    world.until(lambda: leader.machine.committed_index >= index, 200)
+    cluster.until(lambda: not lost.replica.status()["is_joining"], 250)
+    cluster.until(lambda: leader.machine.committed_index >= index, 200)
 
 
 def test_a_snapshot_that_was_refused_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(settings=FORGETFUL).start()
-    leader = world.elect()
+    cluster = ReplicaCluster(settings=FORGETFUL).start()
+    leader = cluster.elect()
     leader.put_many(50)
-    world.settle()
-    away = world.followers()[0]
+    cluster.settle()
+    away = cluster.followers()[0]
     away.kill()
     for start in range(0, 1500, 50):
         for number in range(start, start + 50):
             leader.put((f"k{number % 97}", str(number)))
-        world.advance(20)
-    world.advance(200)
+        cluster.advance(20)
+    cluster.advance(200)
     refusals: list[bool] = []
     finish = SnapshotSink.finish
 
@@ -148,26 +148,26 @@ def test_a_snapshot_that_was_refused_is_sent_again(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(SnapshotSink, "finish", refuse_once)
     away.start()
-    world.until(lambda: refusals)
-    world.until(lambda: away.replica.commit_index == leader.replica.commit_index, 6000)
-    world.assert_equal()
+    cluster.until(lambda: refusals)
+    cluster.until(lambda: away.replica.commit_index == leader.replica.commit_index, 6000)
+    cluster.assert_equal()
 
 
 def test_a_stop_while_the_log_is_loaded_ends() -> None:
     """What is half loaded is no work that a stop had to wait for."""
-    world = World(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0)).start()
-    leader = world.elect()
+    cluster = ReplicaCluster(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0)).start()
+    leader = cluster.elect()
     leader.put_many(3000)
-    world.settle()
-    stopped = world.followers()[0]
+    cluster.settle()
+    stopped = cluster.followers()[0]
     stopped.kill()
     stopped.start()
     while not stopped.replica.last_index:
-        world.step()
+        cluster.step()
     assert stopped.replica.state is ReplicaState.LOADING
     done: list[bool] = []
     stopped.replica.stop(lambda: done.append(True))
-    world.until(lambda: done, 100)
+    cluster.until(lambda: done, 100)
     stopped.directory.close()
     stopped.restart()
-    world.assert_equal()
+    cluster.assert_equal()

@@ -17,8 +17,8 @@ from raftlog.storage.sync_mark import Synced, decode_mark, encode_mark, is_whole
 from tests.report import count_fault
 from tests.support.manual_host import Stopped
 from tests.support.replica_cluster import PATH as NODE_PATH
-from tests.support.replica_cluster import ClusterNode, World
-from tests.support.single_replica import PATH, Node, formatted
+from tests.support.replica_cluster import ClusterNode, ReplicaCluster
+from tests.support.single_replica import PATH, SingleReplica, formatted
 
 from .logs import HOME, flush, frame, frames, member_disk, open_log
 
@@ -262,7 +262,7 @@ def test_a_torn_mark_is_told_as_torn_and_written_anew(disk: SimFiles) -> None:
 def test_a_burst_is_marked_soon_after_it_and_an_idle_node_writes_nothing() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.host.advance(MARK_EVERY_MS)
     for number in range(20):
         node.put_synced((f"k{number}", "v"))
@@ -279,7 +279,7 @@ def test_a_burst_is_marked_soon_after_it_and_an_idle_node_writes_nothing() -> No
 def test_a_slow_disk_is_marked_from_the_disk_thread() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.replica.group_commit.average_ms = 1000.0
     node.host.advance(MARK_EVERY_MS)
     for number in range(3):
@@ -295,7 +295,7 @@ def test_a_slow_disk_is_marked_from_the_disk_thread() -> None:
 def test_a_mark_that_cannot_be_written_stops_the_node() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.host.advance(MARK_EVERY_MS)
     disk.fail = lambda _number, _operation, path: OSError(5, "no", path) if path == MARK else None
     with pytest.raises(Stopped, match="synced"):
@@ -305,14 +305,14 @@ def test_a_mark_that_cannot_be_written_stops_the_node() -> None:
 # Three replicas
 
 
-def _acknowledged(world: World, count: int) -> int:
+def _acknowledged(cluster: ReplicaCluster, count: int) -> int:
     """`count` entries that their leader acknowledged, all within the last 256 KiB of every log."""
-    leader = world.leader
+    leader = cluster.leader
     assert leader is not None
     for number in range(count):
         leader.put((f"k{number}", "acknowledged"))
-    world.settle()
-    world.advance(100)
+    cluster.settle()
+    cluster.advance(100)
     return leader.replica.last_index
 
 
@@ -328,37 +328,37 @@ def _damage_the_end(node: ClusterNode, back: int) -> str:
 
 @pytest.mark.parametrize("back", [1, 30, 700, 4_000])
 def test_a_member_that_lost_acknowledged_entries_stops_and_the_others_serve(back: int) -> None:
-    world = World(seed=back).start()
-    world.elect()
-    last = _acknowledged(world, 200)
-    hurt = world.followers()[0]
+    cluster = ReplicaCluster(seed=back).start()
+    cluster.elect()
+    last = _acknowledged(cluster, 200)
+    hurt = cluster.followers()[0]
     hurt.kill()
     path = _damage_the_end(hurt, back)
     hurt.start()
-    world.advance(1_000)
+    cluster.advance(1_000)
     assert not hurt.is_up
     message = hurt.fatal_message or ""
     assert f"{path}: byte " in message
     assert f"though entries up to {last} were synced here" in message
     assert "quorate node format --replace" in message
-    leader = world.elect()
+    leader = cluster.elect()
     leader.put_committed(("still", "served"))
     hurt.wipe()
     hurt.start()
-    world.assert_equal()
-    assert all(len(node.machine.values) == len(leader.machine.values) for node in world.running)
+    cluster.assert_equal()
+    assert all(len(node.machine.values) == len(leader.machine.values) for node in cluster.running)
 
 
 def _lose_two(seed: int, *, has_mark: bool) -> ClusterNode:
     """What only two nodes have is acknowledged; one of these loses its disk, the other's is damaged; node 3
     comes back.  The damaged node."""
-    world = World(seed=seed).start()
-    leader = world.elect()
-    away, hurt = world.followers()
+    cluster = ReplicaCluster(seed=seed).start()
+    leader = cluster.elect()
+    away, hurt = cluster.followers()
     away.kill()
-    world.advance(50)
+    cluster.advance(50)
     leader.put_committed(("only", "on two"))
-    world.advance(100)
+    cluster.advance(100)
     leader.kill()
     hurt.kill()
     _damage_the_end(hurt, 10)
@@ -366,32 +366,32 @@ def _lose_two(seed: int, *, has_mark: bool) -> ClusterNode:
         hurt.files.unlink(f"{CLUSTER_HOME}/synced")
     hurt.start()
     away.start()
-    world.advance(3_000)
+    cluster.advance(3_000)
     return hurt
 
 
 def test_nothing_acknowledged_is_lost_with_a_damaged_disk_and_another_one_gone() -> None:
     """With the mark nobody serves until the operator brings a disk back.  Without it the damaged node votes
-    for the one that lacks the entry, and another is committed in its place: the world sees that."""
-    world = _lose_two(5, has_mark=True).world
-    assert world.leader is None
-    assert "synced here" in str([node.fatal_message for node in world.nodes.values()])
-    world = _lose_two(5, has_mark=False).world
-    assert "commits another entry" in str([node.fatal_message for node in world.nodes.values()])
+    for the one that lacks the entry, and another is committed in its place: the cluster sees that."""
+    cluster = _lose_two(5, has_mark=True).cluster
+    assert cluster.leader is None
+    assert "synced here" in str([node.fatal_message for node in cluster.nodes.values()])
+    cluster = _lose_two(5, has_mark=False).cluster
+    assert "commits another entry" in str([node.fatal_message for node in cluster.nodes.values()])
 
 
 @pytest.mark.parametrize("crash", [Crash.LOST, Crash.TORN])
 def test_a_power_loss_of_all_nodes_in_a_burst_is_no_damage(crash: Crash) -> None:
     for seed in range(12):
-        world = World(seed=seed).start()
-        leader = world.elect()
+        cluster = ReplicaCluster(seed=seed).start()
+        leader = cluster.elect()
         for number in range(60):
             leader.put((f"k{number}", "x" * 40))
             if number % 5 == 0:
-                world.advance(world.rng.uniform(0, 12))
-        for node in world.nodes.values():
+                cluster.advance(cluster.rng.uniform(0, 12))
+        for node in cluster.nodes.values():
             node.kill(crash)
-        world.start()
-        world.elect()
-        world.assert_equal()
-        assert [node.fatal_message for node in world.nodes.values()] == [None] * 3
+        cluster.start()
+        cluster.elect()
+        cluster.assert_equal()
+        assert [node.fatal_message for node in cluster.nodes.values()] == [None] * 3

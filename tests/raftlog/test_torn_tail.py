@@ -7,7 +7,7 @@ import pytest
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.offline.reader import ShardReader
 from tests.support.manual_host import Stopped
-from tests.support.single_replica import PATH, Node, formatted
+from tests.support.single_replica import PATH, SingleReplica, formatted
 
 ACTIVE = f"{PATH}/shard-0/00000000000000000001.log"
 
@@ -16,7 +16,7 @@ def _log(groups: list[int]) -> SimFiles:
     """A log of groups of so many entries each, each group synced, stopped by a crash."""
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     number = 0
     for size in groups:
         for _ in range(size):
@@ -39,7 +39,7 @@ def test_a_tail_torn_at_any_byte_is_cut_there() -> None:
         assert [frame.index for frame in ShardReader(PATH, 0, disk).frames()] == [1, 2, 3, 4, 5]
         severities = {problem.severity for problem in ShardReader(PATH, 0, disk).verify()}
         assert severities == ({"torn"} if end > last_start else set())
-        node = Node(disk, boot=2).start()
+        node = SingleReplica(disk, boot=2).start()
         assert node.replica.status()["torn_bytes_cut"] == end - last_start
         assert node.replica.last_index == 6
         node.put_synced(("more", "v"))
@@ -54,7 +54,7 @@ def test_a_last_group_torn_in_any_order_is_cut_at_the_first_hole() -> None:
         disk = whole.crash(Crash.KEPT)
         file = disk.open(ACTIVE, "w")
         file.pwrite(bytes(30), offsets[hole])
-        node = Node(disk, boot=2).start()
+        node = SingleReplica(disk, boot=2).start()
         assert node.replica.last_index == hole + 1
         assert [frame.term for frame in ShardReader(PATH, 0, disk).frames()][-2:] == [1, 2]
 
@@ -66,7 +66,7 @@ def test_damage_to_a_committed_entry_stops_the_node(offset: int) -> None:
     place = _offsets(disk)[3]
     disk.damage(ACTIVE, place + offset)
     with pytest.raises(Stopped) as stopped:
-        Node(disk, boot=2).start()
+        SingleReplica(disk, boot=2).start()
     said = str(stopped.value)
     assert f"{ACTIVE}: byte {place}: no complete frame" in said
     assert "entry 4" in said
@@ -77,12 +77,12 @@ def test_damage_to_a_committed_entry_stops_the_node(offset: int) -> None:
 def test_nothing_is_cut_after_a_clean_stop() -> None:
     disk = SimFiles()
     formatted(disk)
-    node = Node(disk).start()
+    node = SingleReplica(disk).start()
     node.put_synced(("a", "1"))
     node.stop()
     disk.damage(ACTIVE, disk.size(ACTIVE) - 1)
     with pytest.raises(Stopped, match=r"entry 2 should be, though entries up to 2 were synced"):
-        Node(disk, boot=2).start()
+        SingleReplica(disk, boot=2).start()
 
 
 def test_zeros_behind_the_end_are_cut() -> None:
@@ -90,7 +90,7 @@ def test_zeros_behind_the_end_are_cut() -> None:
     disk = _log([1] * 3)
     size = disk.size(ACTIVE)
     disk.open(ACTIVE, "w").pwrite(bytes(5000), size)
-    node = Node(disk, boot=2).start()
+    node = SingleReplica(disk, boot=2).start()
     assert node.replica.status()["torn_bytes_cut"] == 5000
     assert node.replica.last_index == 5
 
@@ -104,4 +104,4 @@ def test_a_segment_of_another_log_stops_the_node() -> None:
     file.truncate(0)
     file.pwrite(foreign, 0)
     with pytest.raises(Stopped, match="remove it"):
-        Node(disk, boot=2).start()
+        SingleReplica(disk, boot=2).start()

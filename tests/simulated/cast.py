@@ -117,7 +117,7 @@ class Versatile(Member):
             super()._refused(code)
 
 
-class Computing(Versatile):
+class ComputingMember(Versatile):
     """A consumer that can compute its group's target, and does so late or wrongly now and then."""
 
     api = (ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0)
@@ -256,10 +256,10 @@ KINDS: Final[tuple[tuple[type[Versatile], dict[str, bool]], ...]] = (
     (Versatile, {}),
     (Versatile, {"is_static": True}),
     (Versatile, {"is_regex": True}),
-    (Computing, {}),
-    (Computing, {"is_static": True}),
+    (ComputingMember, {}),
+    (ComputingMember, {"is_static": True}),
     (Versatile, {"is_static": True, "is_regex": True}),
-    (Computing, {"is_regex": True}),
+    (ComputingMember, {"is_regex": True}),
 )
 
 

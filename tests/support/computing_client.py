@@ -107,7 +107,7 @@ def dealt_round(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[i
 
 
 @dataclass
-class Computing(Client):
+class ComputingClient(Client):
     """A client with assignors: it heartbeats the extended way and computes when it is told to."""
 
     offers: list[extended.Assignor] | None = field(default_factory=lambda: [offer()])
@@ -190,5 +190,5 @@ def settle_computing(clients: Iterable[Client], rounds: int = 4) -> None:
     for _ in range(rounds):
         for client in clients:
             client.beat()
-            if isinstance(client, Computing):
+            if isinstance(client, ComputingClient):
                 client.compute()

@@ -39,7 +39,7 @@ SETTINGS = GroupSettings(session_timeout_ms=3_000)
 
 
 @dataclass(slots=True)
-class Machine:
+class ShardProjection:
     """One shard's projection behind its replica."""
 
     shard: GroupShard | CatalogShard
@@ -73,10 +73,10 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """A client of one group, and what it was told."""
 
-    node: Node
+    node: DiskNode
     group_id: str
     client_id: str
     topics: list[str]
@@ -85,7 +85,7 @@ class Member:
     owned: dict[bytes, list[int]] = field(default_factory=dict)
     instance_id: str | None = None
 
-    def join(self) -> Member:
+    def join(self) -> GroupMember:
         self.epoch, self.owned = 0, {}
         self._send(full=True)
         return self
@@ -145,7 +145,7 @@ class Member:
         return codes
 
 
-class Node:
+class DiskNode:
     """A formatted and running node; `stop` and `start` again at will."""
 
     def __init__(
@@ -162,10 +162,10 @@ class Node:
     def start(self) -> None:
         self.directory = open_node(self.host.files, self.path, self.host.fresh_id)
         self.evidence = Evidence(self.host, self.path, 1 << 20)
-        self.machines: dict[int, Machine] = {}
+        self.machines: dict[int, ShardProjection] = {}
         for number in (METADATA_SHARD, *range(self.num_shards)):
             shard = CatalogShard() if number == METADATA_SHARD else GroupShard(number)
-            machine = self.machines[number] = Machine(shard)
+            machine = self.machines[number] = ShardProjection(shard)
             machine.replica = Replica(self.host, self.directory, number, machine, self.log_settings)
             machine.replica.start()
         for _ in range(100):
@@ -195,7 +195,7 @@ class Node:
         host, self.host = self.host, TinyHost()
         self.host.now_ms, self.host.rng = host.now_ms, host.rng
 
-    def context(self, machine: Machine, client_id: str = "") -> Context:
+    def context(self, machine: ShardProjection, client_id: str = "") -> Context:
         assert machine.replica is not None
         catalog = self.machines[METADATA_SHARD].shard
         assert isinstance(catalog, CatalogShard)
@@ -212,7 +212,7 @@ class Node:
             principal="ann",
         )
 
-    def _append(self, machine: Machine, decision: Decision) -> None:
+    def _append(self, machine: ShardProjection, decision: Decision) -> None:
         assert decision.error is None, decision.error
         if decision.records:
             assert decision.cause is not None
@@ -236,7 +236,7 @@ class Node:
                 while (decision := machine.shard.next_work(self.context(machine))) is not None:
                     self._append(machine, decision)
 
-    def pass_ms(self, span_ms: int, *alive: Member) -> None:
+    def pass_ms(self, span_ms: int, *alive: GroupMember) -> None:
         """Time passes in steps of at most 500 ms; members that are alive send a heartbeat in each."""
         while span_ms > 0:
             step = min(span_ms, 500)
@@ -262,5 +262,5 @@ class Node:
                 other.shard.on_catalog_changed(self.context(other), [topic])
         self.work()
 
-    def member(self, group_id: str, client_id: str, *topics: str) -> Member:
-        return Member(self, group_id, client_id, list(topics), self.host.fresh_id())
+    def member(self, group_id: str, client_id: str, *topics: str) -> GroupMember:
+        return GroupMember(self, group_id, client_id, list(topics), self.host.fresh_id())

@@ -39,7 +39,7 @@ INFO = NodeInfo(
 PEER = NodeInfo(node_id=9, cluster_id="test-cluster", kafka_host="kafka2.example", kafka_port=29092)
 
 
-class Entry:
+class CountingEntry:
     """A FastEntry that counts."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class FakeNode:
     holding: bool = False
     asked: list[tuple[int, int, Any, ClientInfo]] = field(default_factory=list)
     held: list[tuple[Callable[[object], None], object]] = field(default_factory=list)
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, str], CountingEntry] = field(default_factory=dict)
     epoch: int = 3
     padding: str = ""
     observed_ms: float = 0.0
@@ -123,11 +123,11 @@ class FakeNode:
         reply, answer = self.held.pop(position)
         reply(answer)
 
-    def fast_entry(self, group_id: str, member_id: str) -> Entry | None:
+    def fast_entry(self, group_id: str, member_id: str) -> CountingEntry | None:
         return self.entries.get((group_id, member_id))
 
 
-class Client:
+class RawClient:
     """A client of the simulated network: sends bytes, collects reply frames unless it stops reading."""
 
     def __init__(self) -> None:
@@ -187,14 +187,14 @@ class Rig:
     def run(self, duration_ms: float = 20) -> None:
         self.world.run_for(duration_ms)
 
-    def connect(self) -> Client:
-        client = Client()
+    def connect(self) -> RawClient:
+        client = RawClient()
         self.far.connect(*self.listener.address, lambda: client, lambda transport, error: None)
         self.run(5)
         return client
 
     def ask(
-        self, client: Client, api_key: ApiKey, version: int, body: Any, *, within_ms: float = 1_000
+        self, client: RawClient, api_key: ApiKey, version: int, body: Any, *, within_ms: float = 1_000
     ) -> Any:
         """One request and its decoded response."""
         before = len(client.frames)

@@ -1,8 +1,8 @@
 """Replicas of one shard on virtual time: simulated disks, links in memory, faults on request.
 
-`World` is the one clock and the one queue of events; a `ClusterHost` is a node's share of it.  Whatever is
-run, the world checks: no term has two leaders, no two nodes commit different entries at one index, and what
-was acknowledged once is never replaced.
+`ReplicaCluster` is the clock and the queue of events; a `ClusterHost` is a node's share of it. Whatever
+is run, the cluster checks: no term has two leaders, no two nodes commit different entries at one index, and
+what was acknowledged once is never replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Event:
         self.cancelled = True
 
 
-class World:
+class ReplicaCluster:
     """Clock, events and network of all nodes."""
 
     def __init__(
@@ -110,7 +110,7 @@ class World:
 
     # Nodes
 
-    def start(self, *numbers: int) -> World:
+    def start(self, *numbers: int) -> ReplicaCluster:
         """Start nodes, all by default; their links come up a little later."""
         for number in numbers or self.voters:
             self.nodes[number].start()
@@ -229,11 +229,11 @@ class World:
 
 
 class ClusterMachine(KeyValues):
-    """Reports to the world what it commits and leads."""
+    """Reports to the cluster what it commits and leads."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, cluster: ReplicaCluster, number: int) -> None:
         super().__init__()
-        self._world = world
+        self._cluster = cluster
         self._number = number
         self.log: dict[int, tuple[int, bytes]] = {}
         self.deposed_reasons: list[str] = []
@@ -255,10 +255,10 @@ class ClusterMachine(KeyValues):
         super().committed(index)
         for one in range(before + 1, index + 1):
             if one in self.log:
-                self._world.commits(self._number, one, *self.log[one])
+                self._cluster.commits(self._number, one, *self.log[one])
 
     def leading(self, term: int) -> None:
-        self._world.leads(self._number, term)
+        self._cluster.leads(self._number, term)
 
     def deposed(self, reason: str) -> None:
         self.deposed_reasons.append(reason)
@@ -281,12 +281,12 @@ class ClusterMachine(KeyValues):
 
 
 class ClusterHost(ManualHost):
-    """One node's loop, on the world's clock."""
+    """One node's loop, on the cluster's clock."""
 
     def __init__(self, node: ClusterNode, files: SimFiles, seed: int) -> None:
         super().__init__(files, seed)
         self.node = node
-        self._world = node.world
+        self._cluster = node.cluster
         self.is_dead = False
         self.is_paused = False
         self.held: deque[_Event] = deque()
@@ -294,23 +294,23 @@ class ClusterHost(ManualHost):
         self._disk_free_ms = 0.0
 
     def monotonic_ms(self) -> float:
-        return self._world.now_ms
+        return self._cluster.now_ms
 
     def wall_ms(self) -> int:
-        return self.wall_offset_ms + int(self._world.now_ms)
+        return self.wall_offset_ms + int(self._cluster.now_ms)
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
-        self._world.push(self._world.now_ms, self, fn, *args)
+        self._cluster.push(self._cluster.now_ms, self, fn, *args)
 
     def call_later(self, delay_ms: float, fn: Callable[..., object], *args: object) -> Timer:
-        return self._world.push(self._world.now_ms + delay_ms, self, fn, *args)
+        return self._cluster.push(self._cluster.now_ms + delay_ms, self, fn, *args)
 
     def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
         self.disk.append((fn, done))
         if not self.hold_disk:
-            now_ms = self._world.now_ms
+            now_ms = self._cluster.now_ms
             self._disk_free_ms = max(self._disk_free_ms, now_ms) + self.disk_ms if self.disk_ms else now_ms
-            self._world.push(self._disk_free_ms, self, self.do_disk)
+            self._cluster.push(self._disk_free_ms, self, self.do_disk)
 
     def fatal(self, message: str) -> None:
         self.fatal_message = message
@@ -323,22 +323,22 @@ class ClusterHost(ManualHost):
         held, self.held = self.held, deque()
         for event in held:
             if not event.cancelled:
-                self._world.push(self._world.now_ms, self, event.fn, *event.args)
+                self._cluster.push(self._cluster.now_ms, self, event.fn, *event.args)
 
 
 class MemoryLinks:
     """A node's links, in memory."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self._world = world
+    def __init__(self, cluster: ReplicaCluster, number: int) -> None:
+        self._cluster = cluster
         self._number = number
         self.blocked: set[int] = set()
 
     def send(self, node_id: int, shard: int, payload: bytes) -> bool:
-        return self._world.send(self._number, node_id, payload)
+        return self._cluster.send(self._number, node_id, payload)
 
     def can_send(self, node_id: int) -> bool:
-        return node_id not in self.blocked and frozenset((self._number, node_id)) in self._world.up
+        return node_id not in self.blocked and frozenset((self._number, node_id)) in self._cluster.up
 
     def flush(self) -> None:
         """Everything leaves at once here."""
@@ -347,8 +347,8 @@ class MemoryLinks:
 class ClusterNode:
     """One node: its disk outlives its lives."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self.world = world
+    def __init__(self, cluster: ReplicaCluster, number: int) -> None:
+        self.cluster = cluster
         self.number = number
         self.files = SimFiles(number)
         self.boots = 0
@@ -366,27 +366,27 @@ class ClusterNode:
             node_id=self.number,
             incarnation=incarnation,
             num_shards=1,
-            voters=self.world.voters,
+            voters=self.cluster.voters,
             is_replacement=is_replacement,
         )
         format_node(self.files, PATH, identity)
 
     def start(self) -> None:
         self.boots += 1
-        seed = self.world.rng.getrandbits(32)
+        seed = self.cluster.rng.getrandbits(32)
         self.host = ClusterHost(self, self.files, seed)
-        self.machine = ClusterMachine(self.world, self.number)
-        self.links = MemoryLinks(self.world, self.number)
+        self.machine = ClusterMachine(self.cluster, self.number)
+        self.links = MemoryLinks(self.cluster, self.number)
         self.directory = open_node(self.files, PATH, self.host.fresh_id)
-        engine = self.world.engine
+        engine = self.cluster.engine
         kind = type("TestedReplica", (Replica,), {"engine": engine})
-        self.replica = kind(self.host, self.directory, SHARD, self.machine, self.world.settings, self.links)
+        self.replica = kind(self.host, self.directory, SHARD, self.machine, self.cluster.settings, self.links)
         self.is_up = True
         self.replica.start()
-        for other in self.world.voters:
+        for other in self.cluster.voters:
             if other != self.number:
-                delay_ms = self.world.rng.uniform(1, 20)
-                self.world.push(self.world.now_ms + delay_ms, None, self.world.link, self.number, other)
+                delay_ms = self.cluster.rng.uniform(1, 20)
+                self.cluster.push(self.cluster.now_ms + delay_ms, None, self.cluster.link, self.number, other)
 
     def kill(self, crash: Crash = Crash.KEPT) -> None:
         """The process is gone, or (LOST, TORN) the power."""
@@ -402,8 +402,8 @@ class ClusterNode:
     def _gone(self) -> None:
         self.is_up = False
         self.host.is_dead = True
-        for other in self.world.voters:
-            self.world.unlink(self.number, other, again_ms=None)
+        for other in self.cluster.voters:
+            self.cluster.unlink(self.number, other, again_ms=None)
 
     def restart(self, crash: Crash = Crash.KEPT) -> None:
         self.kill(crash)
@@ -439,7 +439,7 @@ class ClusterNode:
     def put_committed(self, *pairs: tuple[str, str | None]) -> int:
         """`put`, and run until this node knows it committed."""
         index = self.put(*pairs)
-        self.world.until(lambda: self.machine.committed_index >= index)
+        self.cluster.until(lambda: self.machine.committed_index >= index)
         return index
 
     def log_terms(self) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from coordinator.limits import GroupSettings, Limits
 from coordinator.views import group_view, list_groups
 from tests.support.admin_requests import by_instance, remove, set_config
 from tests.support.admin_requests import delete as delete_offsets
-from tests.support.computing_client import Computing, dealt_round, offer, part
+from tests.support.computing_client import ComputingClient, dealt_round, offer, part
 from tests.support.schedules import GROUPS, STATIC, TOPICS, Schedules, Twin
 from tests.support.world import CHILDREN, Client, World
 from wire.apis import ApiKey
@@ -49,7 +49,7 @@ class EveryRequest(Schedules):
         self.clients = {}
         for group in GROUPS:
             for name in EVERYBODY:
-                kind = Computing if name in COMPUTING else Client
+                kind = ComputingClient if name in COMPUTING else Client
                 client = kind(self.world, name, group_id=group, rebalance_timeout_ms=4_000)
                 client.instance_id = name if name in STATIC else None
                 self.clients[group, name] = client
@@ -64,7 +64,7 @@ class EveryRequest(Schedules):
     @rule(group=groups, name=st.sampled_from(COMPUTING), ack=st.booleans(), lost=st.booleans())
     def compute(self, group: str, name: str, ack: bool, lost: bool) -> None:
         client = self.client(group, name)
-        assert isinstance(client, Computing)
+        assert isinstance(client, ComputingClient)
         client.beat(acknowledge=ack, lose_reply=lost)
         if client.epoch and client.must_compute:
             code = client.compute()
@@ -73,7 +73,7 @@ class EveryRequest(Schedules):
     @rule(group=groups, name=st.sampled_from(COMPUTING), stale=st.integers(0, 3), twice=st.booleans())
     def install_nonsense(self, group: str, name: str, stale: int, twice: bool) -> None:
         client = self.client(group, name)
-        assert isinstance(client, Computing)
+        assert isinstance(client, ComputingClient)
         shown = client.prepare()
         parts = dealt_round(shown) if shown.error_code == 0 else []
         parts = [*parts, *parts] if twice else [*parts, part("nobody")]
@@ -86,7 +86,7 @@ class EveryRequest(Schedules):
     @rule(group=groups, name=st.sampled_from(COMPUTING), cold=st.booleans())
     def offer_others(self, group: str, name: str, cold: bool) -> None:
         client = self.client(group, name)
-        assert isinstance(client, Computing)
+        assert isinstance(client, ComputingClient)
         client.offers = [offer("cold")] if cold else [offer("warm", 0, 1), offer("cold")]
         client.must_send_all = True
 
@@ -206,7 +206,7 @@ class EveryRequest(Schedules):
         self.world.holds_jobs = False
         self.world.end_jobs()
         for client in self.clients.values():
-            if isinstance(client, Computing):
+            if isinstance(client, ComputingClient):
                 client.offers, client.must_send_all = [offer("warm")], True
             if client.regex == "[":
                 client.subscribe(("orders",), "")
@@ -217,7 +217,7 @@ class EveryRequest(Schedules):
             for client in self.clients.values():
                 if client.epoch:
                     client.beat()
-                    if isinstance(client, Computing):
+                    if isinstance(client, ComputingClient):
                         client.compute()
             self.world.sleep(1_000)
         alive = [client for client in self.clients.values() if client.epoch]

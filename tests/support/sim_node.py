@@ -76,7 +76,7 @@ class Consumer:
         return sorted(partition for given in self.owned for partition in given.partitions)
 
 
-class Lab:
+class SimNode:
     """One machine, started and ready, with a topic of 12 partitions."""
 
     def __init__(self, seed: int = 1, *, topics: dict[str, int] | None = None, **machine: Any) -> None:
@@ -153,5 +153,5 @@ def assert_kept(acknowledged: dict[int, int], found: dict[int, int], what: objec
     )
 
 
-def runtimes(lab: Lab) -> list[ShardRuntime]:
-    return [lab.node.metadata, *lab.node.shards]
+def runtimes(sim: SimNode) -> list[ShardRuntime]:
+    return [sim.node.metadata, *sim.node.shards]

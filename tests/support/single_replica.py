@@ -118,7 +118,7 @@ def hash_bytes(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
-class Node:
+class SingleReplica:
     """One shard's replica with its machine, on a host of its own."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Node:
         self.clock = AgreedClock(self.host)
         self.replica = Replica(self.host, self.directory, 0, self.machine, settings, None, self.clock)
 
-    def start(self) -> Node:
+    def start(self) -> SingleReplica:
         """Start and run until it rests."""
         self.replica.start()
         self.host.run()

@@ -25,7 +25,7 @@ from history.facts.rows import (
 )
 from history.reading.opening import open_node
 from records import Cause, Reason, ReasonKind, Trigger
-from tests.support.disk_node import Node
+from tests.support.disk_node import DiskNode
 
 BILLING, ADS = "billing", "ads"
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\"><!--"
@@ -35,7 +35,7 @@ def billing_log(path: Path) -> Path:
     """Three members: two join the first, a topic grows, the static one goes and comes back, one dies, the
     node is killed and started, the dead one returns, a long silence, one leaves.
     """
-    node = Node(str(path), num_shards=1)
+    node = DiskNode(str(path), num_shards=1)
     node.create_topic("orders", 12)
     node.create_topic("payments-eu", 6)
     topics = ("orders", "payments-eu")
@@ -68,7 +68,7 @@ def billing_log(path: Path) -> Path:
 
 def ads_log(path: Path, *, members: int, partitions: int) -> Path:
     """Members join in bursts, then some leave or die one after another and others come."""
-    node = Node(str(path), num_shards=1)
+    node = DiskNode(str(path), num_shards=1)
     node.create_topic("clicks", partitions)
     alive = []
     for number in range(members):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.support.computing_client import Computing
+from tests.support.computing_client import ComputingClient
 from tests.support.world import Client
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tests.support.incidents.rig import Call, Rig
+    from tests.support.incidents.world import Call, IncidentWorld
 
 FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 LOCKED_OUT = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
@@ -27,7 +27,7 @@ class Process:
 
     def __init__(
         self,
-        rig: Rig,
+        world: IncidentWorld,
         client_id: str,
         topics: tuple[str, ...],
         *,
@@ -35,19 +35,19 @@ class Process:
         computes: bool = False,
         **client: Any,
     ) -> None:
-        self.rig = rig
+        self.world = world
         self.client_id = client_id
-        self.client_host = host or f"/10.0.0.{rig.rng.randrange(10, 200)}"
-        self.revoke_ms: float = rig.rng.uniform(20, 300)
-        self.compute_ms: float | None = rig.rng.uniform(50, 400)
+        self.client_host = host or f"/10.0.0.{world.rng.randrange(10, 200)}"
+        self.revoke_ms: float = world.rng.uniform(20, 300)
+        self.compute_ms: float | None = world.rng.uniform(50, 400)
         """How long it takes to compute a target when it is told to; None: it never comes to it."""
         self.retry_ms = 5_000.0
         """Until it tries again after it was locked out."""
         self.is_alive = False
         self.is_revoking = False
         self.commits = True
-        kind = Computing if computes else Client
-        self.client: Client = kind(rig, rig.new_member_id(), topics, group_id=_group(), **client)
+        kind = ComputingClient if computes else Client
+        self.client: Client = kind(world, world.new_member_id(), topics, group_id=_group(), **client)
         self._next: Call | None = None
         self._pending_acknowledgement: Call | None = None
         self._is_computing = False
@@ -78,16 +78,16 @@ class Process:
     def leave(self, *, for_good: bool = True) -> None:
         """It says goodbye; a static one may mean to come back."""
         self.kill()
-        self.rig.speaking = self
+        self.world.speaking = self
         self.client.leave(for_good=for_good)
-        self.rig.speaking = None
+        self.world.speaking = None
 
     def restart(self, after_ms: float = 0.0) -> None:
         """Another process of the same configuration begins, under a member id of its own."""
-        self.client.member_id = self.rig.new_member_id()
+        self.client.member_id = self.world.new_member_id()
         self.client.epoch, self.client.owned, self.client.must_send_all = 0, {}, True
         self.client.has_news = self.is_revoking = self._is_computing = False
-        self.rig.at(self.rig.now_ms + after_ms, self.begin)
+        self.world.at(self.world.now_ms + after_ms, self.begin)
 
     # Its life.
 
@@ -101,81 +101,81 @@ class Process:
     def _beat_in(self, delay_ms: float) -> None:
         if self._next is not None:
             self._next.cancel()
-        self._next = self.rig.at(self.rig.now_ms + delay_ms, self._beat)
+        self._next = self.world.at(self.world.now_ms + delay_ms, self._beat)
 
     def _beat(self) -> None:
         if not self.is_alive:
             return
-        rig = self.rig
-        if rig.is_down:
-            self._beat_in(rig.rng.uniform(50, 400))
+        world = self.world
+        if world.is_down:
+            self._beat_in(world.rng.uniform(50, 400))
             return
         client = self.client
         before = {(t, p) for t, parts in client.owned.items() for p in parts}
-        rig.speaking = self
+        world.speaking = self
         reply = client.beat(acknowledge=not self.is_revoking)
         self._hear(reply.error_code)
         if not reply.error_code:
-            rig.heartbeat_gaps.measure(client.group_id, client.member_id, rig.now_ms)
+            world.heartbeat_gaps.measure(client.group_id, client.member_id, world.now_ms)
             after = {(t, p) for t, parts in client.owned.items() for p in parts}
             if before - after and not self.is_revoking:
                 self._let_go()
-            if isinstance(client, Computing) and client.must_compute:
+            if isinstance(client, ComputingClient) and client.must_compute:
                 self._compute(client)
-            if self.commits and client.owned and rig.rng.random() < COMMIT_SHARE:
+            if self.commits and client.owned and world.rng.random() < COMMIT_SHARE:
                 self._commit()
-        rig.speaking = None
+        world.speaking = None
 
     def _hear(self, error: int) -> None:
-        interval_ms = self.rig.settings.for_group(self.client.group_id).heartbeat_interval_ms
+        interval_ms = self.world.settings.for_group(self.client.group_id).heartbeat_interval_ms
         if error in FENCED:
             self._cancel()
-            self._beat_in(self.rig.rng.uniform(10, 100))
+            self._beat_in(self.world.rng.uniform(10, 100))
         elif error in LOCKED_OUT:
             self.client.epoch, self.client.owned, self.client.must_send_all = 0, {}, True
             self._beat_in(self.retry_ms)
         else:
-            self._beat_in(interval_ms * self.rig.rng.uniform(0.97, 1.03))
+            self._beat_in(interval_ms * self.world.rng.uniform(0.97, 1.03))
 
     def _let_go(self) -> None:
         """It was told to give partitions up, and does so in its own time."""
         self.is_revoking = True
         if self.revoke_ms != NEVER:
-            at_ms = self.rig.now_ms + self.revoke_ms
-            self._pending_acknowledgement = self.rig.at(at_ms, self._acknowledge)
+            at_ms = self.world.now_ms + self.revoke_ms
+            self._pending_acknowledgement = self.world.at(at_ms, self._acknowledge)
 
     def _acknowledge(self) -> None:
         self.is_revoking = False
         self._pending_acknowledgement = None
         self._beat()
 
-    def _compute(self, client: Computing) -> None:
+    def _compute(self, client: ComputingClient) -> None:
         if self.compute_ms is None or self._is_computing:
             return
         self._is_computing = True
 
         def done() -> None:
             self._is_computing = False
-            if self.is_alive and not self.rig.is_down:
-                self.rig.speaking = self
+            if self.is_alive and not self.world.is_down:
+                self.world.speaking = self
                 client.compute()
-                self.rig.speaking = None
+                self.world.speaking = None
 
-        self.rig.at(self.rig.now_ms + self.compute_ms, done)
+        self.world.at(self.world.now_ms + self.compute_ms, done)
 
     def _commit(self) -> None:
         client = self.client
         topic_id = min(client.owned)
         numbers = client.owned[topic_id]
         if numbers:
-            place = (self.rig.named(topic_id), min(numbers))
-            offset = int(self.rig.now_ms)
-            self.rig.commit(
+            place = (self.world.named(topic_id), min(numbers))
+            offset = int(self.world.now_ms)
+            self.world.commit(
                 {place: offset}, group_id=client.group_id, member_id=client.member_id, epoch=client.epoch
             )
 
 
 def _group() -> str:
-    from tests.support.incidents.rig import GROUP
+    from tests.support.incidents.world import GROUP
 
     return GROUP

@@ -9,7 +9,7 @@ from typing import Any
 from history.facts.rows import TopicPartition
 from records import ReasonKind
 from tests.support.incidents.process import Process
-from tests.support.incidents.rig import Rig
+from tests.support.incidents.world import IncidentWorld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Truth:
 class Known:
     """What is known of the incidents of one run, in the making."""
 
-    rig: Rig
+    world: IncidentWorld
     truths: list[Truth] = field(default_factory=list)
     besides: set[str] = field(default_factory=set)
     """Diagnoses that may stand beside them: what else comes of such an incident."""
@@ -55,7 +55,7 @@ class Known:
         besides: Iterable[str] = (),
     ) -> None:
         """It has happened, since a moment (wall clock; now, if none is given) and up to now."""
-        now_ms = self.rig.wall_now_ms
+        now_ms = self.world.wall_now_ms
         self.besides.update(besides)
         self.truths.append(
             Truth(
@@ -70,7 +70,7 @@ class Known:
         )
 
 
-Play = Callable[[Rig, Known], None]
+Play = Callable[[IncidentWorld, Known], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Scenario:
     settings: dict[str, Any]
 
     def run(self, seed: int) -> Known:
-        rig = Rig(seed, **self.settings)
-        known = Known(rig)
-        self.play(rig, known)
+        world = IncidentWorld(seed, **self.settings)
+        known = Known(world)
+        self.play(world, known)
         return known

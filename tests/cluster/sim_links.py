@@ -43,14 +43,14 @@ class Recorder:
 class LinkedNode:
     """A machine with a disk and a node on it that has only links."""
 
-    def __init__(self, lab: LinksLab, node_id: int, *, name: str = "", **identity: Any) -> None:
-        self.lab = lab
+    def __init__(self, sim: SimLinks, node_id: int, *, name: str = "", **identity: Any) -> None:
+        self.sim = sim
         self.node_id = node_id
         self.name = name or f"n{node_id}"
-        self.disk = SimFiles(lab.world.seed + node_id)
+        self.disk = SimFiles(sim.world.seed + node_id)
         self.secret = SECRET
         self.settings = PeerSettings(
-            nodes=lab.addresses,
+            nodes=sim.addresses,
             bind_host=self.name,
             bind_port=PORT,
             secret_file="/etc/secret",
@@ -78,15 +78,15 @@ class LinkedNode:
             "node_id": self.node_id,
             "incarnation": f"{self.name}-first",
             "num_shards": 2,
-            "voters": tuple(address.node_id for address in self.lab.addresses),
+            "voters": tuple(address.node_id for address in self.sim.addresses),
             **identity,
         }
         format_node(self.disk, "/data", NodeIdentity(**given))
 
     def boot(self) -> Links:
-        self.lab.boots += 1
-        world, network = self.lab.world, self.lab.network
-        self.host = VirtualHost(world, network, self.disk, name=self.name, boot=self.lab.boots)
+        self.sim.boots += 1
+        world, network = self.sim.world, self.sim.network
+        self.host = VirtualHost(world, network, self.disk, name=self.name, boot=self.sim.boots)
         self.host.wall_skew_ms = self.wall_skew_ms
         if not self.disk.exists("/etc"):
             self.disk.mkdir("/etc")
@@ -117,7 +117,7 @@ class LinkedNode:
         return next(row["trouble"] or "" for row in self.links.status() if row["node_id"] == node_id)
 
 
-class LinksLab:
+class SimLinks:
     """`count` nodes, 1 to `count`; node 1 is called n1 and listens at n1:9192."""
 
     def __init__(self, seed: int = 1, count: int = 3) -> None:
@@ -151,16 +151,16 @@ class LinksLab:
 class RawPeer:
     """A stranger with a socket: sends any bytes, keeps what comes."""
 
-    def __init__(self, lab: LinksLab, name: str = "stranger") -> None:
-        self.lab = lab
-        self.host = VirtualHost(lab.world, lab.network, SimFiles(9), name=name)
+    def __init__(self, sim: SimLinks, name: str = "stranger") -> None:
+        self.sim = sim
+        self.host = VirtualHost(sim.world, sim.network, SimFiles(9), name=name)
         self.received = bytearray()
         self.is_lost = False
         self.transport: Stream | None = None
 
     def connect(self, node: LinkedNode) -> RawPeer:
         self.host.connect(node.name, PORT, lambda: self, lambda *_: None)
-        assert self.lab.until(lambda: self.transport is not None)
+        assert self.sim.until(lambda: self.transport is not None)
         return self
 
     def send(self, data: bytes) -> None:

@@ -49,22 +49,22 @@ POLL_MS = 250
 class _Host:
     """As much of a `Host` as evidence and heartbeat gaps need."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, world: IncidentWorld) -> None:
+        self._world = world
         self.files = SimFiles()
         self.files.mkdir(EVIDENCE_HOME)
 
     def monotonic_ms(self) -> float:
-        return self._rig.now_ms
+        return self._world.now_ms
 
     def wall_ms(self) -> int:
-        return WALL_START_MS + int(self._rig.now_ms)
+        return WALL_START_MS + int(self._world.now_ms)
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
         fn(*args)
 
     def call_later(self, delay_ms: float, fn: Callable[..., object], *args: object) -> Any:
-        return self._rig.at(self._rig.now_ms + delay_ms, lambda: fn(*args))
+        return self._world.at(self._world.now_ms + delay_ms, lambda: fn(*args))
 
 
 class Call:
@@ -77,7 +77,7 @@ class Call:
         self.what = None
 
 
-class Rig(World):
+class IncidentWorld(World):
     """One group shard that a node leads, its clients, and what the node writes. Everything by one seed."""
 
     def __init__(
