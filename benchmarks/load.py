@@ -146,6 +146,10 @@ class Member:
         self._owned: list[TopicPartitions] = []
         self.epoch = 0
 
+    @property
+    def owns_some(self) -> bool:
+        return bool(self._owned)
+
     def beat(self) -> bool:
         """Send one heartbeat; returns True if it brought nothing new."""
         request = ConsumerGroupHeartbeatRequest(
@@ -183,7 +187,7 @@ class Member:
 
 
 def settled_members(opened: list[Peer], group_id: str, topics: list[str]) -> list[Member]:
-    """One member per connection, all settled at the same epoch."""
+    """One member per connection, all settled at the same epoch; the topics have a partition for each."""
     members = [
         Member(peer, group_id, f"{group_id}-{position:04}", topics) for position, peer in enumerate(opened)
     ]
@@ -192,6 +196,7 @@ def settled_members(opened: list[Peer], group_id: str, topics: list[str]) -> lis
     while calm_rounds < 2:
         beats = [member.beat() for member in members]
         calm = all(beats) and len({member.epoch for member in members}) == 1
+        calm = calm and all(member.owns_some for member in members)  # else the next target is still due
         calm_rounds = calm_rounds + 1 if calm else 0
         if time.monotonic() > deadline:
             raise RuntimeError(f"{group_id} did not settle within {SETTLE_TIMEOUT_S:.0f} s")

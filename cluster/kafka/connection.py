@@ -203,7 +203,8 @@ class Connection:
         listener = self.listener
         try:
             listener.counters.bytes_received += len(data)
-            hit = self._fast.by_tail.get(data[TAIL_BEGIN:])
+            fast = self._fast.by_tail
+            hit = fast.get(data[TAIL_BEGIN:]) if fast and len(data) <= dispatch.FAST_FRAME_BYTES_MAX else None
             if hit is not None and data.startswith(hit.frame_head) and self._is_at_rest():
                 if hit.entry.is_valid():
                     self._answer_alone(hit, data)
