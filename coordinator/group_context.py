@@ -34,6 +34,15 @@ MEMBERS_PER_STEP = 100
 millisecond."""
 
 
+class CachedReplies:
+    """Whether replies of a group that were cached with this object are still valid, unless a record tells."""
+
+    __slots__ = ("are_valid",)
+
+    def __init__(self) -> None:
+        self.are_valid = True
+
+
 class GroupContext:
     """State shared by the handlers of one group shard. Only `Projection.apply` changes `projection`."""
 
@@ -53,8 +62,8 @@ class GroupContext:
         """The catalog version that each group was last compared with, and whether partition racks were
         compared too."""
         self.checks: dict[str, Trigger] = {}
-        self.reply_versions: dict[str, int] = {}
-        """How often each group's cached replies became invalid for another reason than a record."""
+        self.cached_replies: dict[str, CachedReplies] = {}
+        """What a group's replies are cached with, until something other than a record changes them."""
         self.known_topics: dict[str, bytes] = {}
         self.catalog_changes = CatalogChanges()
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
@@ -79,10 +88,10 @@ class GroupContext:
         Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
-            self.reply_versions,
+            self.cached_replies,
         )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
-        self.bumped_ms, self.moved_ms, self.reply_versions = {}, {}, {}
+        self.bumped_ms, self.moved_ms, self.cached_replies = {}, {}, {}
         self.catalog_changes = CatalogChanges()
         self.jobs.clear()
         self.installs.clear()
@@ -197,9 +206,15 @@ class GroupContext:
                 self.invalidate_replies(group_id)
                 self.pacing.hurry(group_id, ctx)
 
+    def replies_of(self, group_id: str) -> CachedReplies:
+        """Return what tells whether replies that are cached now are still valid later."""
+        return self.cached_replies.setdefault(group_id, CachedReplies())
+
     def invalidate_replies(self, group_id: str) -> None:
         """Note that the group's cached replies are out of date, although no record changed the group."""
-        self.reply_versions[group_id] = self.reply_versions.get(group_id, 0) + 1
+        replies = self.cached_replies.pop(group_id, None)
+        if replies is not None:
+            replies.are_valid = False
 
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """Start, restart or cancel the member's rebalance timer.
@@ -243,7 +258,7 @@ class GroupContext:
         self.client_side.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
-        self.reply_versions.pop(group_id, None)
+        self.invalidate_replies(group_id)
         self.installs.pop(group_id, None)
         self.offset_scans.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)

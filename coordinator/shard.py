@@ -350,8 +350,7 @@ class FastEntry:
         "_changed",
         "_group",
         "_group_version",
-        "_reply_version",
-        "_reply_versions",
+        "_replies",
         "_serving",
         "_settings",
         "_settings_version",
@@ -366,8 +365,7 @@ class FastEntry:
         """`touch(monotonic_ms, wall_ms)` restarts the session after a heartbeat."""
         self._serving = shard.serving
         self._group_version = group.version
-        self._reply_versions = shard.core.reply_versions
-        self._reply_version = self._reply_versions.get(group.group_id, 0)
+        self._replies = shard.core.replies_of(group.group_id)
         self._changed = shard.core.catalog_changes.names
         self._settings = shard.settings
         self._settings_version = shard.settings.version
@@ -375,7 +373,7 @@ class FastEntry:
     def is_valid(self) -> bool:
         return (
             self._group.version == self._group_version
-            and self._reply_versions.get(self._group.group_id, 0) == self._reply_version
+            and self._replies.are_valid
             and self._shard.serving == self._serving
             and self._settings.version == self._settings_version
             and not (self._changed and not self._changed.isdisjoint(self._group.subscriptions))

@@ -148,7 +148,7 @@ def everything(world: World) -> tuple[object, ...]:
     assert timer is not None
     core = world.shard.core
     versions = {group_id: group.version for group_id, group in core.projection.groups.items()}
-    replies = dict(core.reply_versions)
+    replies = core.replies_of("g")
     return len(world.log), world.shard.state_hash, timer.deadline_ms, versions, replies, len(core.sessions)
 
 
