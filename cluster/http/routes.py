@@ -14,13 +14,10 @@ from typing import Any
 from cluster.http.schemas import (
     ANYTHING,
     AS_OF,
-    BOOLEAN,
     CONFIG,
     ERROR,
     GROUP,
-    INTEGER,
     NODE,
-    STRING,
     Schema,
     array_of,
     object_of,
@@ -219,13 +216,13 @@ ROUTES: tuple[Route, ...] = (
         path="/healthz",
         name="healthz",
         summary="Liveness: the process responds.",
-        answer=object_of(status=STRING),
+        answer=object_of("status str"),
     ),
     Route(
         path="/readyz",
         name="readyz",
         summary="Readiness: every shard serves here or follows a leader; otherwise 503 with the reasons.",
-        answer=object_of(ready=BOOLEAN, reasons=array_of(STRING)),
+        answer=object_of("ready bool, reasons [str]"),
         refusals=(503,),
     ),
     Route(
@@ -240,11 +237,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Every node with its addresses and this node's link to it; this node's shards with state, "
         "leader, term, indexes, and, where it leads, its followers.",
         answer=object_of(
-            cluster_id=STRING,
-            node_id=INTEGER,
-            release=STRING,
-            format_level=INTEGER,
-            uptime_ms=INTEGER,
+            "cluster_id str, node_id int, release str, format_level int, uptime_ms int",
             heartbeats=or_null(ANYTHING),
             clock=or_null(ANYTHING),
             nodes=array_of(NODE),
@@ -259,7 +252,7 @@ ROUTES: tuple[Route, ...] = (
             "Raises the format level to the newest that every node reads. Only the metadata leader "
             "accepts it."
         ),
-        answer=object_of(format_level=INTEGER),
+        answer=object_of("format_level int"),
         refusals=(400, 403, 408, 409, 413, 415, 503),
     ),
     Route(
@@ -269,7 +262,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Transfers the leadership of a shard to another node. Only the shard's leader accepts it.",
         parameters=(_SHARD,),
         fields=(_TO,),
-        answer=object_of(shard=INTEGER, was_leader=INTEGER, leader_id=or_null(INTEGER)),
+        answer=object_of("shard int, was_leader int, leader_id int?"),
         refusals=(400, 403, 404, 408, 409, 413, 415, 503),
     ),
     Route(
@@ -278,8 +271,7 @@ ROUTES: tuple[Route, ...] = (
         summary="All topics in the catalog.",
         parameters=(_CONSISTENT,),
         answer=object_of(
-            as_of_index=INTEGER,
-            topics=array_of(object_of(name=STRING, topic_id=STRING, num_partitions=INTEGER)),
+            "as_of_index int", topics=array_of(object_of("name str, topic_id str, num_partitions int"))
         ),
         refusals=(307, 400, 503),
     ),
@@ -288,7 +280,7 @@ ROUTES: tuple[Route, ...] = (
         name="groups",
         summary="Groups of all shards by name, a page at a time.",
         parameters=(_AFTER, _PAGE),
-        answer=object_of(as_of=AS_OF, groups=array_of(ANYTHING), next_after={"type": ["string", "null"]}),
+        answer=object_of("next_after str?", as_of=AS_OF, groups=array_of(ANYTHING)),
         refusals=(400, 503),
     ),
     Route(
@@ -298,7 +290,7 @@ ROUTES: tuple[Route, ...] = (
         "it owns, is assigned and waits for, and its last refused request. Fields that only a leader knows "
         "may be null.",
         parameters=(_GROUP_ID, _CONSISTENT),
-        answer=object_of(shard=INTEGER, as_of_index=INTEGER, at_ms=INTEGER, group=GROUP),
+        answer=object_of("shard int, as_of_index int, at_ms int", group=GROUP),
         refusals=(307, 400, 404, 503),
     ),
     Route(
@@ -309,11 +301,7 @@ ROUTES: tuple[Route, ...] = (
         "so a consistent read confirms them with its leader.",
         parameters=(_GROUP_ID, _CONSISTENT, _CATALOG),
         answer=object_of(
-            shard=INTEGER,
-            as_of_index=INTEGER,
-            catalog_index=INTEGER,
-            group_id=STRING,
-            configs=array_of(CONFIG),
+            "shard int, as_of_index int, catalog_index int, group_id str", configs=array_of(CONFIG)
         ),
         refusals=(307, 400, 503),
     ),

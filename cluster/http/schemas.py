@@ -11,9 +11,24 @@ from coordinator.groupconfigs import Origin
 
 Schema = dict[str, Any]
 
+_TYPES = {"int": "integer", "num": "number", "str": "string", "bool": "boolean"}
 
-def object_of(**properties: Schema) -> Schema:
+
+def object_of(fields: str = "", **more: Schema) -> Schema:
+    """Return the schema of an object, all of whose fields are required.
+
+    `fields` are those of simple types, as in `epoch int, regex str?, topics [str]`; `?` allows null.
+    """
+    properties = dict(map(_field, fields.split(", ") if fields else ())) | more
     return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _field(text: str) -> tuple[str, Schema]:
+    name, kind = text.split(" ")
+    schema = {"type": _TYPES[kind.strip("[]?")]}
+    if kind.startswith("["):
+        schema = array_of(schema)
+    return name, or_null(schema) if kind.endswith("?") else schema
 
 
 def array_of(items: Schema) -> Schema:
@@ -29,103 +44,57 @@ def of_names(values: Schema) -> Schema:
     return {"type": "object", "additionalProperties": values}
 
 
-INTEGER: Schema = {"type": "integer"}
-NUMBER: Schema = {"type": "number"}
-STRING: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
 ANYTHING: Schema = {"type": "object", "additionalProperties": True}
-ADDRESS = object_of(host=STRING, port=INTEGER)
-ERROR: Schema = {**object_of(error=STRING, message=STRING, hint=STRING), "additionalProperties": True}
+ADDRESS = object_of("host str, port int")
+ERROR: Schema = {**object_of("error str, message str, hint str"), "additionalProperties": True}
 NODE = object_of(
-    node_id=INTEGER,
-    is_self=BOOLEAN,
-    in_contact=BOOLEAN,
+    "node_id int, is_self bool, in_contact bool, release str?, incarnation str?, boot_id str?",
     kafka=or_null(ADDRESS),
     http=or_null(ADDRESS),
-    release=or_null(STRING),
-    incarnation=or_null(STRING),
-    boot_id=or_null(STRING),
     link=or_null(ANYTHING),
 )
-AS_OF = array_of(object_of(shard=INTEGER, as_of_index=INTEGER))
-
-PARTITIONS = of_names(array_of(INTEGER))
+AS_OF = array_of(object_of("shard int, as_of_index int"))
+PARTITIONS = of_names(array_of({"type": "integer"}))
 
 REFUSAL: Schema = {
     **object_of(
-        at_ms=INTEGER,
-        api=STRING,
-        error_code=INTEGER,
-        error=STRING,
-        reason=STRING,
-        member_id=STRING,
-        client=STRING,
-        times=INTEGER,
+        "at_ms int, api str, error_code int, error str, reason str, member_id str, client str, times int"
     ),
     "description": "The newest request refused since this node started, and how often in a row.",
 }
 
 WAIT: Schema = {
-    **object_of(
-        topic=STRING,
-        partition=INTEGER,
-        owner=STRING,
-        told_ms_ago=or_null(NUMBER),
-        left_ms=or_null(NUMBER),
-    ),
+    **object_of("topic str, partition int, owner str, told_ms_ago num?, left_ms num?"),
     "description": "A partition of the target that another member still owns. Both times are null if the "
     "owner has not been asked to revoke it; only the first is null if a former leader asked, or if the "
     "owner has left temporarily.",
 }
 
 MEMBER = object_of(
-    member_id=STRING,
-    instance_id=or_null(STRING),
-    is_away=BOOLEAN,
-    client_id=STRING,
-    client_host=STRING,
-    rack_id=or_null(STRING),
-    subscribed_topics=array_of(STRING),
-    regex=or_null(STRING),
-    server_assignor=or_null(STRING),
-    client_assignors=array_of(STRING),
-    assignment_error=INTEGER,
-    state=STRING,
-    since_ms=or_null(INTEGER),
-    member_epoch=INTEGER,
-    previous_member_epoch=INTEGER,
+    "member_id str, instance_id str?, is_away bool, client_id str, client_host str, rack_id str?, "
+    "subscribed_topics [str], regex str?, server_assignor str?, client_assignors [str], "
+    "assignment_error int, state str, since_ms int?, member_epoch int, previous_member_epoch int, "
+    "rebalance_timeout_ms int, last_heartbeat_ms int?, session_left_ms num?",
     assigned=PARTITIONS,
     pending_revocation=PARTITIONS,
     target=PARTITIONS,
     waits_for=array_of(WAIT),
-    rebalance_timeout_ms=INTEGER,
-    last_heartbeat_ms=or_null(INTEGER),
-    session_left_ms=or_null(NUMBER),
     last_refused=or_null(REFUSAL),
 )
 
 COMPUTING: Schema = {
-    **object_of(member_id=STRING, assignor=STRING, left_ms=NUMBER, prepared_epoch=or_null(INTEGER)),
+    **object_of("member_id str, assignor str, left_ms num, prepared_epoch int?"),
     "description": "The member that computes the group's target, and its remaining time.",
 }
 
 REGEX = object_of(
-    regex=STRING,
-    topics=array_of(STRING),
-    catalog_version=or_null(INTEGER),
-    resolved_ms=or_null(INTEGER),
-    is_resolving=BOOLEAN,
-    error=or_null(STRING),
+    "regex str, topics [str], catalog_version int?, resolved_ms int?, is_resolving bool, error str?"
 )
 
 CONFIG: Schema = {
     **object_of(
-        name=STRING,
-        value=INTEGER,
-        origin={**STRING, "enum": [str(origin) for origin in Origin]},
-        set_to=or_null(INTEGER),
-        low=INTEGER,
-        high=INTEGER,
+        "name str, value int, set_to int?, low int, high int",
+        origin={"type": "string", "enum": [str(origin) for origin in Origin]},
     ),
     "description": (
         "A config of a group: `value` is in force; `set_to` is what its origin sets (null: chosen by load)."
@@ -134,24 +103,13 @@ CONFIG: Schema = {
 
 GROUP: Schema = {
     **object_of(
-        group_id=STRING,
-        type=STRING,
-        state=STRING,
-        state_since_ms=or_null(INTEGER),
-        epoch=INTEGER,
-        assignment_epoch=INTEGER,
-        assignor=or_null(STRING),
-        assignor_error=or_null(STRING),
+        "group_id str, type str, state str, state_since_ms int?, epoch int, assignment_epoch int, "
+        "assignor str?, assignor_error str?, heartbeat_interval_ms int, session_timeout_ms int, "
+        "created_ms int?, catalog_version int, num_members int, offsets int",
         computing=or_null(COMPUTING),
-        heartbeat_interval_ms=INTEGER,
-        session_timeout_ms=INTEGER,
-        jobs=array_of(object_of(kind=STRING, deadline_ms=INTEGER)),
-        created_ms=or_null(INTEGER),
-        catalog_version=INTEGER,
-        topics=of_names(object_of(topic_id=STRING, num_partitions=INTEGER)),
+        jobs=array_of(object_of("kind str, deadline_ms int")),
+        topics=of_names(object_of("topic_id str, num_partitions int")),
         regexes=array_of(REGEX),
-        num_members=INTEGER,
-        offsets=INTEGER,
         members=array_of(MEMBER),
         refused_strangers=array_of(REFUSAL),
     ),
