@@ -196,4 +196,4 @@ def error_name(error_code: int) -> str:
     try:
         return ErrorCode(error_code).name
     except ValueError:
-        return f"error {error_code}"
+        return str(error_code)
