@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 
 from records import (
     Cause,
@@ -282,6 +282,7 @@ def certainty_name(cause: Cause) -> str:
     return name_of(Certainty, cause.certainty)
 
 
+@cache
 def type_name(record_type: int) -> str:
     """``ConsumerGroupMetadata``; ``type 77 (unknown to this release)``."""
     try:

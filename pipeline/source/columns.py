@@ -1,84 +1,23 @@
-"""Maps fields of keys, values and causes to columns, and builds those columns many rows at once."""
+"""Builds the columns of keys, values and causes (`fields`) many rows at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from history.words import reason_name, state_name, trigger_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type
-from records import RecordsError, RecordType
-from records.cause import Reason
+from records import RecordsError
 from records.kinds import Kind
-from records.layouts import Layout, layout_of
+from records.layouts import Layout
 from records.packing import unpack_nested
 
+from .fields import ShownField
 from .frames import Data, Flags, Ints
 from .msgarrays import GUARD, Field, read_fields, read_items
-from .scalar_decoder import partitions
 from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, numbered, refer, texts
-
-
-@dataclass(frozen=True, slots=True)
-class ShownField:
-    """The field of a key, value or cause that a column shows, and the value that stands for null."""
-
-    column: str
-    field: str
-    none: int | str | None = None
-    words: Callable[[int], str] | None = None
-    """The name of a number, for a field shown by name."""
-    each: Layout | None = None
-    """The layout of each item of an array; the first field of each is shown."""
-    load: Callable[[Any], Any] | None = None
-    """For other nested fields: converts what the layout loads to what Arrow takes."""
-
-
-VALUES: Mapping[int, tuple[ShownField, ...]] = {
-    RecordType.OFFSET_COMMIT: (
-        ShownField("offset", "offset"),
-        ShownField("leader_epoch", "leader_epoch", none=-1),
-        ShownField("metadata", "metadata", none=""),
-    ),
-    RecordType.CONSUMER_GROUP_METADATA: (ShownField("epoch", "epoch"),),
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (ShownField("epoch", "assignment_epoch"),),
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        ShownField("epoch", "assignment_epoch", none=-1),
-        ShownField("assigned", "topic_partitions", load=partitions),
-    ),
-    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        ShownField("epoch", "member_epoch"),
-        ShownField("previous_epoch", "previous_member_epoch"),
-        ShownField("member_state", "state", words=state_name),
-        ShownField("assigned", "assigned_partitions", load=partitions),
-        ShownField("pending", "partitions_pending_revocation", load=partitions),
-    ),
-    RecordType.CONSUMER_GROUP_MEMBER_METADATA: (
-        ShownField("client_id", "client_id"),
-        ShownField("client_host", "client_host"),
-        ShownField("instance_id", "instance_id"),
-    ),
-}
-CAUSES = (
-    ShownField("trigger", "trigger", words=trigger_name),
-    ShownField("reasons", "reasons", each=layout_of(Reason), words=reason_name),
-    ShownField("cause_member_id", "member_id", none=""),
-    ShownField("cause_member_epoch", "member_epoch", none=-1),
-    ShownField("principal", "principal", none=""),
-    ShownField("address", "address", none=""),
-)
-KEYS = (
-    ShownField("group_id", "group_id"),
-    ShownField("member_id", "member_id"),
-    ShownField("topic", "topic", none=""),
-    ShownField("topic", "name"),
-    ShownField("partition", "partition"),
-)
-"""Columns of keys; a type's layout decides which of them it has."""
 
 _KINDS = {field.name: field.type for field in arrow_type(RECORD_COLUMNS)}
 

@@ -5,52 +5,26 @@ The invariant: if anything requested in an entry cannot be decoded, none of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from history.words import reason_names, state_name, trigger_name, type_name
+from history.words import type_name
 from pipeline.schema import TableColumn
 from records import (
-    Cause,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
     MalformedEntry,
-    OffsetCommitValue,
     RawRecord,
-    RecordType,
-    TopicPartitions,
     UnknownType,
     UnsupportedVersion,
     decode_key,
     decode_value,
-    group_id_of,
     iter_records,
-    topic_id_text,
 )
 from records.entry import cause_bytes, load_cause
 
+from .fields import CAUSE_COLUMNS, CAUSES, KEY_COLUMNS, KEYS, VALUE_COLUMNS, VALUES
 from .options import Selection
-
-KEY_COLUMNS = ("group_id", "member_id", "topic", "partition")
-CAUSE_COLUMNS = ("trigger", "reasons", "cause_member_id", "cause_member_epoch", "principal", "address")
-VALUE_COLUMNS = (
-    "epoch",
-    "previous_epoch",
-    "member_state",
-    "assigned",
-    "pending",
-    "offset",
-    "leader_epoch",
-    "metadata",
-    "client_id",
-    "client_host",
-    "instance_id",
-)
 
 CAUSES_MAX = 4096
 """Decoded causes that are cached; consecutive entries of one kind share a few."""
@@ -64,37 +38,26 @@ def key_row(raw: RawRecord) -> Row:
         key = decode_key(raw)
     except UnknownType:
         return {}
-    return {
-        "group_id": group_id_of(raw),
-        "member_id": getattr(key, "member_id", None),
-        "topic": getattr(key, "topic", None) or getattr(key, "name", None),
-        "partition": getattr(key, "partition", None),
-    }
+    return {one.column: one.of(key) for one in KEYS if hasattr(key, one.field)}
 
 
 def value_row(raw: RawRecord) -> Row:
     """The columns of a value, none for a tombstone or a later version; raises `RecordsError`."""
-    read = _READERS.get(raw.type)
-    if read is None or raw.value is None:
+    shown = VALUES.get(raw.type)
+    if shown is None or raw.value is None:
         return {}
     try:
-        return read(decode_value(raw))
+        value = decode_value(raw)
     except UnsupportedVersion:
         return {}
+    return {one.column: one.of(value) for one in shown}
 
 
 @lru_cache(maxsize=CAUSES_MAX)
 def cause_row(data: bytes) -> Row:
     """The columns of an entry's cause; raises `RecordsError`."""
-    cause: Cause = load_cause(data)
-    return {
-        "trigger": trigger_name(cause.trigger),
-        "reasons": reason_names(cause),
-        "cause_member_id": cause.member_id or None,
-        "cause_member_epoch": None if cause.member_epoch == -1 else cause.member_epoch,
-        "principal": cause.principal or None,
-        "address": cause.address or None,
-    }
+    cause = load_cause(data)
+    return {one.column: one.of(cause) for one in CAUSES}
 
 
 def type_row(raw: RawRecord) -> Row:
@@ -106,55 +69,6 @@ def type_row(raw: RawRecord) -> Row:
         "key_bytes": raw.key,
         "value_bytes": raw.value,
     }
-
-
-def partitions(of: tuple[TopicPartitions, ...]) -> list[Row]:
-    return [{"topic_id": topic_id_text(one.topic_id), "partitions": list(one.partitions)} for one in of]
-
-
-def _commit(value: OffsetCommitValue) -> Row:
-    return {
-        "offset": value.offset,
-        "leader_epoch": None if value.leader_epoch == -1 else value.leader_epoch,
-        "metadata": value.metadata or None,
-    }
-
-
-def _group(value: ConsumerGroupMetadataValue) -> Row:
-    return {"epoch": value.epoch}
-
-
-def _target(value: ConsumerGroupTargetAssignmentMetadataValue) -> Row:
-    return {"epoch": value.assignment_epoch}
-
-
-def _target_member(value: ConsumerGroupTargetAssignmentMemberValue) -> Row:
-    epoch = None if value.assignment_epoch == -1 else value.assignment_epoch
-    return {"epoch": epoch, "assigned": partitions(value.topic_partitions)}
-
-
-def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Row:
-    return {
-        "epoch": value.member_epoch,
-        "previous_epoch": value.previous_member_epoch,
-        "member_state": state_name(value.state),
-        "assigned": partitions(value.assigned_partitions),
-        "pending": partitions(value.partitions_pending_revocation),
-    }
-
-
-def _member(value: ConsumerGroupMemberMetadataValue) -> Row:
-    return {"client_id": value.client_id, "client_host": value.client_host, "instance_id": value.instance_id}
-
-
-_READERS: Mapping[int, Callable[[Any], Row]] = {
-    RecordType.OFFSET_COMMIT: _commit,
-    RecordType.CONSUMER_GROUP_METADATA: _group,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: _target,
-    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: _target_member,
-    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: _current,
-    RecordType.CONSUMER_GROUP_MEMBER_METADATA: _member,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

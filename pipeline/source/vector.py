@@ -21,11 +21,11 @@ from records.layouts import layout_of
 from records.schemas import SCHEMAS
 
 from .bodies import Bodies, Records, walk
-from .columns import CAUSES, KEYS, VALUES, Columns
+from .columns import Columns
+from .fields import CAUSE_COLUMNS, CAUSES, KEY_COLUMNS, KEYS, VALUE_COLUMNS, VALUES
 from .frames import Data, Flags, Frames, Ints
 from .msgarrays import GUARD
 from .options import Selection
-from .scalar_decoder import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
 from .slices import distinct, edges_of, gather, numbered, refer, spread
 
 BATCH_RECORDS = 3 << 15
@@ -164,7 +164,7 @@ class _Stretch:
         self._irregular[records.frame[rows[irregular]]] = True
 
     def _causes(self) -> _Causes:
-        names = self._names & {*CAUSE_COLUMNS}
+        names = self._names & CAUSE_COLUMNS
         if not names and "cause_bytes" not in self._names:
             none = np.zeros(0, np.int64)
             return _Causes(Columns(b"", 0, names), pa.nulls(0, pa.binary()), none, none, none)
