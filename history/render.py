@@ -120,6 +120,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
 
 
+def lower_words(name: str) -> str:
+    """The name of an enumeration's member in words: ``member joined`` for ``MEMBER_JOINED``."""
+    return name.lower().replace("_", " ")
+
+
 def sentence_list(parts: Sequence[str]) -> str:
     """Join parts into ``a``, ``a and b`` or ``a, b and c``."""
     if len(parts) < 2:

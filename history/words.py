@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache, partial
+from typing import Protocol
 
 from records import (
     Cause,
@@ -61,6 +62,21 @@ class Formatter:
             (self.topic(part.topic_id), ranges(part.partitions)) for part in parts if part.partitions
         )
         return "; ".join(f"{topic} {numbers}" for topic, numbers in named) or "nothing"
+
+
+class NamedPartition(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+def by_topic(partitions: Iterable[NamedPartition]) -> list[str]:
+    """The partitions of each topic, as ``orders 0-3,7``."""
+    numbers: dict[str, list[int]] = {}
+    for one in partitions:
+        numbers.setdefault(one.topic, []).append(one.partition)
+    return [f"{topic} {ranges(numbers[topic])}" for topic in sorted(numbers)]
 
 
 TRIGGERS: dict[int, str] = {

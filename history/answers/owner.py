@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from history.facts.commits import CommitKeys, commit_rows
 from history.facts.rows import CommitRow, EpochRow, GroupRows, OwnershipSpan, SpanKind, TopicPartition
 from history.facts.shard import facts_of_all
 from history.reading.catalog import CatalogHistory
@@ -20,16 +21,7 @@ from history.render import LOCAL, TimeStyle, duration, sentence_list
 from history.telling.member_labels import MemberLabels
 from history.words import reasons_words
 from raftlog.storage.frames import Frame
-from records import (
-    OffsetCommitValue,
-    RawRecord,
-    RecordType,
-    decode_cause,
-    decode_value,
-    group_id_of,
-    iter_records,
-    offset_commit_key,
-)
+from records import RawRecord, RecordType, group_id_of, iter_records, offset_commit_key
 from records.ids import METADATA_SHARD
 
 TOPICS_NAMED_MAX = 8
@@ -225,38 +217,24 @@ def _last_commits(
     at_ms: int | None,
 ) -> dict[str, CommitRow]:
     """The last commit of the partition in each group, from one walk for all of them."""
-    topic, number = partition.topic, partition.partition
-    by_key = {offset_commit_key(group_id, topic, number): group_id for group_id in group_ids}
-    needle = offset_commit_key("", topic, number)[_BEFORE_TOPIC:]
-    found: dict[bytes, tuple[Frame, int, RawRecord]] = {}
+    by_key = {
+        offset_commit_key(group_id, partition.topic, partition.partition): group_id for group_id in group_ids
+    }
+    needle = offset_commit_key("", partition.topic, partition.partition)[_BEFORE_TOPIC:]
+    newest: dict[str, Frame] = {}
     walk = Walk(shard, log.reader(shard), to_index=at_index, to_ms=at_ms, stateless=True)
     for item in walk.about(group_ids):
         if isinstance(item, Frame) and needle in item.body:
-            for sequence, raw in enumerate(iter_records(item.body)):
+            for raw in iter_records(item.body):
                 if raw.type == RecordType.OFFSET_COMMIT and raw.key in by_key:
-                    found[raw.key] = item, sequence, raw
-    return {by_key[key]: _commit_row(by_key[key], shard, partition, *last) for key, last in found.items()}
-
-
-def _commit_row(
-    group_id: str, shard: int, partition: TopicPartition, frame: Frame, sequence: int, raw: RawRecord
-) -> CommitRow:
-    cause = decode_cause(frame.body)
-    value = None if raw.value is None else decode_value(raw)
-    committed = value if isinstance(value, OffsetCommitValue) else None
-    return CommitRow(
-        group_id=group_id,
-        shard=shard,
-        partition=partition,
-        index=frame.index,
-        sequence=sequence,
-        timestamp_ms=frame.timestamp_ms,
-        offset=None if committed is None else committed.offset,
-        leader_epoch=-1 if committed is None else committed.leader_epoch,
-        metadata="" if committed is None else committed.metadata,
-        member_id=cause.member_id,
-        member_epoch=cause.member_epoch,
-    )
+                    newest[by_key[raw.key]] = item
+    keys = CommitKeys(group_ids)
+    return {
+        row.group_id: row
+        for group_id, frame in newest.items()
+        for row in commit_rows(shard, frame, keys)
+        if (row.group_id, row.partition) == (group_id, partition)
+    }
 
 
 def owner_text(found: PartitionOwners, style: TimeStyle = LOCAL) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from history.diagnoses import RULES
-from history.render import LOCAL, TimeStyle, duration, plural
+from history.render import LOCAL, TimeStyle, duration, lower_words, plural
 
 from .figures import Figures
 from .stats import Stats
@@ -128,7 +128,7 @@ def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
 
 def _counts(counted: Mapping[str, int]) -> str:
     shown = sorted(((count, name) for name, count in counted.items() if count), key=lambda x: (-x[0], x[1]))
-    return ", ".join(f"{count:,} {name.lower().replace('_', ' ')}" for count, name in shown) or "none"
+    return ", ".join(f"{count:,} {lower_words(name)}" for count, name in shown) or "none"
 
 
 def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -18,8 +18,8 @@ leaders   leaders that were lost or do not last
 requests  requests that were refused repeatedly
 """
 
-from .findings import findings_of, words_of
+from .findings import findings_of, words_of, worst_first
 from .rule import Rule
 from .table import RULES
 
-__all__ = ["RULES", "Rule", "findings_of", "words_of"]
+__all__ = ["RULES", "Rule", "findings_of", "words_of", "worst_first"]

@@ -7,7 +7,7 @@ index.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -20,18 +20,15 @@ from history.facts.rows import (
     SpanKind,
     TopicPartition,
 )
-from history.render import plural, ranges, sentence_list
+from history.reading.notes import GAP_WINDOW_MS, HEARTBEAT_GAP, Note
+from history.render import plural, sentence_list
+from history.words import by_topic
 
-Note = Mapping[str, Any]
 T = TypeVar("T")
 
 MEMBERS_NAMED_MAX = 10
 """Maximum number of members named in a sentence; all are in `GroupFinding.members`."""
 TOPICS_NAMED_MAX = 6
-REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
-GAP_WINDOW_MS = 600_000
-"""Milliseconds before an expiry in which heartbeat gaps are relevant: several of the longest usual
-timeouts."""
 NO_EVIDENCE = "there is no evidence file"
 
 
@@ -185,10 +182,7 @@ def members(member_ids: Iterable[str]) -> str:
 
 def parts(partitions: Iterable[TopicPartition]) -> str:
     """Format partitions as ``orders 0-3,7 and refunds 1``; ``no partitions`` if there are none."""
-    by_topic: dict[str, list[int]] = {}
-    for one in partitions:
-        by_topic.setdefault(one.topic, []).append(one.partition)
-    said = [f"{topic} {ranges(numbers)}" for topic, numbers in sorted(by_topic.items())]
+    said = by_topic(partitions)
     if len(said) > TOPICS_NAMED_MAX:
         said[TOPICS_NAMED_MAX:] = [plural(len(said) - TOPICS_NAMED_MAX, "more topic")]
     return sentence_list(said) or "no partitions"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from history.facts.rows import GroupFinding, GroupRows
+from history.facts.rows import GroupFinding, GroupRows, Severity
+from history.reading.notes import Note
 
-from .case import Case, Found, Note
+from .case import Case, Found
 from .rule import Rule
 from .table import RULES
 
@@ -34,6 +35,12 @@ def findings_of(
         if not any(one.kind in covers and basis.issuperset(one.rests_on) for covers, basis in covering)
     ]
     return tuple(sorted(kept, key=lambda one: (one.from_ms, one.from_index, one.kind)))
+
+
+def worst_first(findings: Iterable[GroupFinding]) -> list[GroupFinding]:
+    """The findings, the most severe first, then in the order of the log."""
+    rank = list(Severity)[::-1].index
+    return sorted(findings, key=lambda one: (rank(one.severity), one.from_ms))
 
 
 def _finding(rule: Rule, found: Found, facts: GroupRows) -> GroupFinding:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from history.facts.ownership import by_partition
 from history.facts.rows import GroupFinding, GroupRows
+from history.reading.notes import Note
 
-from .case import Note
 from .findings import findings_of
 
 FINDING_ROWS_MAX = 200_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from history.facts.rows import MemberSession, SessionEnd, SpanKind, TopicPartition
+from history.reading.notes import REFUSED, Note, refusal_words
 from history.render import duration, plural
-from wire.apis import api_title
 from wire.errors import ErrorCode, error_name
 
-from .case import REFUSED, Case, Found, Note, Threshold, clusters, member, members, parts, unique
+from .case import Case, Found, Threshold, clusters, member, members, parts, unique
 
 REFUSED_PAUSE_MS = Threshold(
     60_000, "REFUSED_PAUSE_MS", "Between two refusals that belong together: clients try again within seconds."
@@ -87,17 +87,13 @@ def requests_refused(case: Case) -> Iterator[Found]:
         if note["error"] not in CONTESTED:
             key = (note.get("member") or "", note.get("client") or "", note["api"], note["error"])
             by_client.setdefault(key, []).append(note)
-    for (member_id, client, api, _), notes in sorted(by_client.items()):
+    for (member_id, client, _api, _error), notes in sorted(by_client.items()):
         for run in clusters(notes, lambda note: note["at_ms"], REFUSED_PAUSE_MS):
             if len(run) < REFUSED_MIN:
                 continue
             who = member(member_id) if member_id else f"client {client or 'without a name'}"
-            reason = f": {run[-1]['reason']}" if run[-1]["reason"] else ""
             span = duration(run[-1]["at_ms"] - run[0]["at_ms"])
-            said = (
-                f"{who} was refused {plural(len(run), 'time')} in {span}: {api_title(api)},"
-                f" {error_name(run[-1]['error'])}{reason}"
-            )
+            said = f"{who} was refused {plural(len(run), 'time')} in {span}: {refusal_words(run[-1])}"
             yield _found(case, run, (member_id,), (), said)
 
 

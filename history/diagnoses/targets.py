@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from history.facts.rows import EpochRow, SpanKind, TopicPartition
+from history.reading.notes import TROUBLE, Note
 from history.render import duration, plural
 
-from .case import NO_EVIDENCE, TROUBLE, Case, Found, Note, Threshold, clusters, members, parts, unique
+from .case import NO_EVIDENCE, Case, Found, Threshold, clusters, members, parts, unique
 
 NO_TARGET_MS = Threshold(
     12_000,

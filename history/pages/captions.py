@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from history.diagnoses import words_of
+from history.diagnoses import words_of, worst_first
 from history.facts.rows import (
     EpochRow,
     GroupFinding,
     GroupRows,
     MemberProgress,
-    Severity,
     TermRow,
     TopicPartition,
     WaitEnd,
 )
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
+from history.telling.member_labels import partitions_words, term_of
 from history.words import Formatter, reasons_words, term_words
-from records import Certainty, ReasonKind, TermStartValue, TermWhy
+from records import Certainty, ReasonKind
 
 EPOCHS_MAX = 5_000
 """Maximum number of epochs described, the newest; older ones appear in the lanes only."""
@@ -37,7 +37,6 @@ NAMED_MAX = 3
 FINDINGS_MAX = 300
 """Maximum number of findings described, most severe first."""
 
-_RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 _BRIEFLY: dict[int, str] = {
     ReasonKind.MEMBER_JOINED: "{member} joined",
     ReasonKind.MEMBER_LEFT: "{member} left",
@@ -206,19 +205,7 @@ class Captions:
         return words_of(finding, self.member)
 
     def term(self, row: TermRow) -> dict[str, Any]:
-        try:
-            why = TermWhy[row.why]
-        except KeyError:
-            why = TermWhy.START
-        value = TermStartValue(
-            term=row.term,
-            node_id=row.node_id,
-            why=why,
-            previous_leader=row.previous_leader,
-            incarnation="",
-            boot_id="",
-        )
-        words = term_words(value, row.gap_ms if row.is_takeover else None)
+        words = term_words(term_of(row), row.gap_ms if row.is_takeover else None)
         return {
             "at": row.timestamp_ms,
             "index": row.index,
@@ -243,17 +230,9 @@ def bounds_of(facts: GroupRows, from_ms: int | None, to_ms: int | None) -> tuple
     return begin, max(last + 1, begin + SPAN_MS_MIN)
 
 
-def worst_first(findings: Iterable[GroupFinding]) -> list[GroupFinding]:
-    """The findings, most severe first, then in the order of the log; at most `FINDINGS_MAX`."""
-    return sorted(findings, key=lambda one: (_RANKS[one.severity], one.from_ms))[:FINDINGS_MAX]
-
-
-def partitions_words(partitions: Iterable[TopicPartition]) -> str:
-    """``orders 0-3,7; payments 1``."""
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for one in partitions:
-        by_topic[one.topic].append(one.partition)
-    return "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(by_topic.items()))
+def shown_findings(findings: Iterable[GroupFinding]) -> list[GroupFinding]:
+    """The findings that are described, the most severe first."""
+    return worst_first(findings)[:FINDINGS_MAX]
 
 
 def _others(facts: GroupRows) -> list[str]:

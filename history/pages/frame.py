@@ -31,7 +31,7 @@ from functools import cache
 from importlib import resources
 from string import Template
 
-from history.render import TimeStyle
+from history.render import TimeStyle, lower_words
 
 OFFSET_PROBE_MS = 6 * 60 * 60 * 1000
 """Milliseconds between two checks of a zone's offset; no zone has ever changed twice within six hours."""
@@ -100,6 +100,16 @@ def tiles(values: Sequence[tuple[str, str]]) -> str:
         f'<div class="tile"><dt>{escaped(what)}</dt><dd>{escaped(value)}</dd></div>' for what, value in values
     )
     return f'<dl class="tiles">{"".join(made)}</dl>'
+
+
+def legend(entries: Sequence[tuple[str, int]]) -> str:
+    """The names of a chart's series, in the order of their colours, each with its total."""
+    keys = "".join(
+        f'<span class="key"><svg class="swatch" viewBox="0 0 10 10"><rect class="c{at}" width="10"'
+        f' height="10"/></svg>{escaped(lower_words(name))} {count:,}</span>'
+        for at, (name, count) in enumerate(entries)
+    )
+    return f'<p class="legend">{keys}</p>'
 
 
 def table_html(

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from history.answers.stats import Stats
 from history.answers.statstext import HEADERS, derived, settled_words, table_rows, window_words
 from history.diagnoses import RULES
-from history.render import LOCAL, TimeStyle, duration
+from history.render import LOCAL, TimeStyle, duration, lower_words
 
-from .frame import escaped, page, section, table_html, tiles
+from .frame import escaped, legend, page, section, table_html, tiles
 
 TRIGGERS_SHOWN = 6
 """Maximum number of triggers with a colour of their own; the others share one."""
@@ -81,19 +81,15 @@ def _over_time(found: Stats, style: TimeStyle) -> str:
                 continue
             height = room * count / most
             below += height
-            said = f"{count} {_said(name)} from {style.full(part.from_ms)}"
+            said = f"{count} {lower_words(name)} from {style.full(part.from_ms)}"
             drawn.append(
                 f'<rect class="c{at}" x="{LEFT + place * step + 0.5:.1f}" y="{HEIGHT - BOTTOM - below:.1f}"'
                 f' width="{max(step - 1, 1):.1f}" height="{height:.1f}"><title>{escaped(said)}</title></rect>'
             )
     counts = [*(total[name] for name in shown), sum(total.values()) - sum(total[name] for name in shown)]
-    legend = "".join(
-        f'<span class="key"><svg class="swatch" viewBox="0 0 10 10"><rect class="c{at}" width="10"'
-        f' height="10"/></svg>{escaped(_said(name))} {count:,}</span>'
-        for at, (name, count) in enumerate(zip(names, counts, strict=False))
-    )
     label = f"Rebalances in {len(found.slices)} parts of the window, {most} in one at most"
-    return f'<div class="scroll">{_svg(drawn, HEIGHT, label)}</div>\n<p class="legend">{legend}</p>'
+    named = list(zip(names, counts, strict=False))
+    return f'<div class="scroll">{_svg(drawn, HEIGHT, label)}</div>\n{legend(named)}'
 
 
 def _axis(most: int, found: Stats, style: TimeStyle) -> str:
@@ -191,7 +187,3 @@ def _stalls(found: Stats, style: TimeStyle) -> str:
     headers = ("group", "partition", "owner", "no commit for", "last commit", "usual interval")
     rest = len(stalls) - STALLS_SHOWN
     return table_html(headers, rows) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
-
-
-def _said(name: str) -> str:
-    return name.lower().replace("_", " ")

@@ -14,7 +14,7 @@ from itertools import pairwise
 from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
 from history.render import LOCAL, TimeStyle, duration, plural
 
-from .captions import Captions, bounds_of, worst_first
+from .captions import Captions, bounds_of, shown_findings
 from .lanes import Hand, Lanes, Segment, Stand, lanes_of
 
 LANES_MAX = 60
@@ -234,7 +234,7 @@ def _events(
         yield f"{style.clock(at)}  {words}"
     if len(told) > EVENTS_MAX:
         yield f"and {len(told) - EVENTS_MAX} more"
-    for finding in worst_first(findings)[:EVENTS_MAX]:
+    for finding in shown_findings(findings)[:EVENTS_MAX]:
         yield f"{finding.severity.value}: {finding.kind}: {captions.finding(finding)}"
 
 

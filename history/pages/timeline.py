@@ -13,8 +13,9 @@ from typing import Any
 
 from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
+from history.words import by_topic
 
-from .captions import Captions, bounds_of, left_out_words, partitions_words, worst_first
+from .captions import Captions, bounds_of, left_out_words, shown_findings
 from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
 from .lanes import Lanes, Segment, lanes_of, tells_behind
 
@@ -89,7 +90,7 @@ def timeline_data(
         "epochs": captions.epochs(begin, end),
         "terms": [captions.term(row) for row in facts.terms if begin <= row.timestamp_ms <= end],
         "gone": [{"index": index, "at": ms} for index, ms in facts.gone if begin <= ms <= end],
-        "findings": [_finding(one, captions, numbers) for one in worst_first(findings)],
+        "findings": [_finding(one, captions, numbers) for one in shown_findings(findings)],
         "leftOut": [*left_out_words(facts, findings), *_folded_words(facts, lanes)],
     }
     return _relative(data, begin)
@@ -123,7 +124,7 @@ def _finding(finding: GroupFinding, captions: Captions, numbers: dict[str, int])
         "words": captions.finding(finding),
         "epochs": list(finding.epochs),
         "members": [numbers[one] for one in finding.members if one in numbers],
-        "partitions": partitions_words(finding.partitions),
+        "partitions": "; ".join(by_topic(finding.partitions)),
         "indexes": list(finding.rests_on),
         "certain": finding.is_certain,
     }
@@ -222,7 +223,7 @@ def _findings(findings: Sequence[GroupFinding], captions: Captions, style: TimeS
     if not findings:
         return section("Findings", "<p>None: no rule found anything that a healthy group does not show.</p>")
     lines = []
-    for number, one in enumerate(worst_first(findings)):
+    for number, one in enumerate(shown_findings(findings)):
         lasted = "" if one.to_ms is None or one.to_ms <= one.from_ms else duration(one.to_ms - one.from_ms)
         unsure = "" if one.is_certain else ' <span class="unsure">not certain from the log alone</span>'
         lines.append(

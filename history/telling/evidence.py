@@ -7,25 +7,19 @@ that this part is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from history.reading.notes import GAP_WINDOW_MS, HEARTBEAT_GAP, REFUSED, TROUBLE, Note, refusal_words
 from history.render import TimeStyle, duration
-from wire.apis import api_title
-from wire.errors import error_name
 
 from .story import NoteStep, Step
 
-Note = Mapping[str, Any]
-REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 UNKNOWN = "no evidence of the group is here: refused requests and the regularity of heartbeats are unknown"
 MINUTE_MS = 60_000
 NOTED_LATE_MS = 6_000
 """Milliseconds by which the note of a gap between heartbeats may be delayed, possibly into the next
 minute."""
-GAP_WINDOW_MS = 600_000
-"""Milliseconds before an expiry in which heartbeat gaps are relevant: a few of the longest usual timeouts."""
 
 
 @dataclass(slots=True)
@@ -85,8 +79,7 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
 
 def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:
     who = say_member(note["member"]) if note.get("member") else note.get("client") or "a client"
-    reason = f": {note['reason']}" if note["reason"] else ""
-    return f"refused {who}: {api_title(note['api'])}, {error_name(note['error'])}{reason}"
+    return f"refused {who}: {refusal_words(note)}"
 
 
 class GroupNotes:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from history.facts.rows import GroupRows, MemberSession, TermRow, TopicPartition
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
-from history.render import LOCAL, MemberNames, TimeStyle, ranges, sentence_list
-from history.words import Formatter
+from history.render import LOCAL, MemberNames, TimeStyle, sentence_list
+from history.words import Formatter, by_topic
 from records import Cause, TermStartValue, TermWhy
 
 MEMBERS_NAMED_MAX = 8
@@ -118,10 +118,7 @@ def client_words(session: MemberSession) -> str:
 
 def partitions_words(partitions: Iterable[TopicPartition]) -> str:
     """``orders 0-3,7; payments 1``; ``nothing`` if there are none."""
-    by_topic: dict[str, list[int]] = {}
-    for one in partitions:
-        by_topic.setdefault(one.topic, []).append(one.partition)
-    return "; ".join(f"{topic} {ranges(by_topic[topic])}" for topic in sorted(by_topic)) or "nothing"
+    return "; ".join(by_topic(partitions)) or "nothing"
 
 
 def term_of(row: TermRow) -> TermStartValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from history.facts.rows import Severity
+from history.diagnoses import worst_first
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .explain import Explanation
@@ -52,10 +52,8 @@ def _findings_text(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
         return
     yield ""
     yield "what stands out:"
-    rank = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
-    worst = sorted(explanation.findings, key=lambda one: (rank.index(one.severity), one.from_ms))
     lines = []
-    for one in worst:
+    for one in worst_first(explanation.findings):
         where = f"index {one.from_index}"
         if one.to_index not in (None, one.from_index):
             where += f" to {one.to_index}"

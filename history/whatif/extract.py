@@ -22,7 +22,7 @@ from coordinator.state.projection import Projection
 from coordinator.state.reconcile import NOT_REPORTED
 from history.facts.group import FactsBuilder
 from history.reading.catalog import CatalogHistory
-from history.reading.notes import is_of_removed, owned_in
+from history.reading.notes import HEARTBEAT_GAP, is_of_removed, owned_in
 from records import (
     Cause,
     Entry,
@@ -411,7 +411,7 @@ def _evidence(
     for note in kept:
         if note.get("group") != group_id or not note.get("member"):
             continue
-        if note.get("kind") == "heartbeat_gap":
+        if note.get("kind") == HEARTBEAT_GAP:
             gaps.append(
                 HeartbeatSilence(
                     member_id=note["member"], minute_ms=note["minute_ms"], gap_ms=round(note["gap_ms"])

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from history.diagnoses import RULES
-from history.pages.frame import escaped, page, section, table_html, tiles
+from history.pages.frame import escaped, legend, page, section, table_html, tiles
 from history.render import UTC_STYLE, TimeStyle, duration, plural, sentence_list
 
 from . import charts
@@ -138,12 +138,8 @@ def _over_time(figures: ReportFigures, style: TimeStyle) -> str:
         series.append(("others", rest))
     label = f"Rebalances in {BUCKETS} parts of {duration(figures.step_ms)} each"
     drawn = charts.stacked_bars(series, **_axis(figures), style=style, label=label)
-    legend = "".join(
-        f'<span class="key"><svg class="swatch" viewBox="0 0 10 10"><rect class="c{at}" width="10"'
-        f' height="10"/></svg>{escaped(_said(name))} {sum(counts.values()):,}</span>'
-        for at, (name, counts) in enumerate(series)
-    )
-    return f'<p>{escaped(label)}.</p><div class="scroll">{drawn}</div>\n<p class="legend">{legend}</p>'
+    totals_shown = [(name, sum(counts.values())) for name, counts in series]
+    return f'<p>{escaped(label)}.</p><div class="scroll">{drawn}</div>\n{legend(totals_shown)}'
 
 
 def _axis(figures: ReportFigures) -> dict[str, int]:
@@ -260,7 +256,3 @@ def _more(rest: int, table: str) -> str:
 def _prose(words: str) -> str:
     """A sentence as HTML, with text in backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escaped(words))
-
-
-def _said(name: str) -> str:
-    return name.lower().replace("_", " ")
