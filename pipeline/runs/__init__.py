@@ -1,18 +1,18 @@
 """Brings tables up to date with an input: once (`run`) or continuously (`stream`).
 
-run          one run, from an input to up-to-date tables
-stream       runs repeated while the log grows
-ingest       the first half: new records, commits, failovers; accounts for losses
-factstage    the second half: the facts of every group to which something happened
-step         the entries of one run, and its transaction
-projections  `commits` and `failovers`
-losses       every entry is in the tables, or is known to be lost
-factinputs   notes, and snapshots that replace lost entries
-factspans    the range of entries that facts take in
-factterms    the terms that facts need
-derived      the derived facts, staged by Spark or held in this process
-factfew      the inputs of few facts, without Spark
-fewrecords   the questions of `ingest` about few records, without Spark
-listing      descriptions of the tables
-reporting    the report of an output
+run                a run: from an input to tables that reach its last committed entry
+stream             one run after another while the log grows
+ingest             the first half of a run: records, commits, failovers, and what is lost
+losses             every entry is in the tables, or a finding says that it is lost
+projections        commits and failovers, which derive directly from records
+local_records      the same questions of few records, in this process
+factstage          the second half: facts of the groups to which anything happened
+factspans          the entries that facts take in by shard
+factterms          the terms that facts need
+factinputs         notes beside the log, and snapshots that replace lost entries
+local_fact_inputs  the inputs of facts if they are small, read in this process
+derived            the facts that a run derived, by kind
+step               what the stages of one run share
+listing            descriptions of the tables, and the contents of an output
+reporting          the report of an output
 """

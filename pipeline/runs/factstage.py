@@ -35,7 +35,6 @@ from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD
 
 from .derived import Derived, arrow_of, spark_of, without
-from .factfew import few_inputs
 from .factinputs import (
     PARTS,
     STATES,
@@ -49,6 +48,7 @@ from .factinputs import (
 )
 from .factspans import FactSpan, may_go_on, spans
 from .factterms import terms_of, write_newest_terms
+from .local_fact_inputs import few_inputs
 from .step import RunStep
 
 if TYPE_CHECKING:

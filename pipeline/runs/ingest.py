@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 from pipeline.tables.manifest import ShardProgress
 from pipeline.tables.transaction import Staging
 
-from . import fewrecords, losses, projections
+from . import local_records, losses, projections
 from .step import Lost, Range, RunStep
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def ingest(
     (count,) = tx.stage(Staging(table="records", rows=rows, is_gathered=is_one_task))
     on_progress(f"records: {plural(count, 'row')}")
     few = tx.staged_few("records")
-    found = losses.reached(tx.staged("records")) if few is None else fewrecords.reached_of(few)
+    found = losses.reached(tx.staged("records")) if few is None else local_records.reached_of(few)
     missed = _missed(spark, log, asked, there, tx, found, output.manifest.progress)
     for one in missed:
         if one.is_damage and not is_permissive:
@@ -93,9 +93,9 @@ def bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
 def _project(tx: Transaction, few: pa.Table | None, places: Mapping[projections.Place, int]) -> pa.Table:
     """Stage the tables that derive directly from the new records; returns the failovers."""
     if few is not None:
-        starts = fewrecords.starts_of(few)
-        times = fewrecords.times_of(few, projections.before(starts))
-        made: DataFrame | pa.Table = fewrecords.commits_of(few)
+        starts = local_records.starts_of(few)
+        times = local_records.times_of(few, projections.before(starts))
+        made: DataFrame | pa.Table = local_records.commits_of(few)
     else:
         records = tx.staged("records")
         starts = projections.starts(records)

@@ -27,8 +27,9 @@ from pipeline.schema import TABLES
 from pipeline.session.failures import unwrapped
 from pipeline.source import register
 from pipeline.source.inputs import InputLog, open_input
+from pipeline.tables.disk import place_of
 from pipeline.tables.manifest import ShardProgress
-from pipeline.tables.output import Output, place_of
+from pipeline.tables.output import Output
 
 from .factstage import is_due, write_facts
 from .ingest import Say, bytes_of, ingest

@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from pipeline.errors import OutputError
 from raftlog.env.files import Files, Mode, OsFile, OsFiles, join, parent
 
-__all__ = ["OsOutputFiles", "TableFiles", "is_full", "join", "make_folders", "parent", "told"]
+__all__ = ["OsOutputFiles", "TableFiles", "is_full", "join", "make_folders", "parent", "place_of", "told"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 """The same in an executor's error, which arrives as text."""
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class TableFiles(Files, Protocol):
@@ -56,6 +59,17 @@ class OsOutputFiles(OsFiles):
         import pyarrow.parquet as pq
 
         return int(pq.read_metadata(path).num_rows)
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """The absolute path of an output, links resolved; raises `OutputError` for a URL."""
+    text = re.sub("^file:(///|/(?!/))", "/", os.fspath(path))
+    if _URL.match(text):
+        raise OutputError(
+            f"{text} is no folder that this process sees",
+            "give a local path or a mount that every executor sees too; copy the finished tables from there",
+        )
+    return str(Path(text).resolve())
 
 
 def make_folders(files: Files, root: str, folders: Iterable[str]) -> None:

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.schema import TABLES, spark_type
 
 from .manifest import TableFile
+from .reading import read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from .transaction import Writable
 
 FILES_MAX = 8
 """Files merged at a time: readers open up to this many more; rows are rewritten once in as many commits."""
@@ -40,6 +39,13 @@ JOBS_MAX = 4
 """Jobs per commit, one for each table and part, at a few tenths of a second each."""
 _KEYS = {"date": "date", "shard": "int"}
 """Columns that are folders, with their Spark types."""
+
+
+class Writable(Protocol):
+    """Rows ready to be written."""
+
+    def write(self, folder: str) -> int:
+        """Write them to a new folder; returns the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,6 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Writable:
 
     from . import local
     from .layout import Laid, sorted_for_files
-    from .reading import read_files
 
     kinds = {name: kind for name, kind in _KEYS.items() if f"/{name}=" in merge.files[0].path}
     found = local.read_locally(root, merge.files, _arrow_schema(root, merge, kinds))

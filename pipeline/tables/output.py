@@ -15,12 +15,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 
 from pipeline.errors import OutputBusy, OutputError
@@ -28,13 +26,10 @@ from pipeline.schema import TABLES
 from raftlog.env.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
 
 from . import journal, names
-from .disk import OsOutputFiles, TableFiles, join, told
+from .disk import OsOutputFiles, TableFiles, join, place_of, told
 from .manifest import OutputManifest, check, load, load_head
 from .transaction import Transaction
 
-__all__ = ["Output", "place_of"]
-
-_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 _NOT_CONTENT = ("lost+found",)
 """Contents of a fresh mount; names that start with a dot are ignored as well."""
 
@@ -106,17 +101,6 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def place_of(path: str | os.PathLike[str]) -> str:
-    """The absolute path of an output, links resolved; raises `OutputError` for a URL."""
-    text = re.sub("^file:(///|/(?!/))", "/", os.fspath(path))
-    if _URL.match(text):
-        raise OutputError(
-            f"{text} is no folder that this process sees",
-            "give a local path or a mount that every executor sees too; copy the finished tables from there",
-        )
-    return str(Path(text).resolve())
 
 
 def _refuse_strangers(files: TableFiles, root: str, cluster_id: str, num_shards: int | None) -> None:

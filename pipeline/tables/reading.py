@@ -16,9 +16,8 @@ from pipeline.errors import OutputError
 from pipeline.schema import TABLES, spark_type
 
 from . import names
-from .disk import OsOutputFiles, join, told
+from .disk import OsOutputFiles, join, place_of, told
 from .manifest import OutputManifest, TableFile, load
-from .output import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,12 +22,12 @@ from raftlog.env.files import write_aside
 from . import journal, merging, names
 from .disk import TableFiles, is_full, join, parent, told
 from .manifest import OutputManifest, ShardProgress, TableFile
+from .merging import Writable
+from .reading import read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from .output import Output
 
 
 SIDE_BY_SIDE = 4
@@ -49,11 +49,13 @@ class Staging:
     """See `pipeline.tables.layout.laid_out`."""
 
 
-class Writable(Protocol):
-    """Rows ready to be written."""
+class OpenOutput(Protocol):
+    """The part of an output that a transaction reads and changes."""
 
-    def write(self, folder: str) -> int:
-        """Write them to a new folder; returns the number of rows."""
+    root: str
+    files: TableFiles
+    manifest: OutputManifest
+    is_cut_short: bool
 
 
 class Transaction:
@@ -62,7 +64,7 @@ class Transaction:
     As a context manager it discards uncommitted changes.
     """
 
-    def __init__(self, output: Output, folder: str) -> None:
+    def __init__(self, output: OpenOutput, folder: str) -> None:
         self.rows: dict[tuple[str, str], int] = {}
         """Rows staged so far, by table and part."""
         self.is_over = False
@@ -127,8 +129,6 @@ class Transaction:
 
     def staged(self, table: str, part: str = "rows") -> DataFrame:
         """The rows of a documented table that this transaction has written, as input for others."""
-        from .reading import read_files
-
         if self._spark is None:
             raise ValueError("nothing is written yet")
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipeline.runs import fewrecords, losses, projections
+from pipeline.runs import local_records, losses, projections
 from pipeline.schema import RECORD_COLUMNS, TABLES, arrow_type, spark_type
 from records import Record, RecordType, TermStartKey, TermStartValue, TermWhy, encode_record
 
@@ -27,11 +27,11 @@ def rows(*given: dict[str, Any]) -> pa.Table:
 def failovers(spark: SparkSession, records: pa.Table, places: dict[tuple[int, int], int]) -> pa.Table:
     """With Spark and without, which is the same."""
     frame = spark.createDataFrame(records, spark_type(RECORD_COLUMNS))
-    starts, few = projections.starts(frame), fewrecords.starts_of(records)
+    starts, few = projections.starts(frame), local_records.starts_of(records)
     assert sorted(starts, key=repr) == sorted(few, key=repr)
     before = projections.before(starts)
     times = projections.times(frame, before)
-    assert times == fewrecords.times_of(records, before)
+    assert times == local_records.times_of(records, before)
     return projections.failovers(few, {**places, **times})
 
 
@@ -68,7 +68,7 @@ def test_a_commit_says_null_where_nothing_is_said(spark: SparkSession) -> None:
     made = projections.commits(spark.createDataFrame(records, spark_type(RECORD_COLUMNS)))
     assert made.columns == TABLES["commits"].names
     found = sorted((tuple(row) for row in made.collect()), key=lambda row: row[5])
-    assert found == [tuple(row.values()) for row in fewrecords.commits_of(records).to_pylist()]
+    assert found == [tuple(row.values()) for row in local_records.commits_of(records).to_pylist()]
     assert [row[5:] for row in found] == [
         (1, 1_001, 7, None, None, None, None, 0),
         (2, 1_002, 8, 3, "m", "ann", 4, 2),
@@ -116,6 +116,6 @@ def test_few_records_reach_as_far_as_any(spark: SparkSession) -> None:
         {**commit(9, timestamp_ms=4), "shard": 1},
         commit(2),
     )
-    found = fewrecords.reached_of(records)
+    found = local_records.reached_of(records)
     assert found == losses.reached(spark.createDataFrame(records, spark_type(RECORD_COLUMNS)))
     assert found[0] == losses.WrittenEntries(entries=3, first_ms=1_001, last_index=3, last_ms=1_003)

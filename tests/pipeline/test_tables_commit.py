@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.errors import OutputBusy, OutputError
 from pipeline.tables import Output, ShardProgress
+from pipeline.tables.disk import place_of
 from pipeline.tables.manifest import load
-from pipeline.tables.output import place_of
 from raftlog.env.simulated_files import Crash
 
 from .output_disk import (

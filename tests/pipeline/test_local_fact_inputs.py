@@ -15,11 +15,11 @@ import pyarrow as pa
 from pipeline.facts.batches import STORED
 from pipeline.facts.group import NOTES, PART, RESTLESS, SETTLED, STATE
 from pipeline.facts.shared import ShardShared, Shared
-from pipeline.runs import factfew
+from pipeline.runs import local_fact_inputs
 from pipeline.runs.derived import Derived
-from pipeline.runs.factfew import few_inputs
 from pipeline.runs.factinputs import PARTS, STATES, notes_of
 from pipeline.runs.factspans import FactSpan
+from pipeline.runs.local_fact_inputs import few_inputs
 from pipeline.runs.step import Range
 from pipeline.schema import RECORD_COLUMNS, arrow_type
 from pipeline.tables import Output, ShardProgress
@@ -113,17 +113,17 @@ def test_what_is_not_little_is_left_to_spark(output: Output, monkeypatch: pytest
     assert found[1] is not None
     for name, bound in (("RECORDS_MAX", 2), ("GROUPS_MAX", 4), ("BYTES_MAX", found[1].column("blob").nbytes)):
         with monkeypatch.context() as patched:
-            patched.setattr(factfew, name, bound)
+            patched.setattr(local_fact_inputs, name, bound)
             assert inputs(output, *records) is not None
-            patched.setattr(factfew, name, bound - 1)
+            patched.setattr(local_fact_inputs, name, bound - 1)
             assert inputs(output, *records) is None
 
 
 def test_large_records_and_many_new_groups_are_not_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factfew, "BYTES_MAX", 1_000)
-    monkeypatch.setattr(factfew, "GROUPS_MAX", 10)
+    monkeypatch.setattr(local_fact_inputs, "BYTES_MAX", 1_000)
+    monkeypatch.setattr(local_fact_inputs, "GROUPS_MAX", 10)
     with Output.open(tmp_path / "out", cluster_id="c") as nothing_yet:
         assert inputs(nothing_yet, record(0, "g1", value_bytes=b"x" * 900)) is not None
         assert inputs(nothing_yet, record(0, "g1", value_bytes=b"x" * 1_000)) is None
