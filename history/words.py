@@ -79,6 +79,11 @@ def by_topic(partitions: Iterable[NamedPartition]) -> list[str]:
     return [f"{topic} {ranges(numbers[topic])}" for topic in sorted(numbers)]
 
 
+def partitions_words(partitions: Iterable[NamedPartition], none: str = "nothing") -> str:
+    """``orders 0-3,7; payments 1``; ``none`` if there are none."""
+    return "; ".join(by_topic(partitions)) or none
+
+
 TRIGGERS: dict[int, str] = {
     Trigger.TERM_OPENED: "a term opened",
     Trigger.MEMBER_JOINED: "{member} joined",

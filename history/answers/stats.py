@@ -273,7 +273,8 @@ class _ShardFold:
         if frame.record_count == 1 and self._window.holds(at_ms):
             for raw in iter_records(frame.body):
                 if raw.type == RecordType.TERM_START:
-                    self.failovers += _is_takeover(decode_value(raw))
+                    term = decode_value(raw)
+                    self.failovers += isinstance(term, TermStartValue) and is_takeover(term)
 
     def _take(self, parts: Iterator[GroupRows]) -> None:
         for part in parts:
@@ -352,10 +353,6 @@ def _committed(partition: TopicPartition, one: PartitionCommits) -> Committed:
         longest_silence_ms=one.silence_ms,
         usual_ms=one.usual_ms,
     )
-
-
-def _is_takeover(value: object) -> bool:
-    return isinstance(value, TermStartValue) and is_takeover(value)
 
 
 def _slices(window: StatsWindow, counted: list[Counter[tuple[int, str]]]) -> tuple[Slice, ...]:

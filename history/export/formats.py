@@ -134,13 +134,8 @@ def _csv_cell(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def csv_text(cell: str) -> str:
-    """The text of a CSV cell whose quotes were already removed."""
-    return readable(cell.removeprefix("'"))
-
-
 def writable(text: str) -> str:
-    """Encode a text so that UTF-8 can hold it; `readable` is the inverse."""
+    """Encode a text so that UTF-8 can hold it."""
     if not text.startswith(ESCAPED):
         try:
             text.encode()
@@ -149,11 +144,6 @@ def writable(text: str) -> str:
         else:
             return text
     return ESCAPED + json.dumps(text)
-
-
-def readable(text: str) -> str:
-    """The inverse of `writable`."""
-    return str(json.loads(text.removeprefix(ESCAPED))) if text.startswith(ESCAPED) else text
 
 
 class _ParquetWriter:

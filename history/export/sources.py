@@ -117,7 +117,6 @@ class ShardRows:
         self._facts = ShardFacts(shard, catalog, groups)
         self._keys = CommitKeys(groups)
         self._last_ms: int | None = None
-        self._seen: set[str] = set()
 
     def run(self, reader: Reader) -> Walk:
         """Walk the shard; raises `NothingToRead` and `Damaged` like the walk."""

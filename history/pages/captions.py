@@ -21,8 +21,8 @@ from history.facts.rows import (
     WaitEnd,
 )
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
-from history.telling.member_labels import partitions_words, term_of
-from history.words import Formatter, reasons_words, term_words
+from history.telling.member_labels import term_of
+from history.words import Formatter, partitions_words, reasons_words, term_words
 from records import Certainty, ReasonKind
 
 EPOCHS_MAX = 5_000

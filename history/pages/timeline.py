@@ -13,7 +13,7 @@ from typing import Any
 
 from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
-from history.words import by_topic
+from history.words import partitions_words
 
 from .captions import Captions, bounds_of, left_out_words, shown_findings
 from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
@@ -124,7 +124,7 @@ def _finding(finding: GroupFinding, captions: Captions, numbers: dict[str, int])
         "words": captions.finding(finding),
         "epochs": list(finding.epochs),
         "members": [numbers[one] for one in finding.members if one in numbers],
-        "partitions": "; ".join(by_topic(finding.partitions)),
+        "partitions": partitions_words(finding.partitions, none=""),
         "indexes": list(finding.rests_on),
         "certain": finding.is_certain,
     }
@@ -168,7 +168,13 @@ def _body(facts: GroupRows, findings: Sequence[GroupFinding], captions: Captions
     parts = [tiles(figures(facts)), _findings(findings, captions, style), resource("timeline.html")]
     told = facts.epochs[-TABLE_ROWS_MAX:]
     rows = [
-        (row.epoch, row.index, style.full(row.timestamp_ms)[:23], settled_words(row), _because(captions, row))
+        (
+            row.epoch,
+            row.index,
+            style.full(row.timestamp_ms)[:23],
+            settled_words(row),
+            sentence_list(captions.why(row)),
+        )
         for row in told
     ]
     zone = "" if not told else style.full(told[-1].timestamp_ms)[23:]
@@ -177,10 +183,6 @@ def _body(facts: GroupRows, findings: Sequence[GroupFinding], captions: Captions
         heading += f" (the newest {plural(len(told), 'epoch')} of {len(facts.epochs):,})"
     table = table_html(("epoch", "index", "time", "stable after", "why"), rows, numbers=(0, 1))
     return "\n".join((*parts, section(heading, table, fold=True)))
-
-
-def _because(captions: Captions, row: EpochRow) -> str:
-    return sentence_list(captions.why(row))
 
 
 def settled_words(row: EpochRow) -> str:

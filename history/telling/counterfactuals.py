@@ -15,10 +15,11 @@ from typing import Any
 from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SessionEnd, waits_during
 from history.reading.notes import has_none_of, is_of_removed, owned_in
 from history.render import duration
+from history.words import partitions_words
 
 from .evidence import GroupNotes
 from .known import Counterfactual, Known
-from .member_labels import MemberLabels, partitions_words
+from .member_labels import MemberLabels
 from .story import Focus
 from .wait_impact import of_waits
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from history.facts.rows import GroupRows, MemberSession, TermRow, TopicPartition
+from history.facts.rows import GroupRows, MemberSession, TermRow
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
 from history.render import LOCAL, MemberNames, TimeStyle, sentence_list
-from history.words import Formatter, by_topic
+from history.words import Formatter
 from records import Cause, TermStartValue, TermWhy
 
 MEMBERS_NAMED_MAX = 8
@@ -114,11 +114,6 @@ def client_words(session: MemberSession) -> str:
         f"instance {session.instance_id}" if session.instance_id else "",
     ]
     return ", ".join(part for part in parts if part)
-
-
-def partitions_words(partitions: Iterable[TopicPartition]) -> str:
-    """``orders 0-3,7; payments 1``; ``nothing`` if there are none."""
-    return "; ".join(by_topic(partitions)) or "nothing"
 
 
 def term_of(row: TermRow) -> TermStartValue:

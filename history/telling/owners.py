@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, TopicPartition
+from history.words import partitions_words
 
-from .member_labels import MemberLabels, partitions_words
+from .member_labels import MemberLabels
 
 OWNERS_TOLD_MAX = 100
 """Owners are not listed for a group with more members; `owner` answers for a single partition."""
@@ -14,7 +15,7 @@ class EpochOwners:
     """Owners at the end of successive epochs, given in order, so that each row is visited once."""
 
     def __init__(self, facts: GroupRows, labels: MemberLabels) -> None:
-        self._voice = labels
+        self._labels = labels
         self._spans = sorted(facts.spans, key=lambda span: span.from_index)
         self._sessions = sorted(facts.sessions, key=lambda session: session.from_index)
         self._next_span = self._next_session = 0
@@ -39,11 +40,10 @@ class EpochOwners:
         for span in self._owned.values():
             if span.member_id in parts and _outlasts(span.to_index, row):
                 parts[span.member_id].append(span.partition)
-        return {self._voice.short(member_id): _owned_words(owned) for member_id, owned in parts.items()}
-
-
-def _owned_words(owned: list[TopicPartition]) -> str:
-    return partitions_words(owned) if owned else ""
+        return {
+            self._labels.short(member_id): partitions_words(owned, none="")
+            for member_id, owned in parts.items()
+        }
 
 
 def _is_before(index: int, row: EpochRow) -> bool:

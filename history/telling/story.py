@@ -25,10 +25,10 @@ from history.facts.rows import (
     waits_during,
 )
 from history.render import duration
-from history.words import cause_words, reasons_words, term_words, trigger_name
+from history.words import cause_words, partitions_words, reasons_words, term_words, trigger_name
 from records import Cause, Certainty, Trigger
 
-from .member_labels import MemberLabels, partitions_words, term_of
+from .member_labels import MemberLabels, term_of
 from .owners import EpochOwners
 
 
@@ -343,10 +343,10 @@ class Teller:
                     index=step.index,
                     timestamp_ms=step.timestamp_ms,
                     after_ms=step.timestamp_ms - row.timestamp_ms,
-                    told=partitions_words(step.told) if step.told else "",
-                    released=partitions_words(step.released) if step.released else "",
+                    told=partitions_words(step.told, none=""),
+                    released=partitions_words(step.released, none=""),
                     since_told_ms=_longest(since, step.timestamp_ms),
-                    took=partitions_words(step.took) if step.took else "",
+                    took=partitions_words(step.took, none=""),
                     idle_ms=max(unowned, default=None),
                     idle_ms_min=min(unowned, default=None),
                     reached=step.reached,

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby, pairwise
-from operator import itemgetter, xor
+from operator import attrgetter, itemgetter, xor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -151,7 +151,10 @@ def _judgements(pieces: _Pieces, num_voters: int) -> Iterator[tuple[str, int, in
     of_block: dict[int, list[tuple[int, _Piece, int]]] = {}
     for node, mine in pieces.items():
         until = min(index, _cut(node, runs, known, index) - 1)
-        blocks = [_as_one(list(held)) for _, held in groupby(sorted(mine, key=_place), key=_block)]
+        blocks = [
+            _as_one(list(held))
+            for _, held in groupby(sorted(mine, key=attrgetter("block", "first")), attrgetter("block"))
+        ]
         held = [one for one in blocks if one.first <= until]
         for one, following in pairwise(held):
             if following.first > one.last + 1:
@@ -166,14 +169,6 @@ def _judgements(pieces: _Pieces, num_voters: int) -> Iterator[tuple[str, int, in
         if len(sums) > 1 or any(one.count <= one.last - one.first for _, one, _ in several):
             for node, _, until in several:
                 yield _SUSPECT, node, block, until
-
-
-def _block(piece: _Piece) -> int:
-    return piece.block
-
-
-def _place(piece: _Piece) -> tuple[int, int]:
-    return piece.block, piece.first
 
 
 def _as_one(held: Sequence[_Piece]) -> _Piece:
@@ -195,7 +190,7 @@ _Run = tuple[int, int, int]
 
 def _runs(mine: Sequence[_Piece]) -> Iterator[_Run]:
     """One run per term of a node; terms rise along a log, so each term is contiguous."""
-    for term, of_term in groupby(sorted(mine, key=lambda one: one.term), key=lambda one: one.term):
+    for term, of_term in groupby(sorted(mine, key=attrgetter("term")), attrgetter("term")):
         run = list(of_term)
         yield min(one.first for one in run), max(one.last for one in run), term
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from history.facts.rows import TermRow
@@ -44,16 +45,12 @@ class ShardShared:
         """Events that concern every group, in order, without terms inside a bridged gap."""
         terms = [term for term in self.terms if not any(one.covers(term.index) for one in self.bridges)]
         happened: list[Bridge | TermRow] = [*terms, *self.bridges]
-        return sorted((one for one in happened if one.index <= self.to_index), key=_index)
+        return sorted((one for one in happened if one.index <= self.to_index), key=attrgetter("index"))
 
     @property
     def is_news_to_all(self) -> bool:
         """Whether a new event concerns every group."""
         return any(one.index >= self.from_index for one in self.happened())
-
-
-def _index(one: Bridge | TermRow) -> int:
-    return one.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,13 +63,9 @@ def report_page(
         lead=f"{style.full(figures.from_ms)} to {style.full(figures.until_ms)} ({span}): {groups}",
         body="\n".join(parts),
         styles=("chart.css",),
-        css=_css(),
+        css=(resources.files(__package__) / "files" / "report.css").read_text(encoding="utf-8"),
         rests_on=rests_on,
     )
-
-
-def _css() -> str:
-    return (resources.files(__package__) / "files" / "report.css").read_text(encoding="utf-8")
 
 
 def _glance(figures: ReportFigures) -> list[tuple[str, str]]:

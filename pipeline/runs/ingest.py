@@ -62,8 +62,8 @@ def ingest(
             raise InputError(one.what, _around(log))
         on_progress(one.what)
     terms = _project(tx, few, _places(log, output.manifest.progress, asked))
-    lost = (*(one for one in known if not _is_looked_at_again(one, asked)), *missed)
-    lost = tuple(sorted(lost, key=lambda one: (one.shard, one.first_index)))
+    before = (one for one in known if one.shard not in asked or one.last_index < asked[one.shard].from_index)
+    lost = tuple(sorted((*before, *missed), key=lambda one: (one.shard, one.first_index)))
     if lost != known:
         gone = output.manifest.of("findings", losses.PART)
         found_lost = losses.findings(log.cluster_id, lost)
@@ -137,15 +137,12 @@ def _settled(
     """The range each shard completed; a loss at its end is left out if its file may still be incomplete."""
     for shard, one in asked.items():
         at_end = (loss for loss in missed if loss.shard == shard and loss.last_index == one.to_index)
-        torn = next((loss.first_index for loss in at_end if _may_come_back(loss)), None)
+        may_come_back = (loss for loss in at_end if loss.is_damage and not loss.is_unreadable)
+        torn = next((loss.first_index for loss in may_come_back), None)
         to_index = one.to_index if torn is None else torn - 1
         if to_index >= one.from_index:
             to_ms = _time_of(to_index, log.shards[shard], found.get(shard))
             yield shard, replace(one, to_index=to_index, to_ms=to_ms)
-
-
-def _may_come_back(loss: Lost) -> bool:
-    return loss.is_damage and not loss.is_unreadable
 
 
 def _time_of(index: int, shard: InputShard, reached: losses.WrittenEntries | None) -> int:
@@ -153,10 +150,6 @@ def _time_of(index: int, shard: InputShard, reached: losses.WrittenEntries | Non
     if reached is None or reached.last_index < index == shard.decided_index:
         return shard.last_ms
     return reached.last_ms
-
-
-def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
-    return lost.shard in asked and lost.last_index >= asked[lost.shard].from_index
 
 
 def _places(

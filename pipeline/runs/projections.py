@@ -22,7 +22,7 @@ from records import RawRecord, RecordsError, RecordType, TermStartValue, decode_
 from records.ids import METADATA_SHARD
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 TERMS_MAX = 100_000
 """Limit on new terms in one run: the driver handles them and sends them to every task, some ten megabytes.
@@ -49,7 +49,10 @@ def commits(records: DataFrame) -> DataFrame:
     mine = records.where(
         (F.col("type") == int(RecordType.OFFSET_COMMIT)) & (F.col("shard") != METADATA_SHARD)
     )
-    said = {name: _known(F.col(column), nothing) for name, (column, nothing) in SAID_NOTHING.items()}
+    said = {
+        name: F.when(F.col(column) != F.lit(nothing), F.col(column))
+        for name, (column, nothing) in SAID_NOTHING.items()
+    }
     return mine.select(*(said.get(name, F.col(name)).alias(name) for name in TABLES["commits"].names))
 
 
@@ -104,7 +107,3 @@ def _term(row: Mapping[str, Any], term: TermStartValue, before_ms: int | None) -
         "is_takeover": is_takeover(term),
         "gap_ms": None if before_ms is None else row["timestamp_ms"] - before_ms,
     }
-
-
-def _known(column: Column, nothing: int | str) -> Column:
-    return F.when(column != F.lit(nothing), column)

@@ -28,7 +28,6 @@ from raftlog.storage.segments import (
     NewerFormat,
     SegmentHeader,
     decode_header,
-    index_name,
     log_name,
 )
 from raftlog.storage.snapshot_install import valid_segments
@@ -58,7 +57,6 @@ class InputSegment:
     path_archived: str
     first_index: int
     last_index: int | None
-    is_sealed: bool
     size: int
     timestamp_ms_min: int | None = None
     timestamp_ms_max: int | None = None
@@ -206,16 +204,14 @@ def segments_in(files: Files, home: str) -> Iterator[InputSegment]:
     with contextlib.suppress(Damaged):
         kept = {one.first_index: one for one in read_manifest(files, archive).segments}
     live = set(files.listdir(home))
-    archived = set(files.listdir(archive)) if files.is_dir(archive) else set()
     for place, first in enumerate(firsts):
-        facts, name, index = kept.get(first), log_name(first), index_name(first)
+        facts, name = kept.get(first), log_name(first)
         here = join(home if name in live else archive, name)
         yield InputSegment(
             path_live=join(home, name),
             path_archived=join(archive, name),
             first_index=first,
             last_index=firsts[place + 1] - 1 if place + 1 < len(firsts) else None,
-            is_sealed=facts is not None or index in live or index in archived,
             size=_size(files, here),
             timestamp_ms_min=None if facts is None else facts.timestamp_ms_min,
             timestamp_ms_max=None if facts is None else facts.timestamp_ms_max,

@@ -30,7 +30,7 @@ from history.export.columns import (
     texts,
 )
 from history.export.files import OutputFiles
-from history.export.formats import FORMATS, CannotWrite, csv_text, readable, writer_of
+from history.export.formats import ESCAPED, FORMATS, CannotWrite, writer_of
 from history.export.schema import SCHEMAS, tables_text
 from history.export.sources import ExportWindow
 from history.export.tables import export
@@ -47,6 +47,16 @@ from tests.support.memory_log import GROUP
 from tests.support.payments_log import group_log, metadata_log
 
 ROOT = Path(__file__).parents[2]
+
+
+def readable(text: str) -> str:
+    """The text that `writable` encoded."""
+    return str(json.loads(text.removeprefix(ESCAPED))) if text.startswith(ESCAPED) else text
+
+
+def csv_text(cell: str) -> str:
+    """The text of a CSV cell whose quotes were already removed."""
+    return readable(cell.removeprefix("'"))
 
 
 def read_back(path: Path, table: TableSchema) -> list[dict[str, Any]]:

@@ -121,11 +121,10 @@ def test_what_was_not_learnt_is_asked_again_and_no_more_is_kept_than_allowed(
 
 def test_of_archived_segments_the_manifest_tells_what_need_not_be_opened(archived: Path) -> None:
     first, *_, newest = open_input(str(archived)).shards[0].segments
-    assert first.is_sealed
     assert first.timestamp_ms_min is not None
     assert first.types is not None
     assert 1 in first.types
-    assert (newest.is_sealed, newest.last_index, newest.types) == (False, None, None)
+    assert (newest.last_index, newest.types) == (None, None)
     early = parse_options({"path": str(archived), "shards": "0", "to_time": str(first.timestamp_ms_max)})
     assert [task.bounds.first for task in plan(early) if task.bounds.following is not None] == [1]
 
