@@ -11,7 +11,8 @@ snapshot        the records of one snapshot
 frames          complete frames as arrays, and the ranges lost between them
 bodies          the positions of keys and values in many frames
 vector          records as Arrow columns, many at once
-columns         fields of keys, values and causes as columns
+fields          the fields of keys, values and causes that columns show
+columns         these fields as columns, many rows at once
 msgarrays       many msgpack arrays of one layout at once
 slices          many pieces of one buffer
 scalar_decoder  one record at a time, for whatever `vector` cannot handle
