@@ -80,7 +80,7 @@ class Node:
         self._http_address = ("", 0)
         self._started_ms = host.monotonic_ms()
         self.kafka = KafkaListener(host, self, settings)
-        self.slices = self.kafka.slices
+        self.slices = self.kafka.context.slices
         self._adaptive = (
             self._make_adaptive() if settings.group_consumer_heartbeat_interval_adaptive else None
         )
@@ -98,7 +98,7 @@ class Node:
             broker.heartbeat_interval_min_ms, broker.heartbeat_interval_ms, broker.heartbeat_interval_max_ms
         )
         choose = self._committed_settings.set_interval
-        return AdaptiveInterval(self.host, rule, self.kafka.counters, self._followers, choose)
+        return AdaptiveInterval(self.host, rule, self.kafka.context.counters, self._followers, choose)
 
     def _followers(self) -> tuple[int, float]:
         """Return how many members follow the node's interval, and the heartbeats per second of all others."""

@@ -47,7 +47,7 @@ def application(
 ) -> web.Application:
     """Make the whole API of one node."""
     metrics = NodeMetrics(node, kafka, version)
-    slices = kafka.slices if kafka is not None else Slices(node.host)
+    slices = kafka.context.slices if kafka is not None else Slices(node.host)
     api = Api(node, settings, metrics, places, version, slices)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])

@@ -172,7 +172,7 @@ def _groups(counts: Mapping[int, Counts]) -> Iterator[Metric]:
 
 
 def _requests(kafka: KafkaListener) -> Iterator[Metric]:
-    counters = kafka.counters
+    counters = kafka.context.counters
     requests = {_api(key): number + _fast(counters, key) for key, number in sorted(counters.requests.items())}
     yield counter("quorate_kafka_requests", "Kafka requests by API.", "api", requests)
     errors = CounterMetricFamily(
@@ -193,7 +193,7 @@ def _requests(kafka: KafkaListener) -> Iterator[Metric]:
         yield CounterMetricFamily(f"quorate_kafka_{name}", help_text, value=value)
     open_now = len(kafka.connections)
     yield GaugeMetricFamily("quorate_kafka_connections", "Open Kafka connections.", value=open_now)
-    waiting = kafka.fetches_waiting
+    waiting = kafka.context.fetches_waiting
     yield GaugeMetricFamily("quorate_kafka_fetches_waiting", "Empty fetches that are waiting.", value=waiting)
 
 

@@ -1,6 +1,7 @@
 """The Kafka port.
 
 listener      accepts connections, and bounds what all of them hold together
+context       what connections share: the node, settings, counters, bounds over all of them
 connection    one connection: frames in, replies out in the order of their requests
 dispatch      from a frame to its handler
 exchange      one request and the reply that it waits for

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cluster.kafka.exchange import ELEMENTS_AT_ONCE
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Exchange
+from cluster.kafka.node_view import KafkaNode
+from cluster.node_info import NodeInfo
 from coordinator.topics import CatalogTopic, CatalogView
 from records import METADATA_SHARD, ZERO_UUID, shard_of
 from wire.apis import API_VERSIONS, is_private
@@ -41,12 +44,6 @@ from wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
-    from cluster.kafka.node_view import KafkaNode
-    from cluster.node_info import NodeInfo
 
 KEYS_MAX = 10_000
 """At most this many groups in one FindCoordinator, which is generous for an admin client. A frame of empty
@@ -76,7 +73,7 @@ CATALOG_POLL_MS = 20
 """Milliseconds between two checks while a request waits for the catalog; loading takes milliseconds."""
 
 
-def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[], None]) -> None:
+def with_catalog(context: ListenerContext, exchange: Exchange, then: Callable[[], None]) -> None:
     """Run `then` when the catalog is loaded; close the connection if that takes longer than a reply may.
 
     An answer from a half-loaded catalog would take topics away from the consumers that ask.
@@ -85,13 +82,13 @@ def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[],
     connection = exchange.connection
     if connection is None:
         return
-    now_ms = listener.host.monotonic_ms()
-    if listener.node.is_catalog_current:
+    now_ms = context.host.monotonic_ms()
+    if context.node.is_catalog_current:
         then()
-    elif now_ms >= exchange.started_ms + listener.settings.held_reply_timeout_ms:
+    elif now_ms >= exchange.started_ms + context.settings.held_reply_timeout_ms:
         connection.refuse("loading", "the catalog of topics is still being loaded; the client may retry")
     else:
-        exchange.timer = listener.host.call_later(CATALOG_POLL_MS, with_catalog, listener, exchange, then)
+        exchange.timer = context.host.call_later(CATALOG_POLL_MS, with_catalog, context, exchange, then)
 
 
 EXTENSIONS_FOR = "quorate"
@@ -112,7 +109,7 @@ GROUP_VERSION: Final = "group.version"
 """Kafka's feature that enables the consumer protocol of KIP-848, at level 1."""
 
 
-def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersionsRequest) -> None:
+def api_versions(context: ListenerContext, exchange: Exchange, request: ApiVersionsRequest) -> None:
     """Answer ApiVersions (KIP-511).
 
     Client software names are not checked beyond their encoding: they only decide whether the extensions are
@@ -133,21 +130,21 @@ def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersio
 # Metadata
 
 
-def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataRequest) -> None:
+def metadata(context: ListenerContext, exchange: Exchange, request: MetadataRequest) -> None:
     """Answer Metadata 0–13: all topics, by name, or (from version 12) by id (KIP-516)."""
 
     def answer() -> None:
-        exchange.reply_in_slices(metadata_answer(listener.node, exchange.api_version, request))
+        exchange.reply_in_slices(metadata_answer(context.node, exchange.api_version, request))
 
-    with_leader(listener, exchange, len(request.topics or ()), answer)
+    with_leader(context, exchange, len(request.topics or ()), answer)
 
 
 def with_leader(
-    listener: KafkaListener, exchange: Exchange, num_topics: int, then: Callable[[], None]
+    context: ListenerContext, exchange: Exchange, num_topics: int, then: Callable[[], None]
 ) -> None:
     """Run `then` when the catalog is loaded and its shard has a leader, or the wait for one is over."""
     with_catalog(
-        listener, exchange, lambda: listener.leaders.when_led(exchange, (METADATA_SHARD,), num_topics, then)
+        context, exchange, lambda: context.leaders.when_led(exchange, (METADATA_SHARD,), num_topics, then)
     )
 
 
@@ -271,7 +268,7 @@ def _partition(led: Leadership, partition: int) -> MetadataResponsePartition:
 # Coordinators and nodes
 
 
-def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindCoordinatorRequest) -> None:
+def find_coordinator(context: ListenerContext, exchange: Exchange, request: FindCoordinatorRequest) -> None:
     """Answer FindCoordinator 0–6: the leader of each group's shard; other key types have no coordinator here.
 
     An empty key is a group like any other, as in Kafka (measured: it answers 0). A batch is answered as a
@@ -287,15 +284,15 @@ def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindC
         message = f"key type {request.key_type} has no coordinator here: only groups (0) are coordinated"
         _reply_coordinators(exchange, [_no_coordinator(key, code, message) for key in keys])
         return
-    num_shards = listener.settings.cluster_shards
+    num_shards = context.settings.cluster_shards
     shards = [shard_of(key, num_shards) for key in keys]
 
     def answer() -> None:
-        leaders = {shard: listener.node.leader_of(shard) for shard in set(shards)}
+        leaders = {shard: context.node.leader_of(shard) for shard in set(shards)}
         found = [_coordinator(key, leaders[shard]) for key, shard in zip(keys, shards, strict=True)]
         _reply_coordinators(exchange, found)
 
-    listener.leaders.when_led(exchange, shards, len(keys), answer)
+    context.leaders.when_led(exchange, shards, len(keys), answer)
 
 
 def _coordinator(key: str, leader: NodeInfo | None) -> Coordinator:
@@ -325,11 +322,11 @@ def _reply_coordinators(exchange: Exchange, found: list[Coordinator]) -> None:
     )
 
 
-def describe_cluster(listener: KafkaListener, exchange: Exchange, request: DescribeClusterRequest) -> None:
+def describe_cluster(context: ListenerContext, exchange: Exchange, request: DescribeClusterRequest) -> None:
     """Answer DescribeCluster 0–2 (KIP-700, 919) with the nodes' Kafka endpoints; controllers have none."""
     if request.endpoint_type == BROKER_ENDPOINTS:
-        listener.leaders.when_led(
-            exchange, (METADATA_SHARD,), 0, lambda: exchange.reply(_described(listener.node, request))
+        context.leaders.when_led(
+            exchange, (METADATA_SHARD,), 0, lambda: exchange.reply(_described(context.node, request))
         )
         return
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
@@ -343,7 +340,7 @@ def describe_cluster(listener: KafkaListener, exchange: Exchange, request: Descr
             error_code=error_code,
             error_message=message,
             endpoint_type=request.endpoint_type,
-            cluster_id=listener.node.info.cluster_id,
+            cluster_id=context.node.info.cluster_id,
         )
     )
 

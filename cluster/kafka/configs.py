@@ -15,10 +15,13 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cluster.kafka.cluster_apis import absent, with_catalog
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import Exchange
 from cluster.kafka.forwarding import submit_or_forward
+from cluster.kafka.node_view import KafkaNode
 from cluster.settings import Setting, Settings, table
 from coordinator.catalog import topicracks
 from coordinator.catalog.configadmin import ConfigType, alter_nothing, sets_racks
@@ -38,11 +41,6 @@ from wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
-    from cluster.kafka.node_view import KafkaNode
 
 RESOURCES_MAX: Final = 1_000
 """At most this many resources in one request, about 50 µs each. Admin tools ask for less; a frame holds
@@ -74,10 +72,10 @@ class _Unknown(Exception):
         self.message = message
 
 
-def describe_configs(listener: KafkaListener, exchange: Exchange, request: DescribeConfigsRequest) -> None:
+def describe_configs(context: ListenerContext, exchange: Exchange, request: DescribeConfigsRequest) -> None:
     """Answer DescribeConfigs 1–4 for brokers, topics and groups."""
     if _is_bounded(exchange, request.resources):
-        with_catalog(listener, exchange, lambda: exchange.reply(described(listener.node, request)))
+        with_catalog(context, exchange, lambda: exchange.reply(described(context.node, request)))
 
 
 def _is_bounded(exchange: Exchange, resources: Sequence[object]) -> bool:
@@ -238,25 +236,23 @@ def _kafka_type(setting: Setting) -> int:
 
 
 def alter_configs(
-    listener: KafkaListener, exchange: Exchange, request: IncrementalAlterConfigsRequest
+    context: ListenerContext, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> None:
     """Answer IncrementalAlterConfigs 0–1; a request that may change something goes to the controller."""
     if not _is_bounded(exchange, request.resources):
         return
     if any(one.resource_type == ConfigType.GROUP or sets_racks(one) for one in request.resources):
-        submit_or_forward(listener, exchange, request, len(request.resources))
+        submit_or_forward(context, exchange, request, len(request.resources))
     else:
-        with_catalog(
-            listener, exchange, lambda: exchange.reply(alter_nothing(listener.node.catalog, request))
-        )
+        with_catalog(context, exchange, lambda: exchange.reply(alter_nothing(context.node.catalog, request)))
 
 
 def list_config_resources(
-    listener: KafkaListener, exchange: Exchange, request: ListConfigResourcesRequest
+    context: ListenerContext, exchange: Exchange, request: ListConfigResourcesRequest
 ) -> None:
     """Answer ListConfigResources 0–1. Version 0 asks for client metrics alone, of which there are none."""
     with_catalog(
-        listener, exchange, lambda: exchange.reply(listed(listener.node, exchange.api_version, request))
+        context, exchange, lambda: exchange.reply(listed(context.node, exchange.api_version, request))
     )
 
 

@@ -30,9 +30,10 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, Protocol
 
 from cluster.kafka import dispatch
+from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.steady import CORRELATION_END, TAIL_BEGIN, FastReplies, FastReply
 from cluster.kafka.waiting import cut_waits_short
@@ -44,9 +45,6 @@ from records import shard_of
 from wire.apis import ApiKey
 from wire.errors import MalformedFrame
 from wire.framing import Framer
-
-if TYPE_CHECKING:
-    from cluster.kafka.listener import KafkaListener
 
 P = ParamSpec("P")
 
@@ -81,6 +79,22 @@ def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Conca
     return called
 
 
+class ConnectionTable(Protocol):
+    """All connections of a listener; each reports here."""
+
+    def opened(self, connection: Connection) -> bool:
+        """Take in a new connection; return whether it may stay."""
+
+    def asked(self, connection: Connection) -> None:
+        """Note that it has sent its first whole request."""
+
+    def keeps(self, connection: Connection, num_bytes: int) -> None:
+        """Note how many bytes the node keeps for it, and enforce the bounds."""
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that is gone."""
+
+
 class Connection:
     """An `asyncio.Protocol` in shape; see `raftlog.env.host.StreamHandler`."""
 
@@ -89,6 +103,7 @@ class Connection:
         "_asked_bytes",
         "_backlog",
         "_backlog_bytes",
+        "_context",
         "_draining",
         "_early_bytes",
         "_fast",
@@ -105,22 +120,27 @@ class Connection:
         "_reading",
         "_ready",
         "_requests_max",
+        "_table",
         "_transport",
         "_unread",
         "_waiting",
         "active_ms",
         "client",
         "closed",
+        "counters",
         "deferred",
         "kept_bytes",
-        "listener",
         "peer",
         "shards_used",
+        "slices",
     )
 
-    def __init__(self, listener: KafkaListener) -> None:
-        settings = listener.settings
-        self.listener = listener
+    def __init__(self, context: ListenerContext, table: ConnectionTable) -> None:
+        settings = context.settings
+        self._context = context
+        self.counters = context.counters
+        self.slices = context.slices
+        self._table = table
         self.peer = "?"
         self.client = ClientInfo()
         self.active_ms = 0.0
@@ -161,9 +181,9 @@ class Connection:
         address = str(peer[0]) if peer else "?"
         self.peer = f"{address}:{peer[1]}" if peer else "?"
         self.client = ClientInfo(host=f"/{address}")
-        self.active_ms = self.listener.host.monotonic_ms()
+        self.active_ms = self._context.host.monotonic_ms()
         transport.set_write_buffer_limits(high=self._pause_bytes, low=self._pause_bytes // 2)
-        if not self.listener.opened(self):
+        if not self._table.opened(self):
             self.closed = True
             transport.abort()
 
@@ -172,10 +192,11 @@ class Connection:
         try:
             self._let_go()
         except Exception as error:  # otherwise the listener would count it for ever
-            self.listener.host.fatal(f"closing the connection of {self.peer} failed: {in_one_line(error)}")
+            self._context.host.fatal(f"closing the connection of {self.peer} failed: {in_one_line(error)}")
 
     def _let_go(self) -> None:
         for exchange in self._waiting:
+            self._context.long_reads.pop(exchange, None)
             exchange.drop()
         self._waiting.clear()
         self._ready.clear()
@@ -183,7 +204,7 @@ class Connection:
         self._fast.clear()
         self.deferred.clear()
         self._alone.clear()
-        self.listener.lost(self)
+        self._table.lost(self)
 
     def eof_received(self) -> bool | None:
         return None
@@ -200,9 +221,8 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         if self.closed or self._draining:
             return
-        listener = self.listener
         try:
-            listener.counters.bytes_received += len(data)
+            self.counters.bytes_received += len(data)
             fast = self._fast.by_tail
             hit = fast.get(data[TAIL_BEGIN:]) if fast and len(data) <= dispatch.FAST_FRAME_BYTES_MAX else None
             if hit is not None and data.startswith(hit.frame_head) and self._is_at_rest():
@@ -219,12 +239,12 @@ class Connection:
             elif frames:
                 if self._is_new:
                     self._is_new = False
-                    listener.asked(self)
+                    self._table.asked(self)
                 self._backlog = frames
                 self._has_more = len(frames) == SHARE_REQUESTS
                 self._is_queued = True
                 is_little = len(data) <= LITTLE_BYTES and not self._has_more
-                if listener.slices.submit(self, SOON if is_little else MORE):
+                if self.slices.submit(self, SOON if is_little else MORE):
                     return
                 self._put_off(self._backlog)
             self._count()
@@ -245,18 +265,18 @@ class Connection:
 
         This takes less time than the read did, so it is done at once, whatever the slices have to do.
         """
-        listener = self.listener
-        counters = listener.counters
-        self.active_ms = now_ms = listener.host.monotonic_ms()
-        listener.node.observe_clock(now_ms)
-        hit.entry.touch(now_ms, listener.node.clock.wall_at(now_ms))
+        context = self._context
+        counters = self.counters
+        self.active_ms = now_ms = context.host.monotonic_ms()
+        context.node.observe_clock(now_ms)
+        hit.entry.touch(now_ms, context.node.clock.wall_at(now_ms))
         counters.fast_heartbeats += 1
         reply = hit.length + data[8:TAIL_BEGIN] + hit.rest
         counters.bytes_sent += len(reply)
         self._transport.write(reply)
         if self.kept_bytes or self._transport.get_write_buffer_size():
             self._count()
-        counters.serving_ms += listener.host.monotonic_ms() - now_ms
+        counters.serving_ms += context.host.monotonic_ms() - now_ms
 
     @property
     def is_long(self) -> bool:
@@ -275,13 +295,13 @@ class Connection:
                 self.refuse("malformed", str(error))
                 return now_ms
             self._has_more = len(frames) == SHARE_REQUESTS
-        listener = self.listener
+        context = self._context
         self.active_ms = now_ms
-        listener.node.observe_clock(now_ms)
+        context.node.observe_clock(now_ms)
         self._flush_due = True
         num_served = self._serve(frames, now_ms, end_ms)
         if num_served is None:
-            return listener.host.monotonic_ms()
+            return context.host.monotonic_ms()
         if num_served < len(frames):
             self._put_off(frames[num_served:])
         else:
@@ -291,14 +311,14 @@ class Connection:
             self._read(False)
         is_done = not self._is_queued
         self._flush()
-        done_ms = listener.host.monotonic_ms()
-        listener.counters.serving_ms += done_ms - now_ms
+        done_ms = context.host.monotonic_ms()
+        self.counters.serving_ms += done_ms - now_ms
         return done_ms if is_done else None
 
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
         """Serve frames and return how many could be served; None if the connection was closed on one."""
-        host = self.listener.host
-        wall_ms = self.listener.node.clock.wall_at(now_ms)
+        host = self._context.host
+        wall_ms = self._context.node.clock.wall_at(now_ms)
         fast = self._fast.by_tail
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
@@ -322,7 +342,7 @@ class Connection:
         return len(frames)
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
-        self.listener.counters.fast_heartbeats += 1
+        self.counters.fast_heartbeats += 1
         if self.deferred:
             cut_waits_short(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
@@ -339,7 +359,7 @@ class Connection:
         exchange.asked_bytes = num_bytes = len(payload)
         self._asked_bytes += num_bytes
         self._waiting.append(exchange)
-        dispatch.serve(self, exchange, payload)
+        dispatch.serve(self._context, self, exchange, payload)
 
     def _put_off(self, frames: list[bytes]) -> None:
         """Keep frames to be served later."""
@@ -375,7 +395,7 @@ class Connection:
         """Take the bytes of a reply, and send those now at the head of the queue in this turn's one write."""
         data = exchange.data
         assert data is not None
-        self.listener.observe(exchange)
+        self._context.observe(exchange)
         if self._alone:
             self._alone.discard(exchange)
         self._asked_bytes -= exchange.asked_bytes
@@ -404,7 +424,7 @@ class Connection:
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self.listener.host.call_soon(self._flush_in_time)
+            self._context.host.call_soon(self._flush_in_time)
 
     @_own_end
     def _flush_in_time(self) -> None:
@@ -417,7 +437,7 @@ class Connection:
         if self._ready:
             data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
             self._ready.clear()
-            self.listener.counters.bytes_sent += len(data)
+            self.counters.bytes_sent += len(data)
             self._transport.write(data)
         if not self._reading or self._waiting or self._unread or self._draining:
             self._serve_soon()
@@ -444,7 +464,7 @@ class Connection:
     def _count(self) -> None:
         num_bytes = self.kept_now()
         if num_bytes != self.kept_bytes:
-            self.listener.keeps(self, num_bytes)
+            self._table.keeps(self, num_bytes)
 
     def give_up(self, how: str) -> None:
         """Close the connection at once, with everything kept for it, because that is too much."""
@@ -483,7 +503,7 @@ class Connection:
         elif self._backlog or self._has_more:
             self._is_queued = True
             self._read(False)
-            self.listener.slices.submit(self, MORE)
+            self.slices.submit(self, MORE)
         elif not self._reading:
             self._read(True)
 
@@ -525,7 +545,7 @@ class Connection:
             return
         if not self._unread:
             self._read(True)
-        self.listener.host.call_later(LINGER_MS, self.close, why)
+        self._context.host.call_later(LINGER_MS, self.close, why)
 
     def failed(self, error: Exception) -> None:
         """Close after an exception while bytes were read or replies written (`slices.Work`)."""
@@ -536,7 +556,7 @@ class Connection:
         if self.closed:
             return
         name = f", client id {self.client.client_id[:80]!r}" if self.client.client_id else ""
-        self.listener.limited_log.warning(
+        self._context.limited_log.warning(
             "client", "%s", f"closing the connection of {self.peer}{name}: {message}"
         )
         self.close(why, at_once=at_once)
@@ -546,7 +566,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self.listener.counters.connections_closed[why] += 1
+        self.counters.connections_closed[why] += 1
         if self._unread or self._is_new or at_once:  # a new one has nothing to be delivered
             self._transport.abort()
             return
@@ -554,4 +574,4 @@ class Connection:
             self._transport.write(b"".join(self._ready))
             self._ready.clear()
         self._transport.close()
-        self.listener.host.call_later(LINGER_MS, self._transport.abort)
+        self._context.host.call_later(LINGER_MS, self._transport.abort)

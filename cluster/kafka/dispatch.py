@@ -1,6 +1,6 @@
 """From a frame to its handler, and the answer if there is none.
 
-The table `HANDLERS` lists everything that this listener answers itself; every other served API goes to the
+The table `HANDLERS` lists everything that this port answers itself; every other served API goes to the
 node, which knows the shards. An API that is not served is not advertised. If a client uses it all the same,
 the log says what to change, because over the wire Kafka can only close the connection.
 
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import Exchange, Requester
 from cluster.kafka.waiting import cut_waits_short
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
 from coordinator.offsets.commits import is_in_parts
@@ -23,14 +25,9 @@ from wire.messages.api_versions import ApiVersionsResponse
 from wire.protocol import decode_request
 from wire.refusals import refuse
 
-if TYPE_CHECKING:
-    from cluster.kafka.connection import Connection
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
-
 LOG = logging.getLogger("quorate.kafka")
 
-Handler = Callable[["KafkaListener", "Exchange", Any], None]
+Handler = Callable[["ListenerContext", "Exchange", Any], None]
 
 LONG_READS = frozenset({ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS})
 """APIs whose answers may be as large as everything the node holds, whatever the size of the request."""
@@ -109,7 +106,7 @@ def hint_of_first_bytes(data: bytes) -> str:
     return next((hint for start, hint in _FIRST_BYTES.items() if data.startswith(start)), "")
 
 
-def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
+def serve(context: ListenerContext, connection: Requester, exchange: Exchange, payload: bytes) -> None:
     """Answer one frame through `exchange`, at once or later, or close the connection."""
     try:
         header, body = decode_request(payload)
@@ -123,16 +120,15 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
     exchange.api_version = header.api_version
     exchange.correlation_id = header.correlation_id
     exchange.client = connection.client_named(header.client_id)
-    listener = connection.listener
-    listener.counters.requests[api_key] += 1
+    context.counters.requests[api_key] += 1
     if connection.deferred:
         cut_waits_short(connection, api_key)
     try:
         handler = HANDLERS.get(api_key)
         if handler is not None:
-            handler(listener, exchange, body)
+            handler(context, exchange, body)
         else:
-            submit(listener, exchange, body, payload)
+            submit(context, exchange, body, payload)
     except Exception:
         LOG.exception(
             "%s version %d failed; answering UNKNOWN_SERVER_ERROR", api_name(api_key), header.api_version
@@ -145,7 +141,7 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
         )
 
 
-def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: bytes) -> None:
+def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: bytes) -> None:
     """Pass a request about groups or the catalog to the node.
 
     Marks a heartbeat that may be a steady one, and the shards that the connection uses.
@@ -156,18 +152,18 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
     if fan is not None and (flood := fan.flood_of(body)) is not None:
         connection.refuse("flooding", flood)
         return
-    if api_key in LONG_READS and len(listener.long_reads) >= LONG_READS_MAX:
+    if api_key in LONG_READS and len(context.long_reads) >= LONG_READS_MAX:
         message = f"the node is already preparing {LONG_READS_MAX} long responses; try again"
         fail(exchange, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
         return
     if api_key in SERVED_ALONE:
         connection.serve_alone(exchange)
         if api_key in LONG_READS:
-            listener.long_reads[exchange] = None
+            context.long_reads[exchange] = None
     if api_key in HEARTBEATS:
         connection.uses(body.group_id)
         if body.member_epoch > 0 and len(payload) <= FAST_FRAME_BYTES_MAX:
-            exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
+            exchange.entry = context.node.fast_entry(body.group_id, body.member_id)
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
@@ -176,7 +172,7 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 a single group is at the top level
             connection.uses(group.group_id)
-    listener.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
+    context.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
 
 
 def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
@@ -186,7 +182,7 @@ def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
         exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
 
 
-def _unsupported(connection: Connection, exchange: Exchange, error: UnsupportedApi, payload: bytes) -> None:
+def _unsupported(connection: Requester, exchange: Exchange, error: UnsupportedApi, payload: bytes) -> None:
     if error.api_key == ApiKey.API_VERSIONS:
         # KIP-511: whatever the version, the answer has the shape of version 0, which every client can read.
         exchange.api_key, exchange.api_version = ApiKey.API_VERSIONS, 0

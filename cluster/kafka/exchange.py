@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.node_view import HeartbeatEntry
 from cluster.node_info import ClientInfo
+from cluster.runtime.slices import Slices
 from raftlog.env.host import Timer
 from wire.apis import HEARTBEATS, ApiKey, api_name
 from wire.encoding import PIECE_BYTES
 from wire.protocol import encode_response, encode_response_in_pieces
-
-if TYPE_CHECKING:
-    from cluster.kafka.connection import Connection
-    from cluster.kafka.listener import KafkaListener
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -36,6 +33,23 @@ ELEMENTS_AT_ONCE: Final = 1_000
 
 Answer = Generator[None, None, object]
 """Makes the body of a response, which it returns, in steps of about `ELEMENTS_AT_ONCE`."""
+
+
+class Requester(Protocol):
+    """The connection that a request came by, as its exchange and the handlers of requests see it."""
+
+    slices: Slices
+    counters: KafkaCounters
+    deferred: dict[Exchange, Callable[[], None]]
+
+    def client_named(self, client_id: str | None) -> ClientInfo: ...
+    def uses(self, group_id: str) -> None: ...
+    def serve_alone(self, exchange: Exchange) -> None: ...
+    def remember(self, exchange: Exchange, body: Any, data: bytes) -> None: ...
+    def answered(self, exchange: Exchange) -> None: ...
+    def may_wait_with(self, num_bytes: int) -> bool: ...
+    def waits_with(self, exchange: Exchange, num_bytes: int) -> None: ...
+    def refuse(self, why: str, message: str, *, at_once: bool = False) -> None: ...
 
 
 class Exchange:
@@ -57,8 +71,8 @@ class Exchange:
         "timer",
     )
 
-    def __init__(self, connection: Connection, started_ms: float) -> None:
-        self.connection: Connection | None = connection
+    def __init__(self, connection: Requester, started_ms: float) -> None:
+        self.connection: Requester | None = connection
         self.started_ms = started_ms
         self.api_key = -1
         self.api_version = -1
@@ -72,34 +86,29 @@ class Exchange:
         self.timer: Timer | None = None  # of a reply that waits for time to pass; ends with the connection
         self.on_drop: Callable[[], object] | None = None  # releases what the wait occupies
 
-    @property
-    def listener(self) -> KafkaListener | None:
-        """The listener; None once the connection is gone."""
-        return None if self.connection is None else self.connection.listener
-
     def reply(self, body: object) -> None:
         """Answer with a response dataclass of this API, which must not change any more."""
-        if (listener := self._begin()) is None:
+        if (connection := self._begin()) is None:
             return
-        if not self._is_short(body) or not listener.slices.at_once(self._encode, body):
-            self._make(listener, self._encoding(body, self.send))
+        if not self._is_short(body) or not connection.slices.at_once(self._encode, body):
+            self._make(connection, self._encoding(body, self.send))
 
     def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
         """Answer with the response that `answer` makes, within this turn if that is short.
 
         With `deliver`, that function gets the whole frame and calls `send` with it later.
         """
-        if (listener := self._begin()) is not None:
-            self._make(listener, self._making(answer, deliver or self.send))
+        if (connection := self._begin()) is not None:
+            self._make(connection, self._making(answer, deliver or self.send))
 
-    def _begin(self) -> KafkaListener | None:
-        """Note that the answer has begun; return the listener, or None if the connection is gone."""
+    def _begin(self) -> Requester | None:
+        """Note that the answer has begun; return the connection, or None if it is gone."""
         if self.connection is None:
             return None
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} got a second response")
         self.is_answered = True
-        return self.connection.listener
+        return self.connection
 
     def _is_short(self, body: Any) -> bool:
         """Whether the response is certainly short: no assignment, or no longer than its short request."""
@@ -107,8 +116,8 @@ class Exchange:
             return body.assignment is None
         return self.api_key == ApiKey.OFFSET_COMMIT and self.asked_bytes <= PIECE_BYTES
 
-    def _make(self, listener: KafkaListener, work: Iterator[None]) -> None:
-        if not listener.slices.run(work, self._is_wanted) and self.connection is not None:
+    def _make(self, connection: Requester, work: Iterator[None]) -> None:
+        if not connection.slices.run(work, self._is_wanted) and self.connection is not None:
             self.connection.serve_alone(self)  # one answer in the making for each connection
 
     def _is_wanted(self) -> bool:
@@ -127,8 +136,8 @@ class Exchange:
             data = yield from encode_response_in_pieces(
                 self.api_key, self.api_version, self.correlation_id, body
             )
-            if (listener := self.listener) is not None:
-                yield from count_errors(listener.counters, self.api_key, body)
+            if (connection := self.connection) is not None:
+                yield from count_errors(connection.counters, self.api_key, body)
             self._encoded(body, data, deliver)
         except Exception:
             self._failed()
@@ -137,8 +146,8 @@ class Exchange:
         """Encode a short response in a single call, and send it."""
         try:
             data = encode_response(self.api_key, self.api_version, self.correlation_id, body)
-            if (listener := self.listener) is not None:
-                for _ in count_errors(listener.counters, self.api_key, body):
+            if (connection := self.connection) is not None:
+                for _ in count_errors(connection.counters, self.api_key, body):
                     pass
             self._encoded(body, data, self.send)
         except Exception:
@@ -179,8 +188,6 @@ class Exchange:
 
     def drop(self) -> None:
         """Detach from a connection that is gone: whatever is answered later is dropped."""
-        if (listener := self.listener) is not None and listener.long_reads:
-            listener.long_reads.pop(self, None)
         self.connection = None
         self.entry = None
         if self.timer is not None:

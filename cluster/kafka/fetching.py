@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from cluster.kafka.cluster_apis import with_catalog
-from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Answer
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Answer, Exchange
 from cluster.kafka.waiting import end_fetches
 from coordinator.topics import CatalogTopic, CatalogView
 from wire.errors import ErrorCode
@@ -42,10 +43,6 @@ from wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
-
 T = TypeVar("T")
 
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
@@ -59,11 +56,9 @@ TOPIC_IDS_SINCE = 13
 """First version of Fetch that names topics by id only (KIP-516)."""
 
 
-def list_offsets(listener: KafkaListener, exchange: Exchange, request: ListOffsetsRequest) -> None:
+def list_offsets(context: ListenerContext, exchange: Exchange, request: ListOffsetsRequest) -> None:
     """Answer ListOffsets 1–10: both ends are 0, and no timestamp has a message."""
-    with_catalog(
-        listener, exchange, lambda: exchange.reply_in_slices(_offsets(listener.node.catalog, request))
-    )
+    with_catalog(context, exchange, lambda: exchange.reply_in_slices(_offsets(context.node.catalog, request)))
 
 
 def _offsets(catalog: CatalogView, request: ListOffsetsRequest) -> Answer:
@@ -105,59 +100,59 @@ def _offset(topic: CatalogTopic | None, asked: ListOffsetsPartition) -> ListOffs
     return ListOffsetsPartitionResponse(partition_index=partition, timestamp=-1, offset=offset)
 
 
-def fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -> None:
+def fetch(context: ListenerContext, exchange: Exchange, request: FetchRequest) -> None:
     """Answer Fetch 4–17: empty, after the requested wait. Sessions (KIP-227) are not kept: session id 0."""
     if request.session_id != 0:
         exchange.reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
-    with_catalog(listener, exchange, lambda: _fetch(listener, exchange, request))
+    with_catalog(context, exchange, lambda: _fetch(context, exchange, request))
 
 
-def _fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -> None:
-    wait_ms = min(request.max_wait_ms, listener.settings.fetch_wait_max_ms)
+def _fetch(context: ListenerContext, exchange: Exchange, request: FetchRequest) -> None:
+    wait_ms = min(request.max_wait_ms, context.settings.fetch_wait_max_ms)
     if not request.topics or request.min_bytes <= 0:
         wait_ms = 0
-    catalog, by_id = listener.node.catalog, exchange.api_version >= TOPIC_IDS_SINCE
+    catalog, by_id = context.node.catalog, exchange.api_version >= TOPIC_IDS_SINCE
     failures: list[int] = []
 
     def deliver(data: bytes) -> None:
-        if failures or wait_ms <= 0 or not _has_room(listener, len(data)):
+        if failures or wait_ms <= 0 or not _has_room(context, len(data)):
             exchange.send(data)
         else:
-            _wait(listener, exchange, data, wait_ms)
+            _wait(context, exchange, data, wait_ms)
 
     exchange.reply_in_slices(_fetched(catalog, request, by_id, failures), deliver)
 
 
-def _has_room(listener: KafkaListener, num_bytes: int) -> bool:
+def _has_room(context: ListenerContext, num_bytes: int) -> bool:
     """Whether a reply of this size may wait: only within half of what all connections may keep."""
-    settings = listener.settings
+    settings = context.settings
     return (
-        listener.fetches_waiting < settings.fetch_waiting_max
-        and listener.kept_bytes + num_bytes <= settings.listener_buffered_max_bytes // 2
+        context.fetches_waiting < settings.fetch_waiting_max
+        and context.kept_bytes + num_bytes <= settings.listener_buffered_max_bytes // 2
     )
 
 
-def _wait(listener: KafkaListener, exchange: Exchange, data: bytes, wait_ms: int) -> None:
+def _wait(context: ListenerContext, exchange: Exchange, data: bytes, wait_ms: int) -> None:
     connection = exchange.connection
     if connection is None:
         return
     if not connection.may_wait_with(len(data)):
         end_fetches(connection)
     connection.waits_with(exchange, len(data))
-    listener.fetches_waiting += 1
-    end = functools.partial(_end, listener, exchange, data)
-    exchange.timer = listener.host.call_later(wait_ms, end)
-    exchange.on_drop = listener.fetch_ended
+    context.fetches_waiting += 1
+    end = functools.partial(_end, context, exchange, data)
+    exchange.timer = context.host.call_later(wait_ms, end)
+    exchange.on_drop = context.fetch_ended
     exchange.be_patient(end)
 
 
-def _end(listener: KafkaListener, exchange: Exchange, data: bytes) -> None:
+def _end(context: ListenerContext, exchange: Exchange, data: bytes) -> None:
     if exchange.timer is not None:
         exchange.timer.cancel()
         exchange.timer = None
     exchange.on_drop = None
-    listener.fetch_ended()
+    context.fetch_ended()
     if exchange.connection is not None:
         exchange.connection.waits_with(exchange, -len(data))
     exchange.send(data)

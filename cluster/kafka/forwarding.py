@@ -13,8 +13,10 @@ bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import Exchange
 from raftlog.env.host import Stream
 from records import METADATA_SHARD
 from wire.apis import ApiKey
@@ -22,10 +24,6 @@ from wire.errors import ErrorCode, MalformedFrame
 from wire.framing import Framer
 from wire.protocol import decode_response, encode_request
 from wire.refusals import refuse
-
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
 
 CLIENT_ID: Final = "quorate-node-"
 """Prefix of the client id in forwarded requests; the node id follows."""
@@ -41,30 +39,30 @@ WAIT_SPARE_MS: Final = 1_000
 """Added to the time for which the controller may hold a reply, so that this node does not give up first."""
 
 
-def submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any, num_named: int) -> None:
+def submit_or_forward(context: ListenerContext, exchange: Exchange, request: Any, num_named: int) -> None:
     """Submit to this node's metadata shard if it leads it or knows no other leader, else to the controller.
 
     `num_named` is how many resources the request names.
     """
-    listener.leaders.when_led(
-        exchange, (METADATA_SHARD,), num_named, lambda: _submit_or_forward(listener, exchange, request)
+    context.leaders.when_led(
+        exchange, (METADATA_SHARD,), num_named, lambda: _submit_or_forward(context, exchange, request)
     )
 
 
-def _submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any) -> None:
-    node = listener.node
+def _submit_or_forward(context: ListenerContext, exchange: Exchange, request: Any) -> None:
+    node = context.node
     controller = node.controller
     was_forwarded = exchange.client.client_id.startswith(CLIENT_ID)
     if (
         controller is None
         or controller.node_id == node.info.node_id
         or was_forwarded
-        or listener.forwards >= FORWARDS_MAX
+        or context.forwards >= FORWARDS_MAX
     ):
         node.submit(exchange.api_key, exchange.api_version, request, exchange.client, exchange.reply)
         return
-    forward = _Forward(listener, exchange, request)
-    listener.host.connect(
+    forward = _Forward(context, exchange, request)
+    context.host.connect(
         controller.kafka_host,
         controller.kafka_port,
         lambda: forward,
@@ -75,17 +73,17 @@ def _submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any
 class _Forward:
     """One request being forwarded; a `raftlog.env.host.StreamHandler`."""
 
-    def __init__(self, listener: KafkaListener, exchange: Exchange, request: Any) -> None:
-        self._listener = listener
+    def __init__(self, context: ListenerContext, exchange: Exchange, request: Any) -> None:
+        self._context = context
         self._exchange = exchange
         self._request = request
         self._api = ApiKey(exchange.api_key), exchange.api_version
-        self._framer = Framer(listener.settings.connection_buffered_max_bytes)
+        self._framer = Framer(context.settings.connection_buffered_max_bytes)
         self._transport: Stream | None = None
         self._is_done = False
-        listener.forwards += 1
-        wait_ms = listener.settings.held_reply_timeout_ms + WAIT_SPARE_MS
-        self._timer = listener.host.call_later(wait_ms, self._fail, ErrorCode.REQUEST_TIMED_OUT)
+        context.forwards += 1
+        wait_ms = context.settings.held_reply_timeout_ms + WAIT_SPARE_MS
+        self._timer = context.host.call_later(wait_ms, self._fail, ErrorCode.REQUEST_TIMED_OUT)
 
     def connected(self, error: BaseException | None) -> None:
         if error is not None:
@@ -98,7 +96,7 @@ class _Forward:
             return
         asker = self._exchange.client
         asked_by = f"{asker.client_id}{asker.host}"[:CLIENT_CHARS_MAX]
-        client_id = f"{CLIENT_ID}{self._listener.node.info.node_id} for {asked_by}"
+        client_id = f"{CLIENT_ID}{self._context.node.info.node_id} for {asked_by}"
         transport.write(encode_request(*self._api, 0, client_id, self._request))
 
     def data_received(self, data: bytes) -> None:
@@ -131,7 +129,7 @@ class _Forward:
         if self._is_done:
             return
         self._is_done = True
-        self._listener.forwards -= 1
+        self._context.forwards -= 1
         self._timer.cancel()
         if self._transport is not None:
             self._transport.close()

@@ -12,19 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from cluster.kafka.connection import Connection
-from cluster.kafka.counters import KafkaCounters
-from cluster.kafka.waiting import LeaderWaits
-from cluster.runtime.slices import Slices
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.node_view import KafkaNode
 from cluster.settings import Settings, is_loopback
 from raftlog.env.host import Host, Listener, Timer
-from raftlog.env.rate_limit import RateLimitedLogger
-
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.node_view import KafkaNode
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -48,34 +41,18 @@ SWEEPS_PER_IDLE_TIME = 4
 SWEEP_MAX_MS = 30_000
 """Longest time between two sweeps."""
 
-CLIENT_LINES_AT_ONCE = 10
-"""Log lines about clients in a burst: enough to see a few clients go wrong together."""
-
-CLIENT_LINE_MS = 1_000.0
-"""Milliseconds per further line: the trouble stays visible, at no more than 86,400 lines a day."""
-
 
 class KafkaListener:
     """Serves Kafka's protocol for `node` on `settings.kafka_host` and `kafka_port`."""
 
     def __init__(self, host: Host, node: KafkaNode, settings: Settings) -> None:
-        self.host = host
-        self.node = node
+        self.context = ListenerContext(host, node, settings)
         self.settings = settings
-        self.counters = KafkaCounters()
-        self.forwards = 0  # requests that wait for the controller (`forwarding`)
-        self.limited_log = RateLimitedLogger(
-            LOG, host.monotonic_ms, burst=CLIENT_LINES_AT_ONCE, repeat_ms=CLIENT_LINE_MS
-        )
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
+        self._host = host
         self._newcomers: dict[Connection, None] = {}  # those without a whole request, in the same order
         self._newcomers_timer: Timer | None = None
         self._unused_from_ms = 0.0  # no connection has been silent long enough before this time
-        self.fetches_waiting = 0
-        self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
-        self.leaders = LeaderWaits(self)
-        self.slices = Slices(host)
-        self.kept_bytes = 0  # upper bound over all connections: what was sent since is included
         self._server: Listener | None = None
         self._sweep_timer: Timer | None = None
         self._stopped = False
@@ -96,7 +73,7 @@ class KafkaListener:
                     LOG.warning("listening on %s without TLS or authentication (insecure = true)", bound)
             done(error)
 
-        self.host.listen(bound, self.settings.kafka_port, lambda: Connection(self), listening)
+        self._host.listen(bound, self.settings.kafka_port, lambda: Connection(self.context, self), listening)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -141,8 +118,8 @@ class KafkaListener:
         """
         is_full = len(self.connections) >= self.settings.max_connections
         if self._stopped or (is_full and not self._make_place()):
-            self.counters.connections_closed["too many"] += 1
-            self.limited_log.warning(
+            self.context.counters.connections_closed["too many"] += 1
+            self.context.limited_log.warning(
                 "client",
                 "refusing the connection of %s: %d are open (max.connections)",
                 connection.peer,
@@ -151,8 +128,8 @@ class KafkaListener:
             return False
         self.connections[connection] = self._newcomers[connection] = None
         if self._newcomers_timer is None:
-            self._newcomers_timer = self.host.call_later(FIRST_REQUEST_MS, self._look_at_newcomers)
-        self.counters.connections_opened += 1
+            self._newcomers_timer = self._host.call_later(FIRST_REQUEST_MS, self._look_at_newcomers)
+        self.context.counters.connections_opened += 1
         return True
 
     def asked(self, connection: Connection) -> None:
@@ -169,12 +146,12 @@ class KafkaListener:
         self._note_kept(connection, num_bytes)
         if num_bytes > self.settings.connection_buffered_max_bytes:
             connection.give_up("more than connection.buffered.max.bytes")
-        elif self.kept_bytes > self.settings.listener_buffered_max_bytes:
+        elif self.context.kept_bytes > self.settings.listener_buffered_max_bytes:
             self._make_room()
 
     def _note_kept(self, connection: Connection, num_bytes: int) -> None:
         """Update the sum over all connections along with the number of one."""
-        self.kept_bytes += num_bytes - connection.kept_bytes
+        self.context.kept_bytes += num_bytes - connection.kept_bytes
         connection.kept_bytes = num_bytes
 
     def _make_room(self) -> None:
@@ -185,11 +162,11 @@ class KafkaListener:
         enough_bytes = (
             self.settings.listener_buffered_max_bytes * (ROOM_AFTER_CLOSING - 1) // ROOM_AFTER_CLOSING
         )
-        if self.kept_bytes <= enough_bytes:
+        if self.context.kept_bytes <= enough_bytes:
             return
         open_ones.sort(key=lambda held: held.kept_bytes, reverse=True)
         for connection in open_ones:
-            if self.kept_bytes <= enough_bytes:
+            if self.context.kept_bytes <= enough_bytes:
                 return
             connection.give_up("the most of all connections, whose total exceeds listener.buffered.max.bytes")
             self._note_kept(connection, 0)
@@ -199,24 +176,13 @@ class KafkaListener:
         """The number of requests of all connections that have not been served yet."""
         return sum(connection.num_unserved for connection in self.connections)
 
-    def fetch_ended(self) -> None:
-        """Count down the empty fetches that wait."""
-        self.fetches_waiting -= 1
-
-    def observe(self, exchange: Exchange) -> None:
-        """Record the latency of a reply that is ready."""
-        if self.long_reads:
-            self.long_reads.pop(exchange, None)
-        elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
-        self.counters.latency[exchange.api_key].observe(elapsed_ms)
-
     def _make_place(self) -> bool:
         """Make room for a connection by closing another; return whether that was possible."""
         why = f"{len(self.connections)} are open (max.connections)"
         if self._newcomers:
             self._dismiss_newcomer(why)
             return True
-        now_ms = self.host.monotonic_ms()
+        now_ms = self._host.monotonic_ms()
         if now_ms < self._unused_from_ms:
             return False
         answered = (connection for connection in self.connections if not connection.is_waiting)
@@ -239,7 +205,7 @@ class KafkaListener:
         connection.refuse(kind, why)
 
     def _look_at_newcomers(self) -> None:
-        due_ms = self.host.monotonic_ms() - FIRST_REQUEST_MS
+        due_ms = self._host.monotonic_ms() - FIRST_REQUEST_MS
         for _ in range(DISMISSED_PER_TURN):
             if not self._newcomers or next(iter(self._newcomers)).active_ms > due_ms:
                 break
@@ -247,13 +213,13 @@ class KafkaListener:
         self._newcomers_timer = None
         if self._newcomers:
             wait_ms = next(iter(self._newcomers)).active_ms - due_ms
-            self._newcomers_timer = self.host.call_later(wait_ms, self._look_at_newcomers)
+            self._newcomers_timer = self._host.call_later(wait_ms, self._look_at_newcomers)
 
     def _sweep(self) -> None:
         idle_ms = self.settings.connections_max_idle_ms
-        now_ms = self.host.monotonic_ms()
+        now_ms = self._host.monotonic_ms()
         for connection in list(self.connections):
             if not connection.is_waiting and now_ms - connection.active_ms > idle_ms:
                 connection.close("idle")
         pause_ms = min(SWEEP_MAX_MS, idle_ms / SWEEPS_PER_IDLE_TIME)
-        self._sweep_timer = self.host.call_later(pause_ms, self._sweep)
+        self._sweep_timer = self._host.call_later(pause_ms, self._sweep)

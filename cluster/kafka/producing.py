@@ -10,16 +10,12 @@ notified in the only way that Kafka has for it, by losing its connection. Nothin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import Exchange
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.produce import ProduceRequest
 from wire.refusals import refuse
-
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
 
 NO_MESSAGES = "topics here hold no messages, only partitions to assign; produce to a Kafka cluster"
 
@@ -29,7 +25,7 @@ bytes, the smallest possible batch. A frame of empty batches holds a hundred tim
 with a sentence for each, would be twenty times as long as the frame."""
 
 
-def produce(listener: KafkaListener, exchange: Exchange, request: ProduceRequest) -> None:
+def produce(context: ListenerContext, exchange: Exchange, request: ProduceRequest) -> None:
     """Answer Produce 3–13: POLICY_VIOLATION for every partition, also of topics that do not exist."""
     connection = exchange.connection
     assert connection is not None

@@ -8,10 +8,11 @@ cursor means the same in every request.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, Leadership, absent, with_leader
-from cluster.kafka.exchange import ELEMENTS_AT_ONCE
+from cluster.kafka.context import ListenerContext
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Exchange
+from cluster.kafka.node_view import KafkaNode
 from coordinator.topics import CatalogTopic
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -24,17 +25,12 @@ from wire.messages.describe_topic_partitions import (
 )
 from wire.refusals import refuse
 
-if TYPE_CHECKING:
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
-    from cluster.kafka.node_view import KafkaNode
-
 PAGE_PARTITIONS_MAX = 2_000
 """Kafka's max.request.partition.size.limit."""
 
 
 def describe_topic_partitions(
-    listener: KafkaListener, exchange: Exchange, request: DescribeTopicPartitionsRequest
+    context: ListenerContext, exchange: Exchange, request: DescribeTopicPartitionsRequest
 ) -> None:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -50,10 +46,10 @@ def describe_topic_partitions(
         )
         return
     with_leader(
-        listener,
+        context,
         exchange,
         len(request.topics),
-        lambda: exchange.reply_in_slices(page(listener.node, request)),
+        lambda: exchange.reply_in_slices(page(context.node, request)),
     )
 
 

@@ -14,15 +14,11 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from raftlog.env.host import Timer
+from cluster.kafka.exchange import Exchange, Requester
+from cluster.kafka.node_view import KafkaNode
+from raftlog.env.host import Host, Timer
 from wire.apis import ApiKey
-
-if TYPE_CHECKING:
-    from cluster.kafka.connection import Connection
-    from cluster.kafka.exchange import Exchange
-    from cluster.kafka.listener import KafkaListener
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -64,8 +60,9 @@ class _Wait:
 class LeaderWaits:
     """The requests of one listener that wait until every shard that they need has a leader."""
 
-    def __init__(self, listener: KafkaListener) -> None:
-        self._listener = listener
+    def __init__(self, host: Host, node: KafkaNode) -> None:
+        self._host = host
+        self._node = node
         self._waits: dict[Exchange, _Wait] = {}
         self._weight = 0
         self._timer: Timer | None = None
@@ -89,15 +86,15 @@ class LeaderWaits:
         exchange.on_drop = functools.partial(self._forget, exchange)
         exchange.be_patient(lambda: self._end(exchange))
         if self._timer is None:
-            self._timer = self._listener.host.call_later(LEADER_POLL_MS, self._look)
+            self._timer = self._host.call_later(LEADER_POLL_MS, self._look)
 
     def _are_led(self, shards: frozenset[int]) -> bool:
-        leader_of = self._listener.node.leader_of
+        leader_of = self._node.leader_of
         return all(leader_of(shard) is not None for shard in shards)
 
     def _look(self) -> None:
         self._timer = None
-        now_ms = self._listener.host.monotonic_ms()
+        now_ms = self._host.monotonic_ms()
         are_led: dict[frozenset[int], bool] = {}
         for exchange, wait in list(self._waits.items()):
             if wait.shards not in are_led:
@@ -105,7 +102,7 @@ class LeaderWaits:
             if are_led[wait.shards] or now_ms >= wait.deadline_ms:
                 self._end(exchange)
         if self._waits and self._timer is None:
-            self._timer = self._listener.host.call_later(LEADER_POLL_MS, self._look)
+            self._timer = self._host.call_later(LEADER_POLL_MS, self._look)
 
     def _end(self, exchange: Exchange) -> None:
         wait = self._forget(exchange)
@@ -129,7 +126,7 @@ class LeaderWaits:
         return wait
 
 
-def cut_waits_short(connection: Connection, api_key: int) -> None:
+def cut_waits_short(connection: Requester, api_key: int) -> None:
     """End the waits that must not delay a request of this API.
 
     A fetch ends no wait, not even that of an earlier fetch: two on one connection would otherwise end each
@@ -144,7 +141,7 @@ def cut_waits_short(connection: Connection, api_key: int) -> None:
         end()
 
 
-def end_fetches(connection: Connection) -> None:
+def end_fetches(connection: Requester) -> None:
     """End the waits of this connection's empty fetches."""
     for exchange, end in list(connection.deferred.items()):
         if exchange.api_key == ApiKey.FETCH:

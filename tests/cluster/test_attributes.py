@@ -18,4 +18,4 @@ def test_the_objects_of_every_request_have_quick_attributes() -> None:
     shards = machine.node.shards
     for one in [*shards, *(shard.replica for shard in shards), *(shard.machine for shard in shards)]:
         assert len(vars(one)) <= ATTRIBUTES_MAX, f"{type(one).__name__}: {sorted(vars(one))}"
-    assert not hasattr(Connection(machine.node.kafka), "__dict__")
+    assert not hasattr(Connection(machine.node.kafka.context, machine.node.kafka), "__dict__")

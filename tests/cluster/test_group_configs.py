@@ -85,15 +85,15 @@ def test_a_cached_reply_is_not_given_after_a_change() -> None:
     consumer.heartbeat()
     for _ in range(3):
         consumer.heartbeat()
-    fast = sim.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.context.counters.fast_heartbeats
     consumer.heartbeat()
-    assert sim.node.kafka.counters.fast_heartbeats == fast + 1
+    assert sim.node.kafka.context.counters.fast_heartbeats == fast + 1
     sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "another"))
     consumer.heartbeat()
-    assert sim.node.kafka.counters.fast_heartbeats == fast + 2
+    assert sim.node.kafka.context.counters.fast_heartbeats == fast + 2
     sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000))
     assert consumer.heartbeat().heartbeat_interval_ms == 3_000
-    assert sim.node.kafka.counters.fast_heartbeats == fast + 2
+    assert sim.node.kafka.context.counters.fast_heartbeats == fast + 2
     sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, None))
     assert consumer.heartbeat().heartbeat_interval_ms < 3_000
 
@@ -144,7 +144,7 @@ def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.NONE,
     )
-    assert nodes.cluster[other].node.kafka.forwards == 0
+    assert nodes.cluster[other].node.kafka.context.forwards == 0
 
 
 def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
@@ -156,7 +156,7 @@ def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
     count_fault("cluster", "node paused")
     call = nodes.client(other).send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))
     assert nodes.world.run_until(lambda: call.response is not None, within_ms=10_000)
-    assert nodes.cluster[other].node.kafka.forwards == 0
+    assert nodes.cluster[other].node.kafka.context.forwards == 0
 
 
 def test_a_change_in_the_middle_of_an_election_waits_for_the_next_controller() -> None:

@@ -443,7 +443,7 @@ async def test_a_failure_is_json_without_a_trace(caplog: pytest.LogCaptureFixtur
 async def test_metrics_are_prometheus_text() -> None:
     async with http_rig() as rig:
         await filled(rig)
-        counters = rig.kafka.counters
+        counters = rig.kafka.context.counters
         counters.requests[68] = 5
         counters.errors[8, 3] = 2
         counters.latency[68].observe(0.3)
@@ -565,7 +565,7 @@ async def test_a_group_is_shown_with_what_was_refused() -> None:
         "at_ms": 1_000, "api": "OFFSET_COMMIT (8)", "error_code": 113, "error": "STALE_MEMBER_EPOCH",
         "reason": "too old", "member_id": "b", "client": "app/h", "times": 3,
     }  # fmt: skip
-    assert [refusal["error"] for refusal in answer["group"]["refused_strangers"]] == ["12345"]
+    assert [refusal["error"] for refusal in answer["group"]["refused_strangers"]] == ["error 12345"]
     assert set(one) == set(MEMBER["properties"]), "a field of a member that the document lacks"
 
 

@@ -180,7 +180,7 @@ def test_nobody_hears_that_a_topic_is_absent_while_the_catalog_loads() -> None:
     with pytest.raises(AssertionError, match="no answer"):
         rig.ask(client, ApiKey.METADATA, 12, MetadataRequest(topics=None), within_ms=2_000)
     assert client.is_lost
-    assert rig.listener.counters.connections_closed["loading"] == 1
+    assert rig.listener.context.counters.connections_closed["loading"] == 1
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))

@@ -155,7 +155,7 @@ def test_more_resources_than_anybody_names_cost_the_connection(rig: Rig, kind: i
         client.send(encode_request(api_key, 1, 1, "flood", too_many))
         rig.world.run_for(100)
         assert client.is_lost
-    assert rig.listener.counters.connections_closed["flooding"] == 2
+    assert rig.listener.context.counters.connections_closed["flooding"] == 2
 
 
 def test_resources_are_listed_by_type(rig: Rig) -> None:

@@ -85,7 +85,7 @@ def test_hundreds_that_pipeline_do_not_hold_up_one_who_asks_now_and_then(is_read
         modest.send(heartbeat(number))
         assert rig.world.run_until(lambda: len(modest.frames) > len(waits_ms), within_ms=10_000)
         waits_ms.append(rig.world.now_ms - begun_ms)
-    assert len(rig.listener.slices) > 150, "they still have much to ask"
+    assert len(rig.listener.context.slices) > 150, "they still have much to ask"
     assert sorted(waits_ms)[-3] < 10, "but for the moment in which all of them come"
     assert max(waits_ms) < 50
     served = [len(client.frames) for client in greedy]
@@ -131,7 +131,7 @@ def test_a_handler_that_fails_answers_unknown_server_error(caplog: pytest.LogCap
     client.send(heartbeat(1, group="explode") + heartbeat(2))
     rig.run()
     assert client.correlation_ids == [1, 2]
-    assert rig.listener.counters.errors[ApiKey.CONSUMER_GROUP_HEARTBEAT, -1] == 1
+    assert rig.listener.context.counters.errors[ApiKey.CONSUMER_GROUP_HEARTBEAT, -1] == 1
     assert "on purpose" in caplog.text
 
 
@@ -163,7 +163,7 @@ def test_the_second_equal_heartbeat_is_fast_and_gets_the_same_bytes() -> None:
     assert client.correlation_ids == [0, 1, 2, 3, 4]
     assert len({frame[4:] for frame in client.frames}) == 1
     assert len(rig.node.asked) == 1
-    assert rig.listener.counters.fast_heartbeats == 4
+    assert rig.listener.context.counters.fast_heartbeats == 4
     assert len(entry.touched) == 4
     assert entry.touched[-1][0] > entry.touched[0][0] > 0
 
@@ -214,7 +214,7 @@ def test_any_difference_takes_the_slow_path() -> None:
     client.send(heartbeat(2)[:7] + b"\x00" + heartbeat(2)[8:])  # equal but for the version in its head
     rig.run()
     assert client.is_lost
-    assert rig.listener.counters.fast_heartbeats == 0
+    assert rig.listener.context.counters.fast_heartbeats == 0
 
 
 def test_another_connection_has_its_own_cache() -> None:
@@ -234,7 +234,7 @@ def test_fast_replies_keep_their_place_behind_a_held_one() -> None:
     client.send(heartbeat(2, member="slow") + heartbeat(3) + heartbeat(4))
     rig.run()
     assert client.correlation_ids == [1]
-    assert rig.listener.counters.fast_heartbeats == 2
+    assert rig.listener.context.counters.fast_heartbeats == 2
     rig.node.release()
     rig.run()
     assert client.correlation_ids == [1, 2, 3, 4]

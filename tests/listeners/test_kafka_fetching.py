@@ -132,7 +132,7 @@ def test_a_waiting_fetch_holds_up_nothing_but_the_next_fetch_on_its_connection()
     client.send(heartbeat(4))
     rig.run()
     assert client.correlation_ids == [1, 2, 4]
-    assert rig.listener.fetches_waiting == 0
+    assert rig.listener.context.fetches_waiting == 0
     rig.run(1_000)
     assert client.correlation_ids == [1, 2, 4]
 
@@ -145,7 +145,7 @@ def test_a_steady_heartbeat_behind_a_fetch_does_not_wait_either() -> None:
     client.send(fetch(2) + heartbeat(3))
     rig.run()
     assert client.correlation_ids == [1, 2, 3]
-    assert rig.listener.counters.fast_heartbeats == 1
+    assert rig.listener.context.counters.fast_heartbeats == 1
 
 
 def fetch(correlation_id: int) -> bytes:
@@ -169,13 +169,13 @@ def test_waiting_fetches_are_bounded_and_end_with_their_connection() -> None:
         client.send(request)
         rig.run()
     assert [len(client.frames) for client in clients] == [0] * 5 + [1, 1]
-    assert rig.listener.fetches_waiting == 5
+    assert rig.listener.context.fetches_waiting == 5
     for client in clients[:3]:
         client.transport.abort()
     rig.run()
-    assert rig.listener.fetches_waiting == 2
+    assert rig.listener.context.fetches_waiting == 2
     rig.run(10_000)
-    assert rig.listener.fetches_waiting == 0
+    assert rig.listener.context.fetches_waiting == 0
     assert [len(client.frames) for client in clients] == [0] * 3 + [1] * 4
 
 

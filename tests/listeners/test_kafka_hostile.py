@@ -65,7 +65,7 @@ def test_random_bodies_of_every_served_version_are_answered_or_closed(api_key: A
             body = chance.randbytes(chance.randrange(60))
             client.send(framed(header(api_key, version) + body))
             rig.run(50)
-            assert client.is_lost or client.frames or rig.listener.fetches_waiting
+            assert client.is_lost or client.frames or rig.listener.context.fetches_waiting
     assert still_serves(rig)
 
 
@@ -124,7 +124,7 @@ def test_malformed_requests_close_with_one_line(payload: bytes, caplog: pytest.L
         assert client.is_lost
         (line,) = lines()
     assert "malformed" in line
-    assert rig.listener.counters.connections_closed["malformed"] == 1
+    assert rig.listener.context.counters.connections_closed["malformed"] == 1
     assert still_serves(rig)
 
 
@@ -216,7 +216,7 @@ def test_floods_of_groups_lose_their_connection(
     assert "groups" in line
     assert client.is_lost
     assert not client.frames
-    assert rig.listener.counters.connections_closed["flooding"] == 1
+    assert rig.listener.context.counters.connections_closed["flooding"] == 1
     bystander.send(heartbeat(9))
     rig.run(50)
     assert bystander.correlation_ids == [9]
@@ -231,7 +231,7 @@ def test_many_groups_are_no_flood(which: int) -> None:
     client = rig.connect()
     client.send(encode_request(api_key, version, 1, CLIENT_ID, asked))
     rig.run()
-    assert not rig.listener.counters.connections_closed["flooding"]
+    assert not rig.listener.context.counters.connections_closed["flooding"]
 
 
 def test_a_hundred_bad_clients_write_few_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -245,7 +245,7 @@ def test_a_hundred_bad_clients_write_few_lines(caplog: pytest.LogCaptureFixture)
         rig.connect().send(b"\xff\xff\xff\xff")
         rig.run()
         assert "similar lines were suppressed" in lines()[-1]
-    assert rig.listener.counters.connections_closed["malformed"] == 101
+    assert rig.listener.context.counters.connections_closed["malformed"] == 101
     count_fault("listeners", "malformed clients", 101)
 
 
@@ -288,7 +288,7 @@ def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCap
     assert rig.connect().is_lost
     assert not any(client.is_lost for client in established)
     assert len(rig.listener.connections) == 4
-    assert rig.listener.counters.connections_closed == {"silent": 2, "too many": 1}
+    assert rig.listener.context.counters.connections_closed == {"silent": 2, "too many": 1}
 
 
 def test_when_all_have_asked_who_has_not_for_long_makes_room(caplog: pytest.LogCaptureFixture) -> None:
@@ -317,7 +317,7 @@ def test_when_all_have_asked_who_has_not_for_long_makes_room(caplog: pytest.LogC
     connected_and_asked(rig)
     assert [client.is_lost for client in (waiting, once, busy, later)] == [False, True, False, True]
     assert len(rig.listener.connections) == 4
-    assert rig.listener.counters.connections_closed == {"idle": 2, "too many": 2}
+    assert rig.listener.context.counters.connections_closed == {"idle": 2, "too many": 2}
 
 
 def test_a_crowd_at_a_full_port_costs_one_look_at_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_a_first_request_has_seconds_to_come_whole() -> None:
     assert late.correlation_ids == [2]
     assert not late.is_lost
     assert not asked.is_lost
-    assert rig.listener.counters.connections_closed == {"silent": 2}
+    assert rig.listener.context.counters.connections_closed == {"silent": 2}
 
 
 def test_a_thousand_silent_ones_are_dismissed_over_several_turns() -> None:
@@ -401,7 +401,7 @@ def test_a_reply_beyond_the_bound_cuts_a_slow_reader_off(caplog: pytest.LogCaptu
         assert [line for line in lines() if "of replies that are unread" in line]
     assert slow.is_lost
     assert rig.listener.connections == {}
-    assert rig.listener.counters.connections_closed["slow"] == 1
+    assert rig.listener.context.counters.connections_closed["slow"] == 1
 
 
 def test_early_replies_behind_a_held_one_are_bounded() -> None:
@@ -461,10 +461,10 @@ def test_unfinished_frames_of_all_together_are_bounded(caplog: pytest.LogCapture
     clients[0].transport.abort()
     clients[1].transport.abort()
     rig.run()
-    assert rig.listener.kept_bytes == 320_004
+    assert rig.listener.context.kept_bytes == 320_004
     clients[2].send(b"\x00" * 300_000)
     rig.run()
-    assert rig.listener.kept_bytes == 0
+    assert rig.listener.context.kept_bytes == 0
     assert still_serves(rig)
 
 
@@ -494,7 +494,7 @@ def test_idle_and_half_open_connections_are_closed_and_waiting_ones_are_not() ->
         busy.send(heartbeat(2))
         rig.run(100)
     assert (idle.is_lost, dribbling.is_lost, waiting.is_lost, busy.is_lost) == (True, True, False, False)
-    assert rig.listener.counters.connections_closed["idle"] == 2
+    assert rig.listener.context.counters.connections_closed["idle"] == 2
 
 
 def test_stop_delivers_what_is_ready_and_closes_everything() -> None:
@@ -525,4 +525,4 @@ def test_a_client_that_leaves_frees_everything() -> None:
         client.transport.abort()
         rig.run(2)
     listener = rig.listener
-    assert (len(listener.connections), listener.kept_bytes) == (0, 0)
+    assert (len(listener.connections), listener.context.kept_bytes) == (0, 0)

@@ -134,13 +134,13 @@ def test_it_counts_as_long_as_it_is_kept(case: Case) -> None:
     steps = case(rig, client)
     num_bytes = next(steps)
     rig.run()
-    assert num_bytes <= rig.listener.kept_bytes <= 1.3 * num_bytes + COUNTED_BYTES_MIN
-    assert rig.listener.kept_bytes == only(rig).kept_bytes == only(rig).kept_now()
+    assert num_bytes <= rig.listener.context.kept_bytes <= 1.3 * num_bytes + COUNTED_BYTES_MIN
+    assert rig.listener.context.kept_bytes == only(rig).kept_bytes == only(rig).kept_now()
     next(steps, None)
     rig.run(100)
     client.send(heartbeat(99, member="another"))
     rig.run()
-    assert only(rig).kept_now() == rig.listener.kept_bytes == 0
+    assert only(rig).kept_now() == rig.listener.context.kept_bytes == 0
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -152,7 +152,7 @@ def test_it_is_let_go_with_its_connection(case: Case) -> None:
     rig.run()
     client.transport.abort()
     rig.run(100)
-    assert (rig.listener.kept_bytes, rig.listener.fetches_waiting) == (0, 0)
+    assert (rig.listener.context.kept_bytes, rig.listener.context.fetches_waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.__name__)
@@ -170,7 +170,7 @@ def test_whoever_makes_the_node_keep_most_goes_first(case: Case, caplog: pytest.
             next(steps)
             rig.run()
             rig.node.holding, rig.node.padding = False, ""
-            waiting.append(rig.listener.fetches_waiting)
+            waiting.append(rig.listener.context.fetches_waiting)
             kept.append(sum(connection.kept_now() for connection in rig.listener.connections))
         told = lines()
     assert max(kept) <= 2**20
@@ -209,7 +209,7 @@ def test_one_large_fetch_waits_and_ends_the_one_before_it() -> None:
         client.send(fetch(number, 2_000))
     rig.run(200)
     assert client.correlation_ids == list(range(39))
-    assert rig.listener.fetches_waiting == 1
+    assert rig.listener.context.fetches_waiting == 1
     assert only(rig).kept_now() < 2 * LARGE
     client.send(heartbeat(40))
     rig.run()
@@ -222,7 +222,7 @@ def test_small_fetches_of_one_connection_wait_side_by_side() -> None:
     for number in range(20):
         client.send(fetch(number, 3))
     rig.run(200)
-    assert rig.listener.fetches_waiting == 20
+    assert rig.listener.context.fetches_waiting == 20
     assert not client.frames
 
 

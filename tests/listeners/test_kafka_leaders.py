@@ -71,7 +71,7 @@ def test_a_batch_is_one_reply_with_an_answer_for_each_key(rig: Rig) -> None:
         (GROUPS[0], 0, 7, "kafka.example", 19092),
     ]
     assert 1_000 <= rig.world.now_ms - started_ms < 1_050
-    assert len(rig.listener.leaders) == 0
+    assert len(rig.listener.context.leaders) == 0
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
@@ -180,7 +180,7 @@ def test_a_heartbeat_does_not_wait_behind_a_question_that_waits_for_a_leader(rig
     client.send(heartbeat(4))
     rig.run()
     assert client.correlation_ids == [1, 2, 3, 4]
-    assert len(rig.listener.leaders) == 0
+    assert len(rig.listener.context.leaders) == 0
 
 
 def test_a_client_that_goes_leaves_nothing_waiting(rig: Rig) -> None:
@@ -188,10 +188,10 @@ def test_a_client_that_goes_leaves_nothing_waiting(rig: Rig) -> None:
     client = rig.connect()
     client.send(request(ApiKey.FIND_COORDINATOR, 6, find(GROUPS[2])))
     rig.run()
-    assert len(rig.listener.leaders) == 1
+    assert len(rig.listener.context.leaders) == 1
     client.transport.abort()
     rig.run()
-    assert len(rig.listener.leaders) == 0
+    assert len(rig.listener.context.leaders) == 0
 
 
 def test_waits_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_a_flood_of_keys_loses_its_connection(rig: Rig, key_type: int) -> None:
     client.send(request(ApiKey.FIND_COORDINATOR, 6, asked))
     rig.run()
     assert (client.is_lost, client.frames) == (True, [])
-    assert rig.listener.counters.connections_closed["flooding"] == 1
+    assert rig.listener.context.counters.connections_closed["flooding"] == 1
 
 
 # Hand-over
@@ -249,7 +249,7 @@ def test_a_hand_over_closes_the_connections_that_used_the_shard_and_no_other(rig
     rig.listener.close_users_of(0)
     rig.run()
     assert [client.is_lost for client in (one, two, both, none, reader)] == [True, False, True, False, True]
-    assert rig.listener.counters.connections_closed["handed over"] == 3
+    assert rig.listener.context.counters.connections_closed["handed over"] == 3
     rig.listener.close_users_of(METADATA_SHARD)
     rig.run()
     assert not none.is_lost

@@ -47,7 +47,7 @@ def test_every_partition_of_every_topic_is_refused(version: int, acks: int) -> N
             assert (one.error_code, one.base_offset, one.log_append_time_ms) == (44, -1, -1)
             assert one.error_message == (SAYS if version >= 8 else None)
             assert one.record_errors == []
-    assert rig.listener.counters.errors[ApiKey.PRODUCE, 44] == 4
+    assert rig.listener.context.counters.errors[ApiKey.PRODUCE, 44] == 4
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -61,7 +61,7 @@ def test_without_acks_the_connection_is_the_answer(version: int, caplog: pytest.
         assert client.frames == []
         (line,) = lines()
     assert f"{CLIENT_ID!r}: it produces with acks=0; {SAYS}" in line
-    assert rig.listener.counters.connections_closed["unacknowledged"] == 1
+    assert rig.listener.context.counters.connections_closed["unacknowledged"] == 1
     bystander.send(heartbeat(5))
     rig.run()
     assert bystander.correlation_ids == [5]
@@ -85,7 +85,7 @@ def test_a_thousand_unacknowledged_batches_write_few_lines(caplog: pytest.LogCap
             rig.connect().send(batch)
         rig.run()
         assert 10 <= len(lines()) <= 20
-    assert rig.listener.counters.connections_closed["unacknowledged"] == 1_000
+    assert rig.listener.context.counters.connections_closed["unacknowledged"] == 1_000
 
 
 @pytest.mark.parametrize("records", [None, b"", b"\xff" * 200_000])

@@ -99,7 +99,7 @@ def test_the_catalog_of_the_request_is_what_is_shown(rig: Rig) -> None:
     client = rig.connect()
     expected = whole(rig, MetadataRequest(topics=None))
     client.send(metadata(1))
-    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    assert rig.world.run_until(lambda: len(rig.listener.context.slices) == 1, within_ms=1_000)
     rig.node.catalog.remove("orders", 6)
     rig.node.catalog.put(CatalogTopic("late", b"a-late-topic-id!", 2), 7)
     assert rig.world.run_until(lambda: bool(client.frames), within_ms=10_000)
@@ -110,7 +110,7 @@ def test_the_catalog_of_the_request_is_what_is_shown(rig: Rig) -> None:
 def test_others_are_served_meanwhile_and_the_own_connection_in_order(rig: Rig) -> None:
     greedy, modest = rig.connect(), rig.connect()
     greedy.send(metadata(1) + heartbeat(2))
-    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    assert rig.world.run_until(lambda: len(rig.listener.context.slices) == 1, within_ms=1_000)
     modest.send(heartbeat(3))
     assert rig.world.run_until(lambda: bool(modest.frames), within_ms=10_000)
     assert not greedy.frames
@@ -149,7 +149,7 @@ def test_a_frame_that_names_very_many_is_answered_in_slices(
 ) -> None:
     greedy, modest = rig.connect(), rig.connect()
     greedy.send(encode_request(api_key, version, 1, CLIENT_ID, body))
-    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    assert rig.world.run_until(lambda: len(rig.listener.context.slices) == 1, within_ms=1_000)
     modest.send(heartbeat(3))
     assert rig.world.run_until(lambda: bool(modest.frames), within_ms=20)
     assert not greedy.frames
@@ -163,13 +163,13 @@ def test_a_client_that_goes_leaves_no_work_behind(rig: Rig) -> None:
     clients = [rig.connect() for _ in range(3)]
     for client in clients:
         client.send(metadata(1))
-    assert rig.world.run_until(lambda: len(rig.listener.slices) == 3, within_ms=1_000)
+    assert rig.world.run_until(lambda: len(rig.listener.context.slices) == 3, within_ms=1_000)
     for client in clients[:2]:
         client.transport.abort()
-    assert rig.world.run_until(lambda: len(rig.listener.slices) == 0, within_ms=10_000)
+    assert rig.world.run_until(lambda: len(rig.listener.context.slices) == 0, within_ms=10_000)
     rig.run()
     assert [len(client.frames) for client in clients] == [0, 0, 1]
-    assert not rig.listener.counters.connections_closed["failed"]
+    assert not rig.listener.context.counters.connections_closed["failed"]
 
 
 def commit(correlation_id: int, partitions: int) -> bytes:
@@ -247,11 +247,11 @@ def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch
     late.send(describe(9))
     rig.run()
     assert len(rig.node.asked) == 4
-    assert len(rig.listener.long_reads) == 2
+    assert len(rig.listener.context.long_reads) == 2
     for client in (clients[1], late):
         client.transport.abort()
     rig.run()
-    assert not rig.listener.long_reads
+    assert not rig.listener.context.long_reads
 
 
 def test_a_connection_does_not_keep_what_it_answered() -> None:

@@ -100,7 +100,7 @@ def test_ten_thousand_pipelined_requests(on_loop: Callable[[Any], None], fast: b
             other_writer.write(heartbeat(1))
             assert ids(await frames(other_reader, 1)) == [1]
             assert ids(await frames(reader, 10_000)) == list(range(10_000))
-            assert (at.listener.counters.fast_heartbeats > 9_000) == fast
+            assert (at.listener.context.counters.fast_heartbeats > 9_000) == fast
 
     on_loop(story())
 
@@ -129,7 +129,7 @@ def test_announced_bytes_cost_no_memory_until_they_come(on_loop: Callable[[Any],
             clients = [await at.connect() for _ in range(200)]
             for _, writer in clients:
                 writer.write(struct.pack(">i", 1 * MIB) + b"\x00" * 5_000)
-            await until(lambda: at.listener.kept_bytes >= 200 * 5_004)
+            await until(lambda: at.listener.context.kept_bytes >= 200 * 5_004)
             after, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert after - before < 20 * MIB, "200 MB were announced"
@@ -162,7 +162,7 @@ def test_an_address_in_use_is_reported(on_loop: Callable[[Any], None]) -> None:
     async def story() -> None:
         async with served() as at:
             taken = Settings(kafka_port=at.listener.address[1])
-            second = KafkaListener(at.listener.host, at.node, taken)
+            second = KafkaListener(at.listener.context.host, at.node, taken)
             outcome = asyncio.get_running_loop().create_future()
             second.start(outcome.set_result)
             assert isinstance(await outcome, OSError)

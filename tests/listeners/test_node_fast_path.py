@@ -154,7 +154,7 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
             for member in members.values():
                 member.heartbeat()
     assert shadow.differing == []
-    fast = sim.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.context.counters.fast_heartbeats
     assert shadow.compared == fast
     if members and not is_one_away:  # whose partitions the others wait for
         assert fast > 0, "members that are steady for four rounds never took the fast path"
@@ -185,9 +185,9 @@ def test_members_of_every_kind_are_answered_fast(number: int) -> None:
     member = consumer(sim, number)
     settle(member)
     settle(member)
-    fast = sim.node.kafka.counters.fast_heartbeats
+    fast = sim.node.kafka.context.counters.fast_heartbeats
     member.heartbeat()
-    assert sim.node.kafka.counters.fast_heartbeats == fast + 1
+    assert sim.node.kafka.context.counters.fast_heartbeats == fast + 1
     sim.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "g"))
     assert member.heartbeat().heartbeat_interval_ms == 3_000
 
@@ -196,7 +196,7 @@ def test_a_rebalance_reaches_a_member_on_the_fast_path_at_its_next_heartbeat() -
     sim = SimNode()
     first = sim.consumer("m1")
     settle(first)
-    assert sim.node.kafka.counters.fast_heartbeats > 0
+    assert sim.node.kafka.context.counters.fast_heartbeats > 0
     assert first.partitions == list(range(12))
     sim.consumer("m2").heartbeat()
     answer = first.heartbeat()

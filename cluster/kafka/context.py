@@ -1,0 +1,52 @@
+"""What the connections of one Kafka listener share with each other and with the handlers of requests."""
+
+from __future__ import annotations
+
+import logging
+
+from cluster.kafka.counters import KafkaCounters
+from cluster.kafka.exchange import Exchange
+from cluster.kafka.node_view import KafkaNode
+from cluster.kafka.waiting import LeaderWaits
+from cluster.runtime.slices import Slices
+from cluster.settings import Settings
+from raftlog.env.host import Host
+from raftlog.env.rate_limit import RateLimitedLogger
+
+LOG = logging.getLogger("quorate.kafka")
+
+CLIENT_LINES_AT_ONCE = 10
+"""Log lines about clients in a burst: enough to see a few clients go wrong together."""
+
+CLIENT_LINE_MS = 1_000.0
+"""Milliseconds per further line: the trouble stays visible, at no more than 86,400 lines a day."""
+
+
+class ListenerContext:
+    """The node, its settings, and what is counted and bounded over all connections."""
+
+    def __init__(self, host: Host, node: KafkaNode, settings: Settings) -> None:
+        self.host = host
+        self.node = node
+        self.settings = settings
+        self.counters = KafkaCounters()
+        self.slices = Slices(host)
+        self.leaders = LeaderWaits(host, node)
+        self.limited_log = RateLimitedLogger(
+            LOG, host.monotonic_ms, burst=CLIENT_LINES_AT_ONCE, repeat_ms=CLIENT_LINE_MS
+        )
+        self.forwards = 0  # requests that wait for the controller (`forwarding`)
+        self.fetches_waiting = 0
+        self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
+        self.kept_bytes = 0  # upper bound over all connections: what was sent since is included
+
+    def fetch_ended(self) -> None:
+        """Count down the empty fetches that wait."""
+        self.fetches_waiting -= 1
+
+    def observe(self, exchange: Exchange) -> None:
+        """Record the latency of a reply that is ready."""
+        if self.long_reads:
+            self.long_reads.pop(exchange, None)
+        elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
+        self.counters.latency[exchange.api_key].observe(elapsed_ms)
