@@ -103,7 +103,7 @@ class Parameter:
         return HttpError(400, "BAD_PARAMETER", f"{self.name} must be {what}, not {text[:100]!r}", self.reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Route:
     """One GET, or POST with the fields of its JSON body.
 
@@ -196,14 +196,9 @@ _NOTE_FORMAT = Parameter(
     default="jsonl",
     choices=("jsonl", "msgpack"),
 )
-_CONSISTENT = _integer(
-    "consistent",
-    0,
-    0,
-    1,
-    "1: only the leader responds, after confirming its leadership; other nodes redirect to it.",
-)
 # fmt: off
+_CONSISTENT = _integer("consistent", 0, 0, 1,
+    "1: only the leader responds, after confirming its leadership; other nodes redirect to it.")
 _CATALOG = _integer("catalog_index", 0, 0, 2**63 - 1,
     "Set by redirects of `consistent=1`: the commit index that the metadata shard's leader confirmed.")
 # fmt: on
@@ -211,30 +206,20 @@ _TO = _integer("to", None, 0, 2**31 - 1, "Id of the new leader; by default the m
 _AFTER = Parameter(name="after", reason="Return groups after this group id.", default="")
 _PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Maximum number of groups.")
 
+# fmt: off
 ROUTES: tuple[Route, ...] = (
-    Route(
-        path="/healthz",
-        name="healthz",
-        summary="Liveness: the process responds.",
-        answer=object_of("status str"),
-    ),
-    Route(
-        path="/readyz",
-        name="readyz",
-        summary="Readiness: every shard serves here or follows a leader; otherwise 503 with the reasons.",
+    Route("/healthz", "healthz",
+        "Liveness: the process responds.",
+        answer=object_of("status str")),
+    Route("/readyz", "readyz",
+        "Readiness: every shard serves here or follows a leader; otherwise 503 with the reasons.",
         answer=object_of("ready bool, reasons [str]"),
-        refusals=(503,),
-    ),
-    Route(
-        path="/metrics",
-        name="metrics",
-        summary="Metrics in Prometheus' text format.",
-        media=("text/plain",),
-    ),
-    Route(
-        path="/v1/cluster",
-        name="cluster",
-        summary="Every node with its addresses and this node's link to it; this node's shards with state, "
+        refusals=(503,)),
+    Route("/metrics", "metrics",
+        "Metrics in Prometheus' text format.",
+        media=("text/plain",)),
+    Route("/v1/cluster", "cluster",
+        "Every node with its addresses and this node's link to it; this node's shards with state, "
         "leader, term, indexes, and, where it leads, its followers.",
         answer=object_of(
             "cluster_id str, node_id int, release str, format_level int, uptime_ms int",
@@ -242,98 +227,71 @@ ROUTES: tuple[Route, ...] = (
             clock=or_null(ANYTHING),
             nodes=array_of(NODE),
             shards=array_of(ANYTHING),
-        ),
-    ),
-    Route(
-        path="/v1/cluster/upgrade",
-        name="upgrade",
+        )),
+    Route("/v1/cluster/upgrade", "upgrade",
+        "Raises the format level to the newest that every node reads. Only the metadata leader "
+        "accepts it.",
         method="POST",
-        summary=(
-            "Raises the format level to the newest that every node reads. Only the metadata leader "
-            "accepts it."
-        ),
         answer=object_of("format_level int"),
-        refusals=(400, 403, 408, 409, 413, 415, 503),
-    ),
-    Route(
-        path="/v1/shards/{shard}/transfer",
-        name="transfer",
+        refusals=(400, 403, 408, 409, 413, 415, 503)),
+    Route("/v1/shards/{shard}/transfer", "transfer",
+        "Transfers the leadership of a shard to another node. Only the shard's leader accepts it.",
         method="POST",
-        summary="Transfers the leadership of a shard to another node. Only the shard's leader accepts it.",
         parameters=(_SHARD,),
         fields=(_TO,),
         answer=object_of("shard int, was_leader int, leader_id int?"),
-        refusals=(400, 403, 404, 408, 409, 413, 415, 503),
-    ),
-    Route(
-        path="/v1/topics",
-        name="topics",
-        summary="All topics in the catalog.",
+        refusals=(400, 403, 404, 408, 409, 413, 415, 503)),
+    Route("/v1/topics", "topics",
+        "All topics in the catalog.",
         parameters=(_CONSISTENT,),
         answer=object_of(
             "as_of_index int", topics=array_of(object_of("name str, topic_id str, num_partitions int"))
         ),
-        refusals=(307, 400, 503),
-    ),
-    Route(
-        path="/v1/groups",
-        name="groups",
-        summary="Groups of all shards by name, a page at a time.",
+        refusals=(307, 400, 503)),
+    Route("/v1/groups", "groups",
+        "Groups of all shards by name, a page at a time.",
         parameters=(_AFTER, _PAGE),
         answer=object_of("next_after str?", as_of=AS_OF, groups=array_of(ANYTHING)),
-        refusals=(400, 503),
-    ),
-    Route(
-        path="/v1/groups/{group_id}",
-        name="group",
-        summary="One group: epochs, state and what delays its target; each member with the partitions that "
-        "it owns, is assigned and waits for, and its last refused request. Fields that only a leader knows "
-        "may be null.",
+        refusals=(400, 503)),
+    Route("/v1/groups/{group_id}", "group",
+        "One group: epochs, state and what delays its target; each member with the partitions that it "
+        "owns, is assigned and waits for, and its last refused request. Fields that only a leader "
+        "knows may be null.",
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of("shard int, as_of_index int, at_ms int", group=GROUP),
-        refusals=(307, 400, 404, 503),
-    ),
-    Route(
-        path="/v1/groups/{group_id}/configs",
-        name="group_configs",
-        summary="The configs in force for one group, which need not exist: each value and its origin. Only "
-        "the leader knows the adaptive heartbeat interval. Configs that were set are in the metadata shard, "
-        "so a consistent read confirms them with its leader.",
+        refusals=(307, 400, 404, 503)),
+    Route("/v1/groups/{group_id}/configs", "group_configs",
+        "The configs in force for one group, which need not exist: each value and its origin. Only "
+        "the leader knows the adaptive heartbeat interval. Configs that were set are in the metadata "
+        "shard, so a consistent read confirms them with its leader.",
         parameters=(_GROUP_ID, _CONSISTENT, _CATALOG),
         answer=object_of(
             "shard int, as_of_index int, catalog_index int, group_id str", configs=array_of(CONFIG)
         ),
-        refusals=(307, 400, 503),
-    ),
-    Route(
-        path="/v1/shards/{shard}/log",
-        name="log",
-        summary="Committed entries of a shard: cause and records. `wait_ms` makes it a long poll.",
+        refusals=(307, 400, 503)),
+    Route("/v1/shards/{shard}/log", "log",
+        "Committed entries of a shard: cause and records. `wait_ms` makes it a long poll.",
         parameters=(_SHARD, _FROM, _LIMIT, _WAIT, _FORMAT),
         media=("application/x-ndjson", "application/x-msgpack", "application/octet-stream"),
-        refusals=(400, 404, 410, 429),
-    ),
-    Route(
-        path="/v1/shards/{shard}/snapshot",
-        name="snapshot",
-        summary="The newest snapshot of a shard: the file as on disk, with its CRCs. It replaces the "
-        "entries that retention has removed.",
+        refusals=(400, 404, 410, 429)),
+    Route("/v1/shards/{shard}/snapshot", "snapshot",
+        "The newest snapshot of a shard: the file as on disk, with its CRCs. It replaces the entries "
+        "that retention has removed.",
         parameters=(_SHARD,),
         media=("application/octet-stream",),
-        refusals=(400, 404, 429),
-    ),
-    Route(
-        path="/v1/evidence",
-        name="evidence",
-        summary="The evidence that this node keeps beside its log, oldest first: refused requests, failed "
-        "work, gaps between heartbeats. Only the leader notes it, so ask every node. `Quorate-Left-Out` "
-        "counts the older notes left out.",
+        refusals=(400, 404, 429)),
+    Route("/v1/evidence", "evidence",
+        "The evidence that this node keeps beside its log, oldest first: refused requests, failed "
+        "work, gaps between heartbeats. Only the leader notes it, so ask every node. "
+        "`Quorate-Left-Out` counts the older notes left out.",
         parameters=(_GROUP, _NOTES, _NOTE_FORMAT),
         media=("application/x-ndjson", "application/x-msgpack"),
-        refusals=(400, 429),
-    ),
-    Route(path="/v1/openapi.json", name="openapi", summary="This document.", answer=ANYTHING),
+        refusals=(400, 429)),
+    Route("/v1/openapi.json", "openapi",
+        "This document.",
+        answer=ANYTHING),
 )
+# fmt: on
 
 
 STATUS_WORDS = {
