@@ -13,14 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from history.render import MemberNames, duration, plural
-from quorate.output import (
-    assignment_text,
-    display_width,
-    printable,
-    table_lines,
-    wrapped,
-    wrapped_table,
-)
+from quorate.output import assignment_text, display_width, printable, table_lines, wrapped, wrapped_table
 
 if TYPE_CHECKING:
     from quorate.groupclient import GroupDescription, Offsets
@@ -178,11 +171,7 @@ def _assignments(members: Sequence[View], names: MemberNames, width: int | None)
     if not members:
         return []
     rows = [
-        [
-            names.name(member["member_id"]),
-            assignment_text(_held(member)),
-            assignment_text(member["target"]),
-        ]
+        [names.name(member["member_id"]), assignment_text(_held(member)), assignment_text(member["target"])]
         for member in members
     ]
     lines_max = None if width is None else CELL_LINES_MAX

@@ -173,13 +173,7 @@ class Mirror:
     """Mirrors `source` into the cluster of `client`."""
 
     def __init__(
-        self,
-        source: MirrorSource,
-        client: Client,
-        state_file: Path,
-        say: Say,
-        *,
-        deletes: bool = True,
+        self, source: MirrorSource, client: Client, state_file: Path, say: Say, *, deletes: bool = True
     ) -> None:
         self._source = source
         self._client = client

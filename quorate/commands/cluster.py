@@ -17,7 +17,16 @@ from urllib.parse import quote
 
 import typer
 
-from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, Url, new_app
+from quorate.commands.options import (
+    DEFAULT_TIMEOUT_S,
+    DEFAULT_URL,
+    Json,
+    Timeout,
+    Url,
+    argument,
+    new_app,
+    option,
+)
 from quorate.commands.overview import print_cluster
 from quorate.errors import CommandError, ExitCode
 from quorate.http_client import OTHERS_TIMEOUT_S, HttpRefused, ask_json, first_of, node_url
@@ -25,22 +34,16 @@ from quorate.output import print_json
 
 app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
 
-Shard = Annotated[
-    str, typer.Argument(metavar="SHARD", help="A shard's number, or metadata.", show_default=False)
-]
-To = Annotated[
-    int | None, typer.Option("--to", metavar="NODE", min=0, help="Who shall lead; else who is furthest.")
-]
+Shard = Annotated[str, argument("SHARD", "A shard's number, or metadata.")]
+To = Annotated[int | None, option("--to", "NODE", "Who shall lead; else who is furthest.", min=0)]
 
 DEFAULT_DATA = Path("quorate-data")
 
 ANSWER_TIMEOUT_S = 45.0
 """Seconds: a restart may take ten to stop and thirty to start; the launcher has its own limits."""
 
-Node = Annotated[int, typer.Argument(metavar="NODE", min=1, help="The node's id.", show_default=False)]
-Data = Annotated[
-    Path, typer.Option("--data", metavar="DIR", help="The directory that `quorate up` was started with.")
-]
+Node = Annotated[int, typer.Argument(metavar="NODE", min=1, help="The node's id.")]
+Data = Annotated[Path, option("--data", "DIR", "The directory that `quorate up` was started with.")]
 
 FOLLOWED_MAX = 4  # how often a change is forwarded: leadership may move meanwhile
 PAUSE_S = 0.2  # seconds between two tries without a leader: an election takes about as long

@@ -9,9 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quorate.commands.options import Json
+from quorate.commands.options import Json, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 
 def demo(
     keep: Annotated[
-        Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep the nodes' data and the consumers' files in DIR."),
+        Path | None, option("--keep", "DIR", "Keep the nodes' data and the consumers' files in DIR.")
     ] = None,
     json: Json = False,
 ) -> None:

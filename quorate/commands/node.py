@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -51,17 +51,12 @@ app = typer.Typer(
 def run_node(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/configuration.md.")
+        Path | None, option("--config", "FILE", "A TOML file, see docs/configuration.md.")
     ] = None,
     make_directory: Annotated[
-        bool,
-        typer.Option(
-            "--format", help="Make the directory of a cluster of one first, if it is not there yet."
-        ),
+        bool, flag("--format", "Make the directory of a cluster of one first, if it is not there yet.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON line when every shard serves.")
-    ] = False,
+    json: Annotated[bool, flag("--json", "Print one JSON line when every shard serves.")] = False,
 ) -> None:
     """Run one node in this process, as a service manager does.
 
@@ -80,25 +75,17 @@ def run_node(
 
 @app.command("format", short_help="Make a node's directory: who it is, in which cluster.")
 def format_directory(
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The directory; new or empty.", show_default=False)
-    ],
-    node_id: Annotated[int, typer.Option("--node-id", min=0, help="This node's id.", show_default=False)],
+    data: Annotated[Path, option("--data", "DIR", "The directory; new or empty.")],
+    node_id: Annotated[int, flag("--node-id", "This node's id.", min=0)],
     cluster_id: Annotated[
-        str,
-        typer.Option(
-            "--cluster-id", metavar="ID", help="The same for all nodes; default for a cluster of one: random."
-        ),
+        str, option("--cluster-id", "ID", "The same for all nodes; default for a cluster of one: random.")
     ] = "",
-    nodes: Annotated[
-        str, typer.Option("--nodes", metavar="1,2,3", help="Ids of all nodes. Default: this one, alone.")
-    ] = "",
+    nodes: Annotated[str, option("--nodes", "1,2,3", "Ids of all nodes. Default: this one, alone.")] = "",
     shards: Annotated[
-        int, typer.Option("--shards", min=1, max=1024, help="Group shards, the same for all nodes.")
+        int, flag("--shards", "Group shards, the same for all nodes.", min=1, max=1024)
     ] = DEFAULT_SHARDS,
     replace: Annotated[
-        bool,
-        typer.Option("--replace", help="The node was in the cluster before and has lost its disk."),
+        bool, flag("--replace", "The node was in the cluster before and has lost its disk.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -151,10 +138,7 @@ def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
     rest = [str(node_id) for node_id in identity.voters if node_id != identity.node_id]
     others = f"{'node' if len(rest) == 1 else 'nodes'} {', '.join(rest)}"
     nodes = ",".join(f"{node_id}@HOST{node_id}:9192" for node_id in identity.voters)
-    steps = [
-        f"start it: {start} \\",
-        f"    --cluster-nodes {nodes} --cluster-secret-file FILE",
-    ]
+    steps = [f"start it: {start} \\", f"    --cluster-nodes {nodes} --cluster-secret-file FILE"]
     if identity.is_replacement:
         return [f"{others} must run: it learns everything from them, and votes when it has", *steps]
     return [f"format {others} with the same --cluster-id, --nodes and --shards", *steps]

@@ -29,20 +29,29 @@ PARTITIONS_NAMED_MAX = 1_000_000
 NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
 """The words in a node's messages for the ports that a launcher's options choose."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap", "-b", help="Kafka address, HOST:PORT[,HOST:PORT]."),
-]
-Url = Annotated[str, typer.Option("--url", help="HTTP address of any node; several with commas.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds after which to give up.")]
+
+def option(names: str, metavar: str, help: str, **more: Any) -> Any:
+    """An option with a value; several names with blanks."""
+    return typer.Option(*names.split(), metavar=metavar, help=help, **more)
+
+
+def flag(names: str, help: str, **more: Any) -> Any:
+    """An option without a value, or with one that its type names."""
+    return typer.Option(*names.split(), help=help, **more)
+
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help)
+
+
+Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
+Bootstrap = Annotated[str, flag("--bootstrap -b", "Kafka address, HOST:PORT[,HOST:PORT].")]
+Url = Annotated[str, flag("--url", "HTTP address of any node; several with commas.")]
+Timeout = Annotated[float, flag("--timeout", "Seconds after which to give up.", min=0.1)]
 EndOffsetsFrom = Annotated[
-    str,
-    typer.Option(
-        "--end-offsets-from", metavar="HOST:PORT", help="A Kafka cluster that holds the topics' records."
-    ),
+    str, option("--end-offsets-from", "HOST:PORT", "A Kafka cluster that holds the topics' records.")
 ]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
+Group = Annotated[str, argument("GROUP", "The group's id.")]
 
 
 def new_app(help_text: str | None) -> typer.Typer:
@@ -73,9 +82,7 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     """
     name, colon, numbers = text.partition(":")
     wrong = CommandError(
-        f"{text!r} is not TOPIC or TOPIC:PARTITIONS",
-        hint="for example orders:0,4-7",
-        code=ExitCode.USAGE,
+        f"{text!r} is not TOPIC or TOPIC:PARTITIONS", hint="for example orders:0,4-7", code=ExitCode.USAGE
     )
     if not name or (colon and not numbers):
         raise wrong

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from history.render import plural, ranges
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
@@ -16,8 +14,11 @@ from quorate.commands.options import (
     Bootstrap,
     Json,
     Timeout,
+    argument,
     connect,
+    flag,
     new_app,
+    option,
     parse_topic,
 )
 from quorate.errors import CommandError, ExitCode
@@ -28,15 +29,9 @@ if TYPE_CHECKING:
 
 app = new_app("Create, list, describe, grow, recreate, delete and mirror topics.")
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of topics.", show_default=False)]
-Source = Annotated[
-    str,
-    typer.Option("--from", metavar="HOST:PORT[,…]", help="The Kafka cluster to follow.", show_default=False),
-]
-Sized = Annotated[
-    list[str],
-    typer.Argument(metavar="NAME:PARTITIONS", help="Topics with their partitions.", show_default=False),
-]
+Names = Annotated[list[str], argument("NAME", "Names of topics.")]
+Source = Annotated[str, option("--from", "HOST:PORT[,…]", "The Kafka cluster to follow.")]
+Sized = Annotated[list[str], argument("NAME:PARTITIONS", "Topics with their partitions.")]
 
 
 @app.command("create")
@@ -144,12 +139,7 @@ def describe(
 
 @app.command("recreate")
 def recreate(
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME[:PARTITIONS]", help="Topics; alone: with as many as now.", show_default=False
-        ),
-    ],
+    topics: Annotated[list[str], argument("NAME[:PARTITIONS]", "Topics; alone: with as many as now.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -198,15 +188,13 @@ def delete(
 def mirror(
     source: Source,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    topics: Annotated[
-        str, typer.Option("--topics", metavar="REGEX", help="Only topics whose whole name matches (RE2).")
-    ] = ".*",
-    state: Annotated[
-        Path, typer.Option("--state", help="File that remembers which topics the mirror made.")
-    ] = Path("quorate-mirror.json"),
-    interval_s: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between rounds.")] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="End when both sides agree.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep topics that are deleted at the source.")] = False,
+    topics: Annotated[str, option("--topics", "REGEX", "Only topics whose whole name matches (RE2).")] = ".*",
+    state: Annotated[Path, flag("--state", "File that remembers which topics the mirror made.")] = Path(
+        "quorate-mirror.json"
+    ),
+    interval_s: Annotated[float, flag("--interval", "Seconds between rounds.", min=0.1)] = 5.0,
+    once: Annotated[bool, flag("--once", "End when both sides agree.")] = False,
+    keep: Annotated[bool, flag("--keep", "Keep topics that are deleted at the source.")] = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Mirror the topics of a Kafka cluster: create, grow, delete and recreate them here as they change there.

@@ -8,9 +8,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quorate.commands.options import Json, launch_failure, parse_settings, parse_topic, without_log_head
+from quorate.commands.options import (
+    Json,
+    flag,
+    launch_failure,
+    option,
+    parse_settings,
+    parse_topic,
+    without_log_head,
+)
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -22,31 +28,23 @@ DEFAULT_DATA = Path("quorate-data")
 
 def up(
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The cluster's directory; made if it is not there.")
+        Path, option("--data", "DIR", "The cluster's directory; made if it is not there.")
     ] = DEFAULT_DATA,
     nodes: Annotated[
         int | None,
-        typer.Option(
-            "--nodes", min=1, help="Number of nodes: 1, 3 or 5. Default: as the directory was made, else 1."
-        ),
+        flag("--nodes", "Number of nodes: 1, 3 or 5. Default: as the directory was made, else 1.", min=1),
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(
-            "--port", min=0, max=65535, help="Node 1's Kafka port, node 2 has the next; 0: free ones."
-        ),
+        int, flag("--port", "Node 1's Kafka port, node 2 has the next; 0: free ones.", min=0, max=65535)
     ] = 9092,
     http_port: Annotated[
-        int,
-        typer.Option("--http-port", min=0, max=65535, help="Node 1's HTTP port, as --port; 0: free ones."),
+        int, flag("--http-port", "Node 1's HTTP port, as --port; 0: free ones.", min=0, max=65535)
     ] = 8092,
     topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="NAME:PARTITIONS", help="Create the topic if it is not there."),
+        list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it is not there.")
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting, see docs/configuration.md."),
+        list[str] | None, option("--set", "KEY=VALUE", "A setting, see docs/configuration.md.")
     ] = None,
     json: Json = False,
 ) -> None:

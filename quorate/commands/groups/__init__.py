@@ -10,8 +10,6 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from quorate.commands.groups.config import config
 from quorate.commands.groups.delete_offsets import delete_offsets
 from quorate.commands.groups.describe import describe
@@ -23,8 +21,10 @@ from quorate.commands.options import (
     Group,
     Json,
     Timeout,
+    argument,
     connect,
     new_app,
+    option,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
@@ -34,16 +34,10 @@ if TYPE_CHECKING:
 
 app = new_app("List, describe, change and delete consumer groups.")
 
-Groups = Annotated[
-    list[str], typer.Argument(metavar="GROUP", help="Ids of groups without members.", show_default=False)
-]
-Members = Annotated[
-    list[str], typer.Argument(metavar="MEMBER", help="Member ids or instance ids.", show_default=False)
-]
-States = Annotated[
-    str, typer.Option("--state", metavar="STATE[,STATE]", help="Only groups in one of these states.")
-]
-Types = Annotated[str, typer.Option("--type", metavar="TYPE[,TYPE]", help="Only groups of these types.")]
+Groups = Annotated[list[str], argument("GROUP", "Ids of groups without members.")]
+Members = Annotated[list[str], argument("MEMBER", "Member ids or instance ids.")]
+States = Annotated[str, option("--state", "STATE[,STATE]", "Only groups in one of these states.")]
+Types = Annotated[str, option("--type", "TYPE[,TYPE]", "Only groups of these types.")]
 
 STATES = (
     "Empty", "Assigning", "Reconciling", "Stable", "Dead", "PreparingRebalance", "CompletingRebalance",

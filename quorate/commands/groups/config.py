@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -19,7 +17,9 @@ from quorate.commands.options import (
     Json,
     Timeout,
     Url,
+    argument,
     connect,
+    option,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
@@ -30,22 +30,14 @@ if TYPE_CHECKING:
 PREFIX = "consumer."
 """The prefix of every group config's name; it may be omitted on the command line."""
 
-WHOSE = {
-    "group": "the group's own",
-    "adaptive": "chosen by its node's load",
-    "broker": "of the nodes",
-}
+WHOSE = {"group": "the group's own", "adaptive": "chosen by its node's load", "broker": "of the nodes"}
 
-Group = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group's id; it need not exist yet.", show_default=False)
-]
+Group = Annotated[str, argument("GROUP", "The group's id; it need not exist yet.")]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a config, such as session.timeout.ms=10000."),
+    list[str] | None, option("--set", "NAME=VALUE", "Set a config, such as session.timeout.ms=10000.")
 ]
 Unset = Annotated[
-    list[str] | None,
-    typer.Option("--unset", metavar="NAME", help="Take a config back: the nodes' settings hold again."),
+    list[str] | None, option("--unset", "NAME", "Take a config back: the nodes' settings hold again.")
 ]
 
 

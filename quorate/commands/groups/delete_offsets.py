@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -14,18 +12,14 @@ from quorate.commands.options import (
     Group,
     Json,
     Timeout,
+    argument,
     connect,
     parse_partitions,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import assignment_text, print_json, say
 
-Topics = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TOPIC[:PARTITIONS]", help="Whose offsets; alone: all of the topic's.", show_default=False
-    ),
-]
+Topics = Annotated[list[str], argument("TOPIC[:PARTITIONS]", "Whose offsets; alone: all of the topic's.")]
 
 
 def delete_offsets(

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
-
 from history.render import LOCAL, MemberNames
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
@@ -29,6 +27,7 @@ from quorate.commands.options import (
     Timeout,
     Url,
     connect,
+    flag,
     kafka_offsets,
 )
 from quorate.errors import CommandError, ExitCode
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from quorate.groupclient import GroupDescription
     from quorate.live import LiveView
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
-Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")]
+Watch = Annotated[bool, flag("--watch -w", "Show it again and again, until Ctrl-C.")]
+Interval = Annotated[float, flag("--interval", "Seconds between two looks.", min=0.1)]
 
 
 def describe(

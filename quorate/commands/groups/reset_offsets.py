@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from quorate.commands.groups.delete_offsets import by_topic
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
@@ -23,7 +21,9 @@ from quorate.commands.options import (
     Json,
     Timeout,
     connect,
+    flag,
     kafka_offsets,
+    option,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
@@ -33,33 +33,20 @@ if TYPE_CHECKING:
     from quorate.resetting import Goal, Reset
 
 Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:PARTITIONS]", help="Which partitions; several times."),
+    list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Which partitions; several times.")
 ]
-AllTopics = Annotated[bool, typer.Option("--all-topics", help="Every partition that has a committed offset.")]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", min=0, help="To N.")]
-ToEarliest = Annotated[
-    bool, typer.Option("--to-earliest", help="To the beginning: 0, or what --end-offsets-from says.")
-]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the end; needs --end-offsets-from.")]
-ToCurrent = Annotated[
-    bool, typer.Option("--to-current", help="To where they are, to export or to renew them.")
-]
+AllTopics = Annotated[bool, flag("--all-topics", "Every partition that has a committed offset.")]
+ToOffset = Annotated[int | None, option("--to-offset", "N", "To N.", min=0)]
+ToEarliest = Annotated[bool, flag("--to-earliest", "To the beginning: 0, or what --end-offsets-from says.")]
+ToLatest = Annotated[bool, flag("--to-latest", "To the end; needs --end-offsets-from.")]
+ToCurrent = Annotated[bool, flag("--to-current", "To where they are, to export or to renew them.")]
 ToDatetime = Annotated[
-    str,
-    typer.Option(
-        "--to-datetime", metavar="TIME", help="To the first record since then; needs --end-offsets-from."
-    ),
+    str, option("--to-datetime", "TIME", "To the first record since then; needs --end-offsets-from.")
 ]
-ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="N", help="By N, backwards with a minus.")]
-FromFile = Annotated[
-    Path | None,
-    typer.Option("--from-file", metavar="CSV", help="As a file says: topic,partition,offset."),
-]
-Export = Annotated[
-    Path | None, typer.Option("--export", metavar="CSV", help="Write the plan to a file; - prints it.")
-]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; else the plan is only shown.")]
+ShiftBy = Annotated[int | None, option("--shift-by", "N", "By N, backwards with a minus.")]
+FromFile = Annotated[Path | None, option("--from-file", "CSV", "As a file says: topic,partition,offset.")]
+Export = Annotated[Path | None, option("--export", "CSV", "Write the plan to a file; - prints it.")]
+Execute = Annotated[bool, flag("--execute", "Do it; else the plan is only shown.")]
 
 
 def reset_offsets(

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-import typer
-
+from quorate.commands.options import flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import flush_output, say
 
@@ -21,11 +20,9 @@ STATE_HASH = "state_hash"  # 64 bits: jq and JavaScript would round a JSON numbe
 
 At = Annotated[
     str | None,
-    typer.Option(
-        "--at", metavar="INDEX|TIME|SPAN", help="An index, a time (2026-03-01T12:03:08), 03:12, 2h, end-5m."
-    ),
+    option("--at", "INDEX|TIME|SPAN", "An index, a time (2026-03-01T12:03:08), 03:12, 2h, end-5m."),
 ]
-Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local zone.")]
+Utc = Annotated[bool, flag("--utc", "Show times in UTC instead of the local zone.")]
 
 
 def plain(value: Any) -> Any:
@@ -56,8 +53,7 @@ def shard_number(text: str) -> int:
 
 
 Shard = Annotated[
-    int | None,
-    typer.Option("--shard", metavar="SHARD", parser=shard_number, help="A shard's number, or `metadata`."),
+    int | None, option("--shard", "SHARD", "A shard's number, or `metadata`.", parser=shard_number)
 ]
 
 

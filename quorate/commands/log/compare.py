@@ -8,7 +8,7 @@ import typer
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.subject import Live, files_only
-from quorate.commands.options import Json
+from quorate.commands.options import Json, argument
 from quorate.errors import ExitCode
 from quorate.output import print_json
 
@@ -16,10 +16,9 @@ from quorate.output import print_json
 def compare(
     directories: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DIR DIR [DIR…]",
-            help="The nodes' data directories, or the one folder that holds them as node-1, node-2, …",
-            show_default=False,
+        argument(
+            "DIR DIR [DIR…]",
+            "The nodes' data directories, or the one folder that holds them as node-1, node-2, …",
         ),
     ] = None,
     url: Live = None,

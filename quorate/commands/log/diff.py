@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.subject import OLDEST, DirOnly, Live, subject, window
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.output import print_json
 
 
@@ -16,10 +14,10 @@ def diff(
     words: DirOnly = None,
     url: Live = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="INDEX|TIME|SPAN", help="The earlier moment: 03:12, 2h, end-5m.")
+        str, option("--from", "INDEX|TIME|SPAN", "The earlier moment: 03:12, 2h, end-5m.")
     ] = OLDEST,
-    end: Annotated[str, typer.Option("--to", metavar="INDEX|TIME|SPAN", help="The later moment.")] = "end",
-    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    end: Annotated[str, option("--to", "INDEX|TIME|SPAN", "The later moment.")] = "end",
+    group: Annotated[str | None, flag("--group", "Only this group.")] = None,
     shard: Shard = None,
     utc: Utc = False,
     json: Json = False,

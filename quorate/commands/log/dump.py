@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from quorate.commands.log.common import Utc, print_lines, shard_number, style_of, usage
 from quorate.commands.log.subject import DirOnly, Follow, Live, subject, window
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import flush_output, put_json
 
@@ -21,20 +19,14 @@ if TYPE_CHECKING:
 def dump(
     words: DirOnly = None,
     url: Live = None,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only records of this group.")] = None,
-    record_type: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type.")
-    ] = None,
+    group: Annotated[list[str] | None, flag("--group", "Only records of this group.")] = None,
+    record_type: Annotated[list[str] | None, option("--type", "TYPE", "Only records of this type.")] = None,
     shard: Annotated[
-        list[int] | None,
-        typer.Option("--shard", metavar="SHARD", parser=shard_number, help="Only this shard, or `metadata`."),
+        list[int] | None, option("--shard", "SHARD", "Only this shard, or `metadata`.", parser=shard_number)
     ] = None,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="INDEX|TIME|SPAN", help="From this index or time on.")
-    ] = None,
+    start: Annotated[str | None, option("--from", "INDEX|TIME|SPAN", "From this index or time on.")] = None,
     end: Annotated[
-        str | None,
-        typer.Option("--to", metavar="INDEX|TIME|SPAN", help="Up to this index or time, inclusive."),
+        str | None, option("--to", "INDEX|TIME|SPAN", "Up to this index or time, inclusive.")
     ] = None,
     follow: Follow = False,
     utc: Utc = False,

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from quorate.commands.log.common import (
-    Shard,
-    Utc,
-    plain,
-    print_lines,
-    read_log,
-    style_of,
-)
-from quorate.commands.log.subject import (
-    DirGroup,
-    Follow,
-    Live,
-    Since,
-    Until,
-    moment,
-    subject,
-    window,
-)
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
+from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, moment, subject, window
 from quorate.commands.log.tailing import explanation_as_it_grows, shows_now
-from quorate.commands.options import Json
+from quorate.commands.options import Json, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -33,27 +15,24 @@ from quorate.output import print_json
 def explain(
     words: DirGroup = None,
     url: Live = None,
-    epoch: Annotated[
-        int | None, typer.Option("--epoch", metavar="N", help="Only this epoch of the group.")
-    ] = None,
+    epoch: Annotated[int | None, option("--epoch", "N", "Only this epoch of the group.")] = None,
     member: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--member",
-            metavar="MEMBER",
-            help="Only what concerns this member: its id, its name here (m3), instance id or client id.",
+            "MEMBER",
+            "Only what concerns this member: its id, its name here (m3), instance id or client id.",
         ),
     ] = None,
     partition: Annotated[
-        str | None,
-        typer.Option("--partition", metavar="TOPIC-N", help="Only what concerns this partition: orders-3."),
+        str | None, option("--partition", "TOPIC-N", "Only what concerns this partition: orders-3.")
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--at",
-            metavar="INDEX|TIME|SPAN",
-            help="Only what was going on then: from the last stable epoch on until it was stable again.",
+            "INDEX|TIME|SPAN",
+            "Only what was going on then: from the last stable epoch on until it was stable again.",
         ),
     ] = None,
     since: Since = None,

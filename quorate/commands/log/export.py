@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from quorate.commands.log.common import Utc, plain, print_lines, read_log
 from quorate.commands.log.subject import DirOnly, Live, Since, Until, subject, window
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -17,28 +15,23 @@ from quorate.output import print_json
 def export(
     words: DirOnly = None,
     url: Live = None,
-    format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="parquet, jsonl or csv.")
-    ] = None,
+    format: Annotated[str | None, option("--format", "FORMAT", "parquet, jsonl or csv.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="A folder for a file per table, or one file (NAME.FORMAT) for one table.",
+        option(
+            "--output -o", "PATH", "A folder for a file per table, or one file (NAME.FORMAT) for one table."
         ),
     ] = None,
     table: Annotated[
-        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+        list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; may be repeated.")
+        list[str] | None, option("--group", "GROUP", "Only this group; may be repeated.")
     ] = None,
     since: Since = None,
     until: Until = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
-    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
+    force: Annotated[bool, flag("--force", "Write over files that are there.")] = False,
+    tables: Annotated[bool, flag("--tables", "List the tables and their columns.")] = False,
     utc: Utc = False,
     json: Json = False,
 ) -> None:

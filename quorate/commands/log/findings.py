@@ -5,22 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
-from quorate.commands.log.subject import Live, Since, Until, subject, window
-from quorate.commands.options import Json
+from quorate.commands.log.subject import DirMaybeGroup, Live, Since, Until, subject, window
+from quorate.commands.options import Json, flag
 from quorate.output import print_json
-
-DirMaybeGroup = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DIR [GROUP]",
-        help="A node's data directory or the folder that holds a cluster's (not with --url), then a group's"
-        " id, or nothing for all groups.",
-        show_default=False,
-    ),
-]
 
 
 def findings(
@@ -29,7 +17,7 @@ def findings(
     since: Since = None,
     until: Until = None,
     rules: Annotated[
-        bool, typer.Option("--rules", help="List the rules: what each means, reads, and what to do.")
+        bool, flag("--rules", "List the rules: what each means, reads, and what to do.")
     ] = False,
     utc: Utc = False,
     json: Json = False,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from quorate.commands.log.common import At, Utc, plain, print_lines, read_log, style_of, usage
 from quorate.commands.log.subject import DirPartition, Live, moment, subject
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag
 from quorate.output import print_json
 
 
@@ -16,7 +14,7 @@ def owner(
     words: DirPartition = None,
     url: Live = None,
     at: At = None,
-    group: Annotated[str | None, typer.Option("--group", help="Only in this group.")] = None,
+    group: Annotated[str | None, flag("--group", "Only in this group.")] = None,
     utc: Utc = False,
     json: Json = False,
 ) -> None:

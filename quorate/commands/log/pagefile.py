@@ -7,21 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from quorate.commands.options import flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import printable
 
 Html = Annotated[
     Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Write the answer as one HTML file that needs nothing else, such as for a ticket.",
-        show_default=False,
+    option(
+        "--html", "FILE", "Write the answer as one HTML file that needs nothing else, such as for a ticket."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a FILE that is there.")]
+Force = Annotated[bool, flag("--force", "Write over a FILE that is there.")]
 
 ELSEWHERE = "name a file elsewhere"
 

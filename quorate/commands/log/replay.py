@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from quorate.commands.log.common import (
-    At,
-    Shard,
-    Utc,
-    plain,
-    print_lines,
-    read_log,
-    style_of,
-)
+from quorate.commands.log.common import At, Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.subject import DirOnly, Live, moment, subject
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag
 from quorate.output import print_json, say
 
 
@@ -24,7 +14,7 @@ def replay(
     words: DirOnly = None,
     url: Live = None,
     at: At = None,
-    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    group: Annotated[str | None, flag("--group", "Only this group.")] = None,
     shard: Shard = None,
     utc: Utc = False,
     json: Json = False,
@@ -44,10 +34,7 @@ def replay(
         states = read_log(log.path, lambda: replay_all(log, at_ms=time_ms))
     else:
         states = (
-            read_log(
-                log.path,
-                lambda: read(log, shard=shard, group=group, at_index=index, at_ms=time_ms),
-            ),
+            read_log(log.path, lambda: read(log, shard=shard, group=group, at_index=index, at_ms=time_ms)),
         )
     if json:
         print_json({"shards": [plain(state) for state in states]})

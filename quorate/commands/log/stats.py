@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
 from quorate.commands.log.subject import OLDEST, DirOnly, Live, Since, subject, window
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
@@ -20,15 +18,15 @@ if TYPE_CHECKING:
 def stats(
     words: DirOnly = None,
     url: Live = None,
-    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    group: Annotated[str | None, flag("--group", "Only this group.")] = None,
     shard: Shard = None,
     since: Since = None,
     until: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--until",
-            metavar="INDEX|TIME|SPAN",
-            help="Up to here; the moment itself is not in it, so that windows add up.",
+            "INDEX|TIME|SPAN",
+            "Up to here; the moment itself is not in it, so that windows add up.",
         ),
     ] = None,
     html: Html = None,

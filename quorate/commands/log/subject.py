@@ -13,9 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from quorate.commands.log.common import read_log, style_of, usage
+from quorate.commands.options import argument, flag, option
 from quorate.errors import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -28,31 +27,22 @@ SCHEMES = ("http://", "https://")
 """A DIR with such a prefix is a running cluster's URL, as with --url."""
 
 _LOG = "A node's data directory or the folder that holds a cluster's (not with --url)"
-DirOnly = Annotated[list[str] | None, typer.Argument(metavar="DIR", help=f"{_LOG}.", show_default=False)]
-DirGroup = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="DIR GROUP", help=f"{_LOG}, then the group's id.", show_default=False),
+DirOnly = Annotated[list[str] | None, argument("DIR", f"{_LOG}.")]
+DirGroup = Annotated[list[str] | None, argument("DIR GROUP", f"{_LOG}, then the group's id.")]
+DirMaybeGroup = Annotated[
+    list[str] | None, argument("DIR [GROUP]", f"{_LOG}, then a group's id, or nothing for all groups.")
 ]
 DirPartition = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DIR TOPIC-PARTITION", help=f"{_LOG}, then a partition such as orders-3.", show_default=False
-    ),
+    list[str] | None, argument("DIR TOPIC-PARTITION", f"{_LOG}, then a partition such as orders-3.")
 ]
 Live = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="Read a running cluster: any node's HTTP address, or several."),
+    str | None, option("--url", "URL", "Read a running cluster: any node's HTTP address, or several.")
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries are committed, until Ctrl-C.")]
+Follow = Annotated[bool, flag("--follow -f", "Go on as entries are committed, until Ctrl-C.")]
 Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="INDEX|TIME|SPAN", help="From here on: an index, a time, 03:12, 2h, end-5m."
-    ),
+    str | None, option("--since", "INDEX|TIME|SPAN", "From here on: an index, a time, 03:12, 2h, end-5m.")
 ]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="INDEX|TIME|SPAN", help="Up to here, inclusive.")
-]
+Until = Annotated[str | None, option("--until", "INDEX|TIME|SPAN", "Up to here, inclusive.")]
 
 
 def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[NodeLog, tuple[str, ...]]:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.commands.log.common import (
-    Shard,
-    Utc,
-    plain,
-    print_lines,
-    read_log,
-    style_of,
-    terminal_width,
-)
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of, terminal_width
 from quorate.commands.log.subject import DirOnly, Live, subject
 from quorate.commands.options import Json
 from quorate.output import print_json, say

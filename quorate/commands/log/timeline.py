@@ -7,21 +7,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quorate.commands.log.common import (
-    Shard,
-    Utc,
-    plain,
-    print_lines,
-    read_log,
-    style_of,
-    terminal_width,
-)
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of, terminal_width
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
 from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, subject, window
 from quorate.commands.log.tailing import shows_now, timeline_as_it_grows
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
@@ -36,9 +26,7 @@ def timeline(
     shard: Shard = None,
     since: Since = None,
     until: Until = None,
-    lanes: Annotated[
-        bool, typer.Option("--lanes", help="Members as lanes over time, as wide as the terminal.")
-    ] = False,
+    lanes: Annotated[bool, flag("--lanes", "Members as lanes over time, as wide as the terminal.")] = False,
     html: Html = None,
     force: Force = False,
     follow: Follow = False,

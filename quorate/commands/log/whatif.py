@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import Live, subject
-from quorate.commands.options import Json
+from quorate.commands.log.subject import DirMaybeGroup, Live, subject
+from quorate.commands.options import Json, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
@@ -19,38 +17,20 @@ if TYPE_CHECKING:
     from history.whatif.answer import WhatIfAnswer
     from history.whatif.settings import WhatIf
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="DIR [GROUP]",
-        help="A node's data directory or the folder that holds a cluster's (not with --url), then the group's"
-        " id; all groups without one.",
-        show_default=False,
-    ),
-]
 Assignor = Annotated[
-    str | None,
-    typer.Option(
-        "--assignor", metavar="NAME|MODULE:CLASS", help="uniform, range, or one of your own to import."
-    ),
+    str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or one of your own to import.")
 ]
-Session = Annotated[
-    str | None, typer.Option("--session-timeout", metavar="SPAN", help="Of every member: 6s, 500ms, 1m.")
-]
+Session = Annotated[str | None, option("--session-timeout", "SPAN", "Of every member: 6s, 500ms, 1m.")]
 Rebalance = Annotated[
-    str | None,
-    typer.Option("--rebalance-timeout", metavar="SPAN", help="What every member has to give partitions up."),
+    str | None, option("--rebalance-timeout", "SPAN", "What every member has to give partitions up.")
 ]
 Interval = Annotated[
-    str | None,
-    typer.Option(
-        "--interval", metavar="SPAN", help="Between heartbeats: what waits for one takes so much longer."
-    ),
+    str | None, option("--interval", "SPAN", "Between heartbeats: what waits for one takes so much longer.")
 ]
 
 
 def whatif(
-    words: Words = None,
+    words: DirMaybeGroup = None,
     url: Live = None,
     assignor: Assignor = None,
     session_timeout: Session = None,

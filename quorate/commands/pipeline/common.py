@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from quorate.commands.options import flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import printable
 
@@ -18,42 +17,20 @@ if TYPE_CHECKING:
 OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
 """Packages in the extra `spark`."""
 
-Input = Annotated[
-    str,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="DIR",
-        help="A node's directory, the folder of a cluster, or a copy.",
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="DIR", help="The folder of the tables.", show_default=False),
-]
-Mode = Annotated[
-    str,
-    typer.Option("--mode", metavar="MODE", help="Damage: `fail`, or `permissive` (a row of findings)."),
-]
+Input = Annotated[str, option("--input -i", "DIR", "A node's directory, the folder of a cluster, or a copy.")]
+Output = Annotated[str, option("--output -o", "DIR", "The folder of the tables.")]
+Mode = Annotated[str, option("--mode", "MODE", "Damage: `fail`, or `permissive` (a row of findings).")]
 Master = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--master",
-        metavar="URL",
-        help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host. Default: all cores here.",
-        show_default=False,
+        "URL",
+        "Where Spark runs: local[4], spark://host:7077, yarn, sc://host. Default: all cores here.",
     ),
 ]
-DriverMemory = Annotated[
-    str | None,
-    typer.Option("--driver-memory", metavar="SIZE", help="Spark's memory here, as 4g.", show_default=False),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-]
-SparkLogs = Annotated[bool, typer.Option("--spark-logs", help="Leave on the terminal what Spark logs.")]
+DriverMemory = Annotated[str | None, option("--driver-memory", "SIZE", "Spark's memory here, as 4g.")]
+Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A setting of Spark; may be repeated.")]
+SparkLogs = Annotated[bool, flag("--spark-logs", "Leave on the terminal what Spark logs.")]
 
 
 def on_progress(line: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.commands.log.pagefile import Force, claim, write_page
-from quorate.commands.options import Json
+from quorate.commands.options import Json, option
 from quorate.commands.pipeline.common import (
     Conf,
     DriverMemory,
@@ -40,12 +40,7 @@ def run(
     input: Input,
     output: Output,
     mode: Mode = "fail",
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="FILE", help="Write an HTML page of the tables.", show_default=False
-        ),
-    ] = None,
+    report: Annotated[Path | None, option("--report", "FILE", "Write an HTML page of the tables.")] = None,
     force: Force = False,
     master: Master = None,
     driver_memory: DriverMemory = None,

@@ -8,9 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quorate.commands.options import Json
+from quorate.commands.options import Json, flag, option
 from quorate.commands.pipeline.common import (
     Conf,
     DriverMemory,
@@ -34,24 +32,16 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def stream(
     input: Input,
     output: Output,
-    every: Annotated[
-        str, typer.Option("--every", metavar="SPAN", help="A batch so often at most, as 10s or 500ms.")
-    ] = "10s",
-    once: Annotated[bool, typer.Option("--once", help="Take what there is now, and end.")] = False,
+    every: Annotated[str, option("--every", "SPAN", "A batch so often at most, as 10s or 500ms.")] = "10s",
+    once: Annotated[bool, flag("--once", "Take what there is now, and end.")] = False,
     max_entries: Annotated[
-        int | None,
-        typer.Option(
-            "--max-entries", min=1, help="Entries of the log in one batch. Default: all.", show_default=False
-        ),
+        int | None, flag("--max-entries", "Entries of the log in one batch. Default: all.", min=1)
     ] = None,
     mode: Mode = "fail",
     checkpoint: Annotated[
         str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="DIR",
-            help="Spark's notes on what it began. Default: in the folder of the tables.",
-            show_default=False,
+        option(
+            "--checkpoint", "DIR", "Spark's notes on what it began. Default: in the folder of the tables."
         ),
     ] = None,
     master: Master = None,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quorate.commands.options import Json
+from quorate.commands.options import Json, option
 from quorate.commands.pipeline.common import refusals
 from quorate.output import print_json, print_table, say
 
@@ -16,10 +14,7 @@ if TYPE_CHECKING:
 
 def tables(
     output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Say what this folder of tables holds.", show_default=False
-        ),
+        str | None, option("--output -o", "DIR", "Say what this folder of tables holds.")
     ] = None,
     json: Json = False,
 ) -> None:
