@@ -69,6 +69,14 @@ def test_every_test_that_is_cited_exists(document: Path) -> None:
     assert not [name for name in files if not (ROOT / name).exists()]
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_path_that_is_named_exists(document: Path) -> None:
+    """Modules may be named without their ending."""
+    roots = "|".join((*HOUSES, "tests", "benchmarks", "examples"))
+    named = set(re.findall(rf"`((?:{roots})/[\w/.-]*)", document.read_text()))
+    assert not [path for path in named if not ((ROOT / path).exists() or (ROOT / f"{path}.py").exists())]
+
+
 def test_the_protocols_sections_have_their_tests() -> None:
     named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs" / "protocol.md").read_text()))
     there = {path.name for path in (ROOT / "tests" / "kip848").glob("test_[bcegh]*.py")}

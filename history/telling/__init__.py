@@ -1,6 +1,6 @@
 """From facts to sentences: one group's log as steps, as a table, entry by entry; the terms of the shards.
 
-story            the steps: an epoch, a term, a note
+story            the steps in words: an epoch, a term, a note
 explain          why each epoch began, at length
 prose            that, as lines of text
 timeline         that, as a table
