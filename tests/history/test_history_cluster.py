@@ -25,6 +25,7 @@ from quorate.errors import ExitCode
 from records import TermWhy
 from records.ids import METADATA_SHARD
 from tests.history.golden_texts import golden
+from tests.support.disk_node import DiskHost
 from tests.support.memory_log import (
     GROUP,
     commit,
@@ -183,11 +184,10 @@ def test_a_catalog_entry_that_one_directory_cannot_prove_is_no_loss(tmp_path: Pa
 
 def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:
     from raftlog.storage.evidence import Evidence
-    from tests.support.tinyhost import TinyHost
 
     logs = failovers(tmp_path)
     for node, after_ms in ((3, 2_000), (1, 1_000)):
-        host = TinyHost()
+        host = DiskHost()
         host.advance(after_ms)
         evidence = Evidence(host, logs.path(node), 1 << 20)
         evidence.refused(

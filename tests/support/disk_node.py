@@ -6,12 +6,14 @@ number and the metadata shard.  Everything is synchronous, so a story reads from
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 
 from coordinator.api import Context, Decision
 from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
+from raftlog.env.files import OsFiles
 from raftlog.env.obstacles import Obstacle
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import SnapshotHeader
@@ -20,7 +22,8 @@ from raftlog.storage.directory import NodeIdentity, format_node, open_node
 from raftlog.storage.evidence import Evidence
 from records import RawRecord, encode_entry, iter_records, shard_of
 from records.ids import METADATA_SHARD
-from tests.support.tinyhost import TinyHost
+from tests.support.manual_host import ManualHost
+from tests.support.memory_log import NOON_MS
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -36,6 +39,20 @@ from wire.messages.offset_commit import (
 )
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000)
+
+
+class DiskHost(ManualHost):
+    """A host with the real file system and ids as Kafka writes them, whose clock begins at noon."""
+
+    def __init__(self, seed: int = 1) -> None:
+        super().__init__(OsFiles(), seed)
+        self.wall_offset_ms = NOON_MS
+
+    def fresh_id(self) -> str:
+        return urlsafe_b64encode(self.fresh_uuid()).rstrip(b"=").decode()
+
+    def fresh_uuid(self) -> bytes:
+        return self.rng.randbytes(16)
 
 
 @dataclass(slots=True)
@@ -153,7 +170,7 @@ class DiskNode:
     ) -> None:
         self.path = path
         self.num_shards = num_shards
-        self.host = TinyHost(seed)
+        self.host = DiskHost(seed)
         self.log_settings = log or LogSettings()
         identity = NodeIdentity(cluster_id="test", node_id=1, incarnation="first", num_shards=num_shards)
         format_node(self.host.files, path, identity)
@@ -189,10 +206,10 @@ class DiskNode:
 
     def crash(self) -> None:
         """The process dies: nothing more is written, no marker of a clean stop."""
-        self.host.settle()
+        self.host.run()
         self.evidence.close()
         self.directory.close()
-        host, self.host = self.host, TinyHost()
+        host, self.host = self.host, DiskHost()
         self.host.now_ms, self.host.rng = host.now_ms, host.rng
 
     def context(self, machine: ShardProjection, client_id: str = "") -> Context:
@@ -219,7 +236,7 @@ class DiskNode:
             assert machine.replica is not None
             body = encode_entry(decision.cause, decision.records)
             machine.replica.propose(body, len(decision.records), self.host.wall_ms())
-        self.host.settle()
+        self.host.run()
 
     def group_request(
         self, group_id: str, api: ApiKey, version: int, request: object, client_id: str = ""
