@@ -1,11 +1,15 @@
 """Where a test finds its helpers: in its own folder, in tests/support or in tests, never in another test."""
 
+import pkgutil
 import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests import support
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 IMPORT = re.compile(r"^ *(?:from (\.*[\w.]*) import (\w+)|import (tests[\w.]*))", re.MULTILINE)
 
 
@@ -62,9 +66,23 @@ def test_benchmarks_do_not_depend_on_tests() -> None:
 
 def test_the_classes_of_helpers_have_names_of_their_own() -> None:
     paths: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests").rglob("*.py")):
+    for path in sorted(TESTS.rglob("*.py")):
         if not path.name.startswith("test_"):
             for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
                 paths[name].append(path.relative_to(ROOT).as_posix())
     assert len(paths) > 100, "no classes found"
     assert not {name: found for name, found in paths.items() if len(found) > 1}
+
+
+def test_the_map_of_the_shared_helpers_names_every_module_and_nothing_else() -> None:
+    named = re.findall(r"^ {4}(\w+) {2,}\S", support.__doc__ or "", re.MULTILINE)
+    assert sorted(named) == sorted(one.name for one in pkgutil.iter_modules(support.__path__))
+
+
+def test_the_readme_names_every_folder_and_only_files_that_exist() -> None:
+    text = (TESTS / "README.md").read_text(encoding="utf-8")
+    folders = re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)
+    assert sorted(folders) == sorted(path.parent.name for path in TESTS.glob("*/__init__.py"))
+    named = re.findall(r"`([\w/]+/[\w-]*(?:\.\w+)?)`", text)
+    assert len(named) > 60, "no files found"
+    assert not [name for name in named if not (TESTS / name).exists()]

@@ -1,0 +1,49 @@
+"""Helpers that several test folders use.
+
+Harnesses, from one object to whole processes:
+
+    world             a coordinator without a cluster: one group shard, the catalog, a log; and a `Client`
+    single_replica    one replica and a state machine that remembers
+    replica_cluster   replicas of one shard in virtual time, with links in memory and faults on request
+    sim_node          one whole node in virtual time, and a `Consumer` on the wire
+    three_nodes       three whole nodes in virtual time
+    listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
+    disk_node         real replicas and decisions in a real directory, on a clock that the test moves
+    incidents         a `World` with processes that misbehave on request, and what was done to whom
+    real_cluster      real nodes, looked at from outside, and who commits meanwhile
+
+Clients and requests:
+
+    requests          requests as clients send them
+    admin_requests    an operator's requests to a `World`
+    computing_client  a client of a `World` with assignors of its own
+    polled_consumers  confluent-kafka consumers that are polled in the background
+    committers        a process whose groups commit as fast as they are acknowledged
+
+Random schedules of a `World`:
+
+    schedules                   joins, heartbeats, lost replies, expiries, changes of topics, failovers
+    schedules_of_every_request  the same with every other request, expressions and client-side assignors
+    schedules_in_parts          the same under bounds so low that every decision that can be split is split
+    random_worlds               worlds after such a schedule
+
+Logs to read:
+
+    memory_log         a log in memory, and a writer of entries made by hand
+    payments_log       the scripted story that the golden texts tell
+    timeline_logs      groups for pages and timelines, small and large
+    three_logs         directories of a cluster, written frame by frame
+    long_story         a busy group on a real disk: snapshots, archived segments, many commits
+    recorded_incident  the recorded cluster in `examples/`
+    table_rows         the rows that an export has, and those of an output of the pipeline
+
+Checks and means:
+
+    write_order          the order of the records of an entry
+    leader_state_checks  a leader forgets nothing that is due, and keeps nothing of groups that are gone
+    reference_cycles     cycles that a piece of work leaves to the collector
+    waiting              `wait_for` and `until`: a condition, looked at until a deadline
+    manual_host          a `Host` that runs what is queued when told to
+    certificates         authorities and certificates for TLS
+    browser              a headless Chromium
+"""
