@@ -33,17 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "ENTRY_COLUMNS",
-    "RECORD_COLUMNS",
-    "SCHEMA_VERSION",
-    "SPAN_COLUMNS",
-    "TABLES",
-    "ColumnKind",
-    "Presence",
-    "TableColumn",
-    "TableSchema",
-]
+__all__ = ["SCHEMA_VERSION", "ColumnKind", "TableColumn", "TableSchema"]  # defined in history
 
 CLUSTER_ID = text("cluster_id", "The cluster.")
 _PLACE = (

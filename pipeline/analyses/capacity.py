@@ -84,7 +84,6 @@ COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="capacity",
         takes=(RECORDS,),
         answers=(
             "How many members and groups does each shard carry, and how much is written?"

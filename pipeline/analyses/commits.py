@@ -163,7 +163,6 @@ LAGGING_COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="stalled_commits",
         takes=(RECORDS, "ownership"),
         answers=(
             "Which partitions does somebody own whose commits have stopped? Silent for longer than ten of its"
@@ -178,7 +177,6 @@ ANALYSES = (
         },
     ),
     Analysis(
-        name="lagging_commits",
         takes=("commits",),
         answers=(
             "How often, how fast and how far behind does each group commit, and how often backwards?"

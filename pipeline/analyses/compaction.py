@@ -43,7 +43,6 @@ def newest(records: DataFrame) -> DataFrame:
 
 ANALYSES = (
     Analysis(
-        name="compacted",
         takes=(RECORDS,),
         answers="What does compaction keep? The newest record of each key, where that is no tombstone.",
         columns=RECORD_COLUMNS,

@@ -103,7 +103,6 @@ FLAPPING_COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="flapping_members",
         takes=("member_sessions",),
         answers=(
             "Which processes come and go, time after time? Three returns or more, with five minutes at most"

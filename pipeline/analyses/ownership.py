@@ -171,7 +171,6 @@ DOUBLE_COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="ownership_intervals",
         takes=(RECORDS,),
         answers=(
             "Who had which partition from when until when, by each member's own records? The rows of kind"
@@ -181,7 +180,6 @@ ANALYSES = (
         run=ownership_intervals,
     ),
     Analysis(
-        name="double_ownership",
         takes=(RECORDS,),
         answers="Did two members of a group ever have one partition at once? No row: they did not.",
         columns=DOUBLE_COLUMNS,

@@ -199,7 +199,6 @@ COLUMNS = columns_named(
 
 ANALYSES = (
     Analysis(
-        name="rebalance_timeline",
         takes=(RECORDS,),
         answers=(
             "What began each epoch of a group, when did it have a target, how long until all were stable, or"

@@ -28,7 +28,6 @@ ENTRIES = "entries"
 class Analysis:
     """A question about the log, and the function that answers it."""
 
-    name: str
     takes: tuple[str, ...]
     """The function's inputs, in order: `RECORDS`, `ENTRIES`, or names in `pipeline.schema.TABLES`."""
     answers: str
@@ -38,6 +37,10 @@ class Analysis:
     """The function's other arguments and their descriptions."""
     needs_raw: bool = False
     """Whether it needs the raw columns of `records` (``option("raw", "true")`` of the source)."""
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
 
 
 def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:

@@ -269,7 +269,6 @@ COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="replica_divergence",
         takes=(ENTRIES,),
         answers=(
             "Which decided entries are not the same on all nodes, or are missing on some? A node that is only"

@@ -167,7 +167,6 @@ STATE_COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="state_as_of",
         takes=(RECORDS,),
         answers="What were groups like behind an index or at a moment: members, targets, epochs, offsets?",
         columns=STATE_COLUMNS,

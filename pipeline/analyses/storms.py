@@ -113,7 +113,6 @@ COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="rebalance_storms",
         takes=("group_epochs",),
         answers=(
             "When did many groups rebalance at one time, and which group time after time?"

@@ -75,7 +75,6 @@ COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="unowned_partition_seconds",
         takes=("ownership",),
         answers="How many partition-seconds did each group lose, as nobody owned what it subscribes to?",
         columns=COLUMNS,

@@ -273,7 +273,6 @@ COLUMNS = (
 
 ANALYSES = (
     Analysis(
-        name="whatif",
         takes=(RECORDS,),
         answers="How would each group have fared with another assignor or other timeouts? A row each.",
         columns=COLUMNS,

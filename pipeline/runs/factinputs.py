@@ -133,7 +133,8 @@ def bridge_records(
     rounds = max(map(len, fresh.values()))
     found = [_read(step, {s: of[n] for s, of in fresh.items() if n < len(of)}, n) for n in range(rounds)]
     if found:
-        step.tx.write(BRIDGES, reduce(lambda one, other: one.unionByName(other), found))
+        rows = reduce(lambda one, other: one.unionByName(other), found)
+        step.tx.stage(Staging(table=BRIDGES, rows=rows))
     if crossed:
         found.append(_stored_bridges(step))
     return reduce(lambda one, other: one.unionByName(other), found).where(F.col("type") != NO_RECORD)

@@ -38,8 +38,6 @@ from .step import Range, RunStep
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MODES", "RunResult", "ShardDone", "advance", "open_output", "run"]
-
 MODES = ("fail", "permissive")
 Start = Callable[[int], "SparkSession"]
 """Starts a session, given the number of bytes of segments to read."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Batch", "EveryBatch", "TableStream"]
-
 CHECKPOINT = Path("_quorate", "checkpoint")
 """Default location of the checkpoint, within the folder of the tables."""
 

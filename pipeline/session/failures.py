@@ -14,8 +14,6 @@ from pipeline.errors import OptionError, PipelineError
 
 from .jvm import kept_logs
 
-__all__ = ["unwrapped"]
-
 LINE_MAX = 500
 """At most this many characters of a message from Spark are shown, so that it stays one line."""
 

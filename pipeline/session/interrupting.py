@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["interrupt", "is_remote"]
-
 
 def is_remote(spark: SparkSession) -> bool:
     """Whether this is a Spark Connect session: the JVM and a stream's Python functions run in a server."""

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from pipeline.errors import NoSpark
 
-__all__ = ["JAVA_MIN", "Java", "find_java", "write_shim"]
-
 JAVA_MIN = 17
 """The version that Spark 4 is compiled for; it also runs on 25."""
 ASKING_S = 30.0

@@ -26,8 +26,6 @@ from pipeline.errors import PipelineError
 from .java import find_java, write_shim
 from .settings import conf_directory
 
-__all__ = ["environment", "kept_logs", "launch", "private_folder", "python_variables"]
-
 SPARK_LOG = "spark.log"
 OUTPUT = "output.log"
 """Output of the JVM and the Python workers, and of Java before logging is set up."""

@@ -28,8 +28,6 @@ from .shipping import ship_code
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["present_session", "session_for", "spark_session"]
-
 PYSPARK = "pyspark"
 REACHING_S = 10.0
 """Seconds within which a server must accept a connection; Spark itself would try for minutes."""

@@ -13,15 +13,6 @@ from pathlib import Path
 
 from pipeline.errors import OptionError
 
-__all__ = [
-    "DEFAULT_MASTER",
-    "check_master",
-    "conf_from_options",
-    "is_local",
-    "local_defaults",
-    "user_defaults",
-]
-
 DEFAULT_MASTER = "local[*]"
 DRIVER_SHARE = 4
 """A local driver's share of the memory, 1 in 4; Python workers and the page cache need the rest."""

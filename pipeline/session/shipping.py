@@ -24,8 +24,6 @@ from .jvm import private_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ROOMS", "ship_code", "write_zip"]
-
 ROOMS = ("records", "wire", "coordinator", "raftlog", "history", "pipeline")
 """The packages in the zip."""
 OLDEST = (1980, 1, 1, 0, 0, 0)

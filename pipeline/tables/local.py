@@ -26,21 +26,6 @@ from .disk import join
 from .layout import DAY_MS, DAYS, EPOCH, SORTED_BY
 from .manifest import TableFile
 
-__all__ = [
-    "FEW_BYTES",
-    "FEW_MEMORY",
-    "FEW_ROWS",
-    "LocalRows",
-    "day_of",
-    "is_few",
-    "lay_out_locally",
-    "read_all",
-    "read_file",
-    "read_locally",
-    "schema_of",
-    "size_of",
-]
-
 FEW_ROWS = 100_000
 """Rows that are written within some tenths of a second."""
 FEW_BYTES = 32 << 20

@@ -1,7 +1,7 @@
 """A transaction: rows staged by Spark, then added to the tables all at once or not at all.
 
-Each `write` and `replace` is one Spark query (those of `stage` run concurrently), whose Parquet files go to
-the staging folder; few rows are written there by this process (`local`). The commit names the files and has
+Each `Staging` is one Spark query (those of one `stage` run concurrently), whose Parquet files go to the
+staging folder; few rows are written there by this process (`local`). The commit names the files and has
 the journal move them into place. A transaction whose progress does not exceed the manifest's adds nothing, so
 that repeating a batch is harmless.
 """
@@ -86,23 +86,12 @@ class Transaction:
         """A folder for intermediate results, removed at the end; ``ready`` and ``job-…`` are reserved."""
         return join(self._output.root, self._folder)
 
-    def write(self, table: str, df: DataFrame, part: str = "rows") -> int:
-        """Stage rows to be added; returns their number.
+    def stage(self, *wanted: Staging) -> list[int]:
+        """Stage rows for several tables or parts concurrently; returns the number of each.
 
         A documented table gets its columns (`pipeline.schema.TABLES`), an internal one any, partitioned by
         ``shard`` if present.
         """
-        (rows,) = self.stage(Staging(table=table, rows=df, part=part))
-        return rows
-
-    def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
-        """Stage rows that replace all earlier ones in this part of the table; returns their number."""
-        there = self._output.manifest.of(table, part)
-        (rows,) = self.stage(Staging(table=table, rows=df, part=part, instead_of=there))
-        return rows
-
-    def stage(self, *wanted: Staging) -> list[int]:
-        """Stage rows for several tables or parts concurrently; returns the number of each."""
         self._check_open()
         for one in wanted:
             names.checked_name(one.part)

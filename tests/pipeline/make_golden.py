@@ -15,6 +15,7 @@ from typing import Any
 from pipeline import schema
 from pipeline.session.sessions import spark_session
 from pipeline.tables import Output, ShardProgress
+from pipeline.tables.transaction import Staging
 
 OLDER_RELEASE = Path(__file__).parent / "golden" / "older_release"
 LACKING = {
@@ -59,7 +60,8 @@ def main() -> None:
     with Output.open(OLDER_RELEASE, cluster_id="older", num_shards=1) as output, output.begin() as tx:
         for name, rows in (("commits", COMMITS), ("failovers", FAILOVERS)):
             kinds = schema.spark_type(schema.TABLES[name].columns)
-            tx.write(name, spark.createDataFrame([tuple(row[n] for n in kinds.names) for row in rows], kinds))
+            df = spark.createDataFrame([tuple(row[n] for n in kinds.names) for row in rows], kinds)
+            tx.stage(Staging(table=name, rows=df))
         tx.commit({0: ShardProgress(7, 7, MAY_1 + 7)})
     (OLDER_RELEASE / "_quorate" / "lock").unlink()
     spark.stop()

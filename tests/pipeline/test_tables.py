@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES, arrow_type, spark_type
-from pipeline.tables import Output, ShardProgress, read_table, table_files
+from pipeline.tables import Output, ShardProgress, Transaction, read_table, table_files
 from pipeline.tables.transaction import Staging
 
 DAY_MS = 86_400_000
@@ -50,6 +50,11 @@ def frame(spark: SparkSession, rows: Iterable[dict[str, Any]], table: str = "com
     return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in rows], schema)
 
 
+def write(tx: Transaction, table: str, df: DataFrame, part: str = "rows", **more: Any) -> int:
+    (rows,) = tx.stage(Staging(table=table, rows=df, part=part, **more))
+    return rows
+
+
 def rows_of(df: DataFrame) -> list[tuple]:
     return sorted((tuple(row) for row in df.collect()), key=repr)
 
@@ -64,8 +69,8 @@ def test_rows_come_back_as_they_were_by_the_manifest_and_without_it(
     rows = [commit_row(i, shard=i % 2, group=f"g{i % 3}") for i in range(60)] + [commit_row(60, ms=-1)]
     written = frame(spark, rows)
     with Output.open(out, cluster_id="c") as output, output.begin() as tx:
-        assert tx.write("commits", written) == 61
-        assert tx.replace("states", spark.createDataFrame([(0, b"s"), (1, b"t")], INTERNAL), "state") == 2
+        assert write(tx, "commits", written) == 61
+        assert write(tx, "states", spark.createDataFrame([(0, b"s"), (1, b"t")], INTERNAL), "state") == 2
         assert tx.rows == {("commits", "rows"): 61, ("states", "state"): 2}
         tx.commit({0: ShardProgress(60, 60, MAY_1)})
 
@@ -88,7 +93,7 @@ def test_each_file_is_of_one_date_and_shard_and_sorted(spark: SparkSession, tmp_
 
     rows = [commit_row(i, shard=i % 2, group=f"g{i % 5}") for i in range(96)]
     with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
-        tx.write("commits", frame(spark, reversed(rows)))
+        write(tx, "commits", frame(spark, reversed(rows)))
         manifest = tx.commit({0: ShardProgress(96, 96, MAY_1)})
     assert len(manifest.files) == 8
     for file in manifest.files:
@@ -139,7 +144,7 @@ def test_dates_are_utc_days_whatever_the_time_zone_of_the_session(
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:
         with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
-            tx.write("commits", frame(spark, [commit_row(i, ms=ms) for i, ms in enumerate(moments)]))
+            write(tx, "commits", frame(spark, [commit_row(i, ms=ms) for i, ms in enumerate(moments)]))
             manifest = tx.commit({0: ShardProgress(9, 9, MAY_1)})
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -152,12 +157,13 @@ def test_replacing_takes_the_place_of_one_part_only(spark: SparkSession, tmp_pat
     with Output.open(out, cluster_id="c") as output:
         for number in (1, 2):
             with output.begin() as tx:
-                tx.write("commits", frame(spark, [commit_row(number)]))
-                tx.replace("commits", frame(spark, [commit_row(100 + number)]), "open")
+                write(tx, "commits", frame(spark, [commit_row(number)]))
+                there = output.manifest.of("commits", "open")
+                write(tx, "commits", frame(spark, [commit_row(100 + number)]), "open", instead_of=there)
                 tx.commit({0: ShardProgress(number, number, MAY_1)})
         with output.begin() as tx:
-            tx.replace("commits", frame(spark, []), "other")
-            tx.write("commits", frame(spark, [commit_row(9)]))
+            write(tx, "commits", frame(spark, []), "other")
+            write(tx, "commits", frame(spark, [commit_row(9)]))
     assert [row.raft_index for row in read_table(spark, out, "commits", "open").collect()] == [102]
     assert sorted(row.raft_index for row in read_table(spark, out, "commits").collect()) == [1, 2, 102]
     assert len(table_files(out, "commits")) == len(list((out / "commits").rglob("*.parquet"))) == 3
@@ -166,8 +172,8 @@ def test_replacing_takes_the_place_of_one_part_only(spark: SparkSession, tmp_pat
 def test_dates_and_shards_choose_files(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Output.open(out, cluster_id="c") as output, output.begin() as tx:
-        tx.write("commits", frame(spark, [commit_row(i, shard=i % 2) for i in range(0, 72, 9)]))
-        tx.write("commits", frame(spark, [commit_row(99, ms=-1)]))
+        write(tx, "commits", frame(spark, [commit_row(i, shard=i % 2) for i in range(0, 72, 9)]))
+        write(tx, "commits", frame(spark, [commit_row(99, ms=-1)]))
         tx.commit({0: ShardProgress(72, 72, MAY_1)})
 
     def indexes(**chosen: Any) -> list[int]:
@@ -185,13 +191,13 @@ def test_rows_with_other_columns_are_refused(spark: SparkSession, tmp_path: Path
     with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
         df = frame(spark, [commit_row(1)])
         with pytest.raises(ValueError, match="rows of commits lack topic"):
-            tx.write("commits", df.drop("topic"))
+            write(tx, "commits", df.drop("topic"))
         with pytest.raises(ValueError, match="offset of commits is string, not bigint"):
-            tx.write("commits", df.withColumn("offset", df["offset"].cast("string")))
+            write(tx, "commits", df.withColumn("offset", df["offset"].cast("string")))
         with pytest.raises(ValueError, match="no name"):
-            tx.write("commits", df, "a/b")
+            write(tx, "commits", df, "a/b")
         with pytest.raises(ValueError, match="no name"):
-            tx.write("../x", df)
+            write(tx, "../x", df)
 
 
 def test_a_full_disk_of_an_executor_is_told(spark: SparkSession, tmp_path: Path) -> None:
@@ -202,7 +208,7 @@ def test_a_full_disk_of_an_executor_is_told(spark: SparkSession, tmp_path: Path)
     with Output.open(tmp_path / "out", cluster_id="c") as output, output.begin() as tx:
         df = frame(spark, [commit_row(1)])
         with pytest.raises(OutputError, match=r"disk of .* is full; the tables are as they were"):
-            tx.write("commits", df.mapInArrow(full, df.schema))
+            write(tx, "commits", df.mapInArrow(full, df.schema))
 
 
 def test_no_output_is_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES, spark_type
 from pipeline.tables import Output, ShardProgress, merging, read_manifest, read_table
+from pipeline.tables.transaction import Staging
 
 from . import make_golden as older
 
@@ -60,7 +61,7 @@ def test_they_are_written_on_and_merged_with_newer_files(
         assert output.manifest.progress == {0: ShardProgress(7, 7, older.MAY_1 + 7)}
         for rows in (today[:-1], today[-1:]):
             with output.begin() as tx:
-                tx.write("commits", frame(spark, "commits", rows))
+                tx.stage(Staging(table="commits", rows=frame(spark, "commits", rows)))
                 last = rows[-1]["raft_index"]
                 tx.commit({0: ShardProgress(last, last, older.MAY_1 + last)})
         assert sorted(file.rows for file in output.manifest.of("commits")) == [1, 12]
