@@ -18,7 +18,7 @@ def test_the_tables_stand_in_the_document() -> None:
 
 
 def test_the_columns_of_entries_stand_in_the_document() -> None:
-    rows = [f"| `{column.name}` | {column.kind} | {column.means} |" for column in ENTRY_COLUMNS]
+    rows = [f"| `{column.name}` | {column.kind.spark} | {column.means} |" for column in ENTRY_COLUMNS]
     assert "\n".join(rows) in DOCUMENT.read_text()
 
 
@@ -27,7 +27,7 @@ def test_every_column_is_listed() -> None:
     for table in TABLES.values():
         assert f"### Table {table.name}\n\n{table.means} " in listed
         for column in table.columns:
-            assert f"| `{column.name}` | {column.kind} | {column.unit} | {column.means} |" in listed
+            assert f"| `{column.name}` | {column.kind.spark} | {column.unit} | {column.means} |" in listed
 
 
 def test_programs_are_told_the_same() -> None:
