@@ -34,8 +34,6 @@ from quorate.output import print_json
 
 app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
 
-Shard = Annotated[str, argument("SHARD", "A shard's number, or metadata.")]
-To = Annotated[int | None, option("--to", "NODE", "Who shall lead; else who is furthest.", min=0)]
 
 DEFAULT_DATA = Path("quorate-data")
 
@@ -66,8 +64,8 @@ def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json:
 
 @app.command("transfer")
 def transfer(
-    shard: Shard,
-    to: To = None,
+    shard: Annotated[str, argument("SHARD", "A shard's number, or metadata.")],
+    to: Annotated[int | None, option("--to", "NODE", "Who shall lead; else who is furthest.", min=0)] = None,
     url: Url = DEFAULT_URL,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 app = new_app("Create, list, describe, grow, recreate, delete and mirror topics.")
 
 Names = Annotated[list[str], argument("NAME", "Names of topics.")]
-Source = Annotated[str, option("--from", "HOST:PORT[,…]", "The Kafka cluster to follow.")]
 Sized = Annotated[list[str], argument("NAME:PARTITIONS", "Topics with their partitions.")]
 
 
@@ -186,7 +185,7 @@ def delete(
 
 @app.command("mirror")
 def mirror(
-    source: Source,
+    source: Annotated[str, option("--from", "HOST:PORT[,…]", "The Kafka cluster to follow.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topics: Annotated[str, option("--topics", "REGEX", "Only topics whose whole name matches (RE2).")] = ".*",
     state: Annotated[Path, flag("--state", "File that remembers which topics the mirror made.")] = Path(

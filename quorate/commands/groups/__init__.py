@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 app = new_app("List, describe, change and delete consumer groups.")
 
-Groups = Annotated[list[str], argument("GROUP", "Ids of groups without members.")]
-Members = Annotated[list[str], argument("MEMBER", "Member ids or instance ids.")]
-States = Annotated[str, option("--state", "STATE[,STATE]", "Only groups in one of these states.")]
-Types = Annotated[str, option("--type", "TYPE[,TYPE]", "Only groups of these types.")]
 
 STATES = (
     "Empty", "Assigning", "Reconciling", "Stable", "Dead", "PreparingRebalance", "CompletingRebalance",
@@ -48,8 +44,8 @@ TYPES = ("consumer", "classic", "share", "streams")
 
 @app.command("list")
 def list_groups(
-    state: States = "",
-    group_type: Types = "",
+    state: Annotated[str, option("--state", "STATE[,STATE]", "Only groups in one of these states.")] = "",
+    group_type: Annotated[str, option("--type", "TYPE[,TYPE]", "Only groups of these types.")] = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -76,7 +72,7 @@ app.command("config")(config)
 
 @app.command("delete")
 def delete(
-    groups: Groups,
+    groups: Annotated[list[str], argument("GROUP", "Ids of groups without members.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -97,7 +93,7 @@ def delete(
 @app.command("remove-member")
 def remove_member(
     group: Group,
-    members: Members,
+    members: Annotated[list[str], argument("MEMBER", "Member ids or instance ids.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,

@@ -36,15 +36,14 @@ Group = Annotated[str, argument("GROUP", "The group's id; it need not exist yet.
 Set = Annotated[
     list[str] | None, option("--set", "NAME=VALUE", "Set a config, such as session.timeout.ms=10000.")
 ]
-Unset = Annotated[
-    list[str] | None, option("--unset", "NAME", "Take a config back: the nodes' settings hold again.")
-]
 
 
 def config(
     group: Group,
     set_: Set = None,
-    unset: Unset = None,
+    unset: Annotated[
+        list[str] | None, option("--unset", "NAME", "Take a config back: the nodes' settings hold again.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     url: Url = DEFAULT_URL,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,

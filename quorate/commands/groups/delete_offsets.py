@@ -19,12 +19,10 @@ from quorate.commands.options import (
 from quorate.errors import CommandError, ExitCode
 from quorate.output import assignment_text, print_json, say
 
-Topics = Annotated[list[str], argument("TOPIC[:PARTITIONS]", "Whose offsets; alone: all of the topic's.")]
-
 
 def delete_offsets(
     group: Group,
-    topics: Topics,
+    topics: Annotated[list[str], argument("TOPIC[:PARTITIONS]", "Whose offsets; alone: all of the topic's.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,

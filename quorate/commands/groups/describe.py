@@ -39,14 +39,11 @@ if TYPE_CHECKING:
     from quorate.groupclient import GroupDescription
     from quorate.live import LiveView
 
-Watch = Annotated[bool, flag("--watch -w", "Show it again and again, until Ctrl-C.")]
-Interval = Annotated[float, flag("--interval", "Seconds between two looks.", min=0.1)]
-
 
 def describe(
     group: Group,
-    watch: Watch = False,
-    interval_s: Interval = 1.0,
+    watch: Annotated[bool, flag("--watch -w", "Show it again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[float, flag("--interval", "Seconds between two looks.", min=0.1)] = 1.0,
     end_offsets_from: EndOffsetsFrom = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     url: Url = DEFAULT_URL,

@@ -32,36 +32,32 @@ if TYPE_CHECKING:
     from quorate.offsetplan import OffsetChange, Partition
     from quorate.resetting import Goal, Reset
 
-Topics = Annotated[
-    list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Which partitions; several times.")
-]
-AllTopics = Annotated[bool, flag("--all-topics", "Every partition that has a committed offset.")]
-ToOffset = Annotated[int | None, option("--to-offset", "N", "To N.", min=0)]
-ToEarliest = Annotated[bool, flag("--to-earliest", "To the beginning: 0, or what --end-offsets-from says.")]
-ToLatest = Annotated[bool, flag("--to-latest", "To the end; needs --end-offsets-from.")]
-ToCurrent = Annotated[bool, flag("--to-current", "To where they are, to export or to renew them.")]
-ToDatetime = Annotated[
-    str, option("--to-datetime", "TIME", "To the first record since then; needs --end-offsets-from.")
-]
-ShiftBy = Annotated[int | None, option("--shift-by", "N", "By N, backwards with a minus.")]
-FromFile = Annotated[Path | None, option("--from-file", "CSV", "As a file says: topic,partition,offset.")]
-Export = Annotated[Path | None, option("--export", "CSV", "Write the plan to a file; - prints it.")]
-Execute = Annotated[bool, flag("--execute", "Do it; else the plan is only shown.")]
-
 
 def reset_offsets(
     group: Group,
-    topic: Topics = None,
-    all_topics: AllTopics = False,
-    to_offset: ToOffset = None,
-    to_earliest: ToEarliest = False,
-    to_latest: ToLatest = False,
-    to_current: ToCurrent = False,
-    to_datetime: ToDatetime = "",
-    shift_by: ShiftBy = None,
-    from_file: FromFile = None,
-    export: Export = None,
-    execute: Execute = False,
+    topic: Annotated[
+        list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Which partitions; several times.")
+    ] = None,
+    all_topics: Annotated[bool, flag("--all-topics", "Every partition that has a committed offset.")] = False,
+    to_offset: Annotated[int | None, option("--to-offset", "N", "To N.", min=0)] = None,
+    to_earliest: Annotated[
+        bool, flag("--to-earliest", "To the beginning: 0, or what --end-offsets-from says.")
+    ] = False,
+    to_latest: Annotated[bool, flag("--to-latest", "To the end; needs --end-offsets-from.")] = False,
+    to_current: Annotated[
+        bool, flag("--to-current", "To where they are, to export or to renew them.")
+    ] = False,
+    to_datetime: Annotated[
+        str, option("--to-datetime", "TIME", "To the first record since then; needs --end-offsets-from.")
+    ] = "",
+    shift_by: Annotated[int | None, option("--shift-by", "N", "By N, backwards with a minus.")] = None,
+    from_file: Annotated[
+        Path | None, option("--from-file", "CSV", "As a file says: topic,partition,offset.")
+    ] = None,
+    export: Annotated[
+        Path | None, option("--export", "CSV", "Write the plan to a file; - prints it.")
+    ] = None,
+    execute: Annotated[bool, flag("--execute", "Do it; else the plan is only shown.")] = False,
     end_offsets_from: EndOffsetsFrom = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -80,10 +76,10 @@ def reset_offsets(
         "--shift-by": shift_by,
         "--from-file": from_file,
     }
-    option = _one_of(goals, "where to")
+    chosen = _one_of(goals, "where to")
     which = {"--topic": topic or None, "--all-topics": all_topics or None, "--from-file": from_file}
     _one_of(which, "which partitions")
-    goal = _goal(option, goals[option], bool(end_offsets_from))
+    goal = _goal(chosen, goals[chosen], bool(end_offsets_from))
     named = by_topic(topic) if topic else None
     from quorate.resetting import work_out
 
@@ -105,18 +101,18 @@ def _one_of(options: Mapping[str, object], what: str) -> str:
     raise CommandError(said, hint=f"give one of {', '.join(options)}", code=ExitCode.USAGE)
 
 
-def _goal(option: str, value: str | int | Path | None, has_source: bool) -> Goal:
+def _goal(chosen: str, value: str | int | Path | None, has_source: bool) -> Goal:
     """The goal that an option and its value express; raises `CommandError` (usage)."""
     from quorate.resetting import NEED_KAFKA, Goal
 
     number = _moment(value) if isinstance(value, str) else value if isinstance(value, int) else 0
-    if option in NEED_KAFKA and not has_source:
+    if chosen in NEED_KAFKA and not has_source:
         raise CommandError(
-            f"{option} needs --end-offsets-from HOST:PORT",
+            f"{chosen} needs --end-offsets-from HOST:PORT",
             hint="Quorate keeps no records: only the Kafka cluster that does knows where a topic is",
             code=ExitCode.USAGE,
         )
-    return Goal(option, number, _read(value) if isinstance(value, Path) else {})
+    return Goal(chosen, number, _read(value) if isinstance(value, Path) else {})
 
 
 def _moment(text: str) -> int:

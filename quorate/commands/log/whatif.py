@@ -17,25 +17,23 @@ if TYPE_CHECKING:
     from history.whatif.answer import WhatIfAnswer
     from history.whatif.settings import WhatIf
 
-Assignor = Annotated[
-    str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or one of your own to import.")
-]
-Session = Annotated[str | None, option("--session-timeout", "SPAN", "Of every member: 6s, 500ms, 1m.")]
-Rebalance = Annotated[
-    str | None, option("--rebalance-timeout", "SPAN", "What every member has to give partitions up.")
-]
-Interval = Annotated[
-    str | None, option("--interval", "SPAN", "Between heartbeats: what waits for one takes so much longer.")
-]
-
 
 def whatif(
     words: DirMaybeGroup = None,
     url: Live = None,
-    assignor: Assignor = None,
-    session_timeout: Session = None,
-    rebalance_timeout: Rebalance = None,
-    interval: Interval = None,
+    assignor: Annotated[
+        str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or one of your own to import.")
+    ] = None,
+    session_timeout: Annotated[
+        str | None, option("--session-timeout", "SPAN", "Of every member: 6s, 500ms, 1m.")
+    ] = None,
+    rebalance_timeout: Annotated[
+        str | None, option("--rebalance-timeout", "SPAN", "What every member has to give partitions up.")
+    ] = None,
+    interval: Annotated[
+        str | None,
+        option("--interval", "SPAN", "Between heartbeats: what waits for one takes so much longer."),
+    ] = None,
     html: Html = None,
     force: Force = False,
     utc: Utc = False,
