@@ -144,10 +144,7 @@ def describe_consumer_groups(
         group = core.projection.groups.get(group_id)
         if group is not None and answer.error_code == ErrorCode.NONE:
             members += [
-                (
-                    answer,
-                    _Described(member_id, member.metadata, member.current, group.target.get(member_id)),
-                )
+                (answer, _Described(member_id, member.metadata, member.current, group.target.get(member_id)))
                 for member_id, member in sorted(group.members.items())
                 if member.metadata is not None
             ]

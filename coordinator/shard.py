@@ -63,10 +63,7 @@ class GroupShard:
     """The groups of one shard. `assignors` are those that `GroupSettings.assignors` may name."""
 
     def __init__(
-        self,
-        shard_id: int,
-        limits: Limits | None = None,
-        assignors: Iterable[PartitionAssignor] = BUILT_IN,
+        self, shard_id: int, limits: Limits | None = None, assignors: Iterable[PartitionAssignor] = BUILT_IN
     ) -> None:
         self.core = GroupContext(shard_id, limits or Limits(), assignors)
         self.projection = self.core.projection

@@ -27,11 +27,7 @@ from coordinator.state.machines import GroupState
 from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import Current, PartitionEpochs
 from coordinator.targets import clientside
-from records import (
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    topic_id_text,
-)
+from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue, topic_id_text
 
 Json = dict[str, Any]
 
@@ -123,10 +119,7 @@ def group_view(
         view["regexes"] = _regexes(core, group)
     view["catalog_version"] = group.catalog_version
     view["topics"] = {
-        topic.topic_name: {
-            "topic_id": topic_id_text(topic.topic_id),
-            "num_partitions": topic.num_partitions,
-        }
+        topic.topic_name: {"topic_id": topic_id_text(topic.topic_id), "num_partitions": topic.num_partitions}
         for topic in group.topics
     }
     owners = {topic_id: dict(partitions) for topic_id, partitions in group.owners.items()}

@@ -16,15 +16,7 @@ from typing import Any
 
 from wire.schema import Message, Wire
 
-FORMATS = {
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "int64": "q",
-    "bool": "?",
-    "uuid": "16s",
-}
+FORMATS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "bool": "?", "uuid": "16s"}
 """Types of fixed width and their `struct` formats; all of Kafka's are big-endian."""
 
 

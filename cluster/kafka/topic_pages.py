@@ -46,10 +46,7 @@ def describe_topic_partitions(
         )
         return
     with_leader(
-        context,
-        exchange,
-        len(request.topics),
-        lambda: exchange.reply_in_slices(page(context.node, request)),
+        context, exchange, len(request.topics), lambda: exchange.reply_in_slices(page(context.node, request))
     )
 
 

@@ -37,12 +37,7 @@ READ_APIS: Final = frozenset(
 """APIs that never write an entry to the log, whatever the answer."""
 
 ADMIN_APIS: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    }
+    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
 )
 
 _E = ErrorCode

@@ -195,10 +195,7 @@ def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:
     for config in resource.configs:
         if config.config_operation != Operation.DELETE:
             code = ErrorCode.INVALID_CONFIG if kind == ConfigType.TOPIC else ErrorCode.INVALID_REQUEST
-            raise RequestRefused(
-                code,
-                f"{config.name} cannot be changed by a request: {WHO_SETS[kind]}.",
-            )
+            raise RequestRefused(code, f"{config.name} cannot be changed by a request: {WHO_SETS[kind]}.")
 
 
 def _group_records(

@@ -91,10 +91,7 @@ def answer_round(request: Mapping[str, Any], stopwatch_ms: Callable[[], float]) 
     """Compute a child process's answers: for each fresh and then each stale expression."""
     limits = Limits(resolved_topics_max=request["topics_max"], resolved_names_max=request["names_max"])
     answers: list[Answer] = []
-    for regexes, names in (
-        (request["fresh"], request["names"]),
-        (request["stale"], request["changed"]),
-    ):
+    for regexes, names in ((request["fresh"], request["names"]), (request["stale"], request["changed"])):
         budget = Budget(AT_ONCE_MS + AT_ONCE_NAME_MS * len(names), CHILD_TOTAL_MS)
         answers += _answers(regexes, names, limits, budget, stopwatch_ms)
     return answers

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-from history.facts.rows import (
-    EpochRow,
-    GroupRows,
-    MemberSession,
-    OwnershipSpan,
-    SpanKind,
-    TopicPartition,
-)
+from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SpanKind, TopicPartition
 from history.reading.notes import GAP_WINDOW_MS, HEARTBEAT_GAP, Note
 from history.render import plural, sentence_list
 from history.words import by_topic

@@ -184,8 +184,6 @@ ANALYSES = (
         ),
         columns=LAGGING_COLUMNS,
         run=lagging_commits,
-        options={
-            "end_offsets": "Rows of topic, partition, end_offset (and cluster_id), from which lag is.",
-        },
+        options={"end_offsets": "Rows of topic, partition, end_offset (and cluster_id), from which lag is."},
     ),
 )

@@ -276,8 +276,6 @@ ANALYSES = (
         ),
         columns=COLUMNS,
         run=replica_divergence,
-        options={
-            "num_voters": "How many nodes vote, where not all of their directories are read.",
-        },
+        options={"num_voters": "How many nodes vote, where not all of their directories are read."},
     ),
 )

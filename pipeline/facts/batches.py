@@ -61,12 +61,7 @@ _STORED = (
 )
 STORED = arrow_type(_STORED)
 """Schema of the rows that are stored and passed in again by the next run."""
-_OUT = pa.schema(
-    [
-        *STORED,
-        *((name, struct) for name, struct in _STRUCTS.items()),
-    ]
-)
+_OUT = pa.schema([*STORED, *((name, struct) for name, struct in _STRUCTS.items())])
 
 
 def out_type() -> StructType:
@@ -82,9 +77,7 @@ def stored_type() -> StructType:
     return spark_type(_STORED)
 
 
-def derive_batches(
-    shared: Shared,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def derive_batches(shared: Shared) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function to pass to `mapInArrow`."""
 
     def derived(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

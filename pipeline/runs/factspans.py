@@ -98,11 +98,7 @@ def _sound_snapshots(log: InputLog, shard: int) -> Iterator[SnapshotHeader]:
 
 
 def _bridge(
-    after: int,
-    after_ms: int,
-    to_index: int,
-    snapshots: Sequence[SnapshotHeader],
-    crossed: Sequence[Bridge],
+    after: int, after_ms: int, to_index: int, snapshots: Sequence[SnapshotHeader], crossed: Sequence[Bridge]
 ) -> Bridge | None:
     for one in crossed:
         if one.after_index == after:
@@ -110,9 +106,6 @@ def _bridge(
     for header in snapshots:
         if after < header.last_index <= to_index:
             return Bridge(
-                after_index=after,
-                after_ms=after_ms,
-                index=header.last_index,
-                ms=header.last_timestamp_ms,
+                after_index=after, after_ms=after_ms, index=header.last_index, ms=header.last_timestamp_ms
             )
     return None

@@ -158,13 +158,7 @@ def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
 
 
 def _started(
-    asked: str | None,
-    name: str,
-    told: Mapping[str, str],
-    *,
-    is_quiet: bool,
-    is_remote: bool,
-    is_brief: bool,
+    asked: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool, is_remote: bool, is_brief: bool
 ) -> SparkSession:
     """A session whose driver is a new JVM, which later sessions of this process share."""
     import pyspark

@@ -23,13 +23,7 @@ from raftlog.env.files import Files, OsFiles, join
 from raftlog.offline.reader import shards as shards_in
 from raftlog.storage.archive import ARCHIVE, all_segments, read_manifest, read_segment
 from raftlog.storage.sealed_index import Sealed
-from raftlog.storage.segments import (
-    HEADER_BYTES_MAX,
-    NewerFormat,
-    SegmentHeader,
-    decode_header,
-    log_name,
-)
+from raftlog.storage.segments import HEADER_BYTES_MAX, NewerFormat, SegmentHeader, decode_header, log_name
 from raftlog.storage.snapshot_install import valid_segments
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 

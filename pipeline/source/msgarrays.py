@@ -77,13 +77,7 @@ class Field:
 
 
 def read_fields(
-    layout: Layout,
-    data: Data,
-    begin: Ints,
-    end: Ints,
-    lead: int = 0,
-    *,
-    wanted: Collection[str],
+    layout: Layout, data: Data, begin: Ints, end: Ints, lead: int = 0, *, wanted: Collection[str]
 ) -> tuple[list[Field], Flags]:
     """The fields of a layout in each array between ``begin`` and ``end``, and which arrays are irregular.
 

@@ -164,11 +164,7 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
     mode = _one_of(Mode, "mode", said.get("mode", "fail"))
     rows = _one_of(Rows, "rows", said.get("rows", "records"))
     _check_of(said, rows)
-    selection = Selection(
-        span=_span(said),
-        types=_listed(said, "types", _type_number),
-        groups=_groups(said),
-    )
+    selection = Selection(span=_span(said), types=_listed(said, "types", _type_number), groups=_groups(said))
     return SourceOptions(
         # executors have other working directories
         path=os.path.abspath(said["path"].removeprefix("file://")),
@@ -204,10 +200,7 @@ def _span(said: Mapping[str, str]) -> WantedRange:
         from_ms=_moment(said, "from_time"),
         to_ms=_moment(said, "to_time"),
     )
-    for first, last, of in (
-        (span.from_index, span.to_index, "index"),
-        (span.from_ms, span.to_ms, "time"),
-    ):
+    for first, last, of in ((span.from_index, span.to_index, "index"), (span.from_ms, span.to_ms, "time")):
         if first is not None and last is not None and first > last:
             words = f"from_{of}={said[f'from_{of}']} is behind to_{of}={said[f'to_{of}']}"
             raise OptionError(words, "give the first one and then the last one")

@@ -346,8 +346,7 @@ class ArchiveBackfill:
             return
         self.is_on_disk = True
         self._host.run_on_disk(
-            lambda: adopt(files, home, fetch.token, sealed),
-            lambda _, error: self._adopted(fetch, error),
+            lambda: adopt(files, home, fetch.token, sealed), lambda _, error: self._adopted(fetch, error)
         )
 
     def _adopted(self, fetch: _Fetch, error: BaseException | None) -> None:

@@ -43,14 +43,7 @@ from raftlog.storage.snapshot_install import valid_segments
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import METADATA_SHARD, RawRecord
 
-__all__ = [
-    "Damaged",
-    "Problem",
-    "ShardReader",
-    "Snapshot",
-    "read_identity",
-    "shards",
-]
+__all__ = ["Damaged", "Problem", "ShardReader", "Snapshot", "read_identity", "shards"]
 
 _SHARD_NAME = re.compile(r"shard-(\d+)")
 

@@ -144,11 +144,7 @@ def _load_segment(files: Files, journal: Journal, first: int, mark: int, *, is_l
     segment = Segment(first, path, file, header.frames_offset, sealed)
     journal.segments.append(segment)
     scan = Scan(
-        file,
-        path,
-        index=journal.last_index,
-        term=journal.last_term,
-        timestamp_ms=journal.last_timestamp_ms,
+        file, path, index=journal.last_index, term=journal.last_term, timestamp_ms=journal.last_timestamp_ms
     )
     yield from scan.steps(header.frames_offset, size, journal.offsets, journal.terms)
     segment.end = scan.end

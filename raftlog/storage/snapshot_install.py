@@ -26,13 +26,7 @@ from raftlog.env.settings import CHAIN_STRIDE
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.archive import ARCHIVE, all_segments, remove_dropped, write_manifest
 from raftlog.storage.metafile import read_meta, write_meta
-from raftlog.storage.segments import (
-    LogIdentity,
-    create_segment,
-    first_indexes,
-    index_name,
-    log_name,
-)
+from raftlog.storage.segments import LogIdentity, create_segment, first_indexes, index_name, log_name
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.storage.sync_mark import Synced
 

@@ -143,10 +143,7 @@ class Snapshotter:
         if not due or self._point is not None or self._stopped or self._held:
             return
         self._point = SealPoint(
-            index=index,
-            term=term,
-            timestamp_ms=journal.last_timestamp_ms,
-            tail_records=journal.tail_records,
+            index=index, term=term, timestamp_ms=journal.last_timestamp_ms, tail_records=journal.tail_records
         )
         journal.cut_here()
 

@@ -22,11 +22,4 @@ from raftlog.transport.contract import (
     SelfDescription,
 )
 
-__all__ = [
-    "LinkUser",
-    "PeerAddress",
-    "PeerInfo",
-    "PeerSettings",
-    "PeersError",
-    "SelfDescription",
-]
+__all__ = ["LinkUser", "PeerAddress", "PeerInfo", "PeerSettings", "PeersError", "SelfDescription"]

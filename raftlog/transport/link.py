@@ -30,13 +30,7 @@ from raftlog.env.errors import in_one_line
 from raftlog.env.host import Host, Stream
 from raftlog.transport.contract import SelfDescription
 from raftlog.transport.handshake import Handshake, Stage
-from raftlog.transport.hello import (
-    HELLO_BYTES_MAX,
-    Hello,
-    pack_description,
-    take_frame,
-    unpack_description,
-)
+from raftlog.transport.hello import HELLO_BYTES_MAX, Hello, pack_description, take_frame, unpack_description
 from raftlog.transport.packets import MESSAGE_HEAD, PAYLOAD_BYTES_MAX, BadPacket, Opener, Sealer
 from raftlog.transport.refusals import HelloRefused, RefusedByPeer
 
