@@ -98,7 +98,7 @@ class Replica:
             fail=self.fail,
         )
         self._advance_queued = False
-        self._rebuilding: Iterator[None] | None = None
+        self._slow_work: Iterator[None] | None = None
         self._told_leader: int | None = None
         self._told_commit = 0
         self._disk_checked_ms = float("-inf")
@@ -115,7 +115,8 @@ class Replica:
     def start(self) -> None:
         """Begin to load, in slices; `StateMachine.ready` is called later."""
         self.replica_status.on(ReplicaEvent.STARTS)
-        self._host.call_soon(self._load_slice, self._load_steps())
+        self._slow_work = self._load_steps()
+        self._host.call_soon(self._in_slices, self._slow_work, self._open)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Sync the proposed entries, mark a clean stop, close the journal, then call `done()`."""
@@ -207,16 +208,17 @@ class Replica:
 
     # Load
 
-    def _load_slice(self, steps: Iterator[None]) -> None:
-        if self._is_over:
+    def _in_slices(self, steps: Iterator[None], done: Callable[[], None]) -> None:
+        """Do work that grows with the log, a slice in each turn, then call `done`; dropped once replaced."""
+        if self._is_over or steps is not self._slow_work:
             return
         deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
         try:
             for _ in steps:
                 if self._host.monotonic_ms() >= deadline_ms:
-                    self._host.call_soon(self._load_slice, steps)
+                    self._host.call_soon(self._in_slices, steps, done)
                     return
-            self._open()
+            done()
         except Exception as error:
             self.fail(error)
 
@@ -355,23 +357,9 @@ class Replica:
 
     def _rebuild(self) -> None:
         """Rebuild the machine from scratch, in slices; a rebuild under way is abandoned."""
-        self._rebuilding = self._applying.rebuild()
+        self._slow_work = self._applying.rebuild()
         self._applying.is_rebuilding = True
-        self._host.call_soon(self._rebuild_slice, self._rebuilding)
-
-    def _rebuild_slice(self, steps: Iterator[None]) -> None:
-        if self._is_over or steps is not self._rebuilding:
-            return
-        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
-        try:
-            for _ in steps:
-                if self._host.monotonic_ms() >= deadline_ms:
-                    self._host.call_soon(self._rebuild_slice, steps)
-                    return
-        except Exception as error:
-            self.fail(error)
-            return
-        self.advance()
+        self._host.call_soon(self._in_slices, self._slow_work, self.advance)
 
     def on_elected(self) -> None:
         """This node was elected; it serves once its term's first entry is applied."""
