@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.simulator.streams import Shaking, SimTransport
+from cluster.simulator.streams import Opened, Shaking, SimTransport
 from cluster.simulator.world import World
 
 LATENCY_MIN_MS: Final = 0.02
@@ -30,8 +30,6 @@ FIRST_EPHEMERAL_PORT: Final = 40_000
 
 Way = tuple[str, str]
 """The direction from one machine to another."""
-
-Opened = Callable[[SimTransport | None, BaseException | None], None]
 
 
 class SimListener:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-if TYPE_CHECKING:
-    from cluster.simulator.network import Network, Opened
+from cluster.simulator.world import World
 
 SPLIT_CHANCE: Final = 0.15
 """Probability that a delivery arrives in two pieces, so that no code mistakes a read for a frame."""
@@ -17,6 +16,25 @@ SOCKET_BUFFER_BYTES: Final = 64 * 1024
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """asyncio's own default."""
+
+
+class Carrier(Protocol):
+    """The network as one end of a stream uses it."""
+
+    world: World
+    transports: dict[SimTransport, None]
+
+    def soon(self, owner: str, fn: Callable[..., object], *args: object) -> None:
+        """Call `fn` in a later event of `owner`, at the same time."""
+
+    def carry(self, source: SimTransport, method: str, args: tuple[object, ...]) -> None:
+        """Carry a call from one end of a stream to the other."""
+
+    def acknowledge(self, source: SimTransport, num_bytes: int) -> None:
+        """Give `source` room for bytes that its peer has read."""
+
+    def drop_held(self, source: SimTransport) -> None:
+        """Drop what this end has written and the network holds back."""
 
 
 class Shaking(asyncio.Protocol):
@@ -32,7 +50,7 @@ class Shaking(asyncio.Protocol):
 class SimTransport(asyncio.Transport):
     """One end of a stream between two simulated hosts."""
 
-    def __init__(self, network: Network, owner: str, sockname: tuple[str, int], peername: tuple[str, int]):
+    def __init__(self, network: Carrier, owner: str, sockname: tuple[str, int], peername: tuple[str, int]):
         super().__init__({"sockname": sockname, "peername": peername})
         self.network = network
         self.owner = owner
@@ -187,3 +205,7 @@ class SimTransport(asyncio.Transport):
         self.network.transports.pop(self, None)
         if self.protocol is not None:
             self.protocol.connection_lost(error)
+
+
+Opened = Callable[[SimTransport | None, BaseException | None], None]
+"""Called with one end of a new stream, or with the reason why there is none."""
