@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from cluster.runtime.shard_replica import ShardReplica
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from raftlog.env.host import Host
 
 LOG = logging.getLogger("quorate.node")
@@ -30,7 +30,7 @@ FRESH_MS: Final = 200.0
 class HandOver:
     """Transfers every shard of `runtimes` that this node leads, then calls `done` exactly once."""
 
-    def __init__(self, host: Host, runtimes: Iterable[ShardReplica], done: Callable[[], None]) -> None:
+    def __init__(self, host: Host, runtimes: Iterable[AnyShardRuntime], done: Callable[[], None]) -> None:
         self._host = host
         self._done: Callable[[], None] | None = done
         self._missing = {runtime.shard: runtime for runtime in runtimes if runtime.replica.is_leader}
@@ -40,7 +40,7 @@ class HandOver:
             self._give(runtime)
         self._look()
 
-    def _give(self, runtime: ShardReplica) -> None:
+    def _give(self, runtime: AnyShardRuntime) -> None:
         """Transfer one shard to the best peer not tried yet, or else to the best of those tried."""
         if self._done is None:
             return
@@ -52,7 +52,7 @@ class HandOver:
         self._tried[runtime.shard].add(target)
         runtime.replica.transfer(target, partial(self._given, runtime))
 
-    def _best_peer(self, runtime: ShardReplica) -> int | None:
+    def _best_peer(self, runtime: AnyShardRuntime) -> int | None:
         tried = self._tried[runtime.shard]
         best: tuple[bool, bool, int, int] | None = None
         for row in runtime.replica.followers():
@@ -63,14 +63,14 @@ class HandOver:
                 best = rank if best is None else max(best, rank)
         return None if best is None else -best[3]
 
-    def _given(self, runtime: ShardReplica, reason: str | None) -> None:
+    def _given(self, runtime: AnyShardRuntime, reason: str | None) -> None:
         if reason is None:
             self._settled(runtime, None)
             return
         LOG.info("leadership of %s is not transferred yet: %s", runtime.name, reason)
         self._host.call_later(TRY_AGAIN_MS, self._give, runtime)
 
-    def _settled(self, runtime: ShardReplica, reason: str | None) -> None:
+    def _settled(self, runtime: AnyShardRuntime, reason: str | None) -> None:
         if reason is not None:
             LOG.warning("leadership of %s is not transferred: %s", runtime.name, reason)
         self._missing.pop(runtime.shard, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cluster.node_info import NodeInfo
-from cluster.runtime.shard_replica import ShardReplica
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.settings import Settings, SettingsError
 from cluster.settings.nodes import parse_nodes
 from raftlog.storage.directory import NodeDirectory
@@ -24,7 +24,7 @@ class Membership:
         own: Callable[[], NodeInfo],
         voters: tuple[int, ...],
         links: Links | None,
-        runtimes: Mapping[int, ShardReplica],
+        runtimes: Mapping[int, AnyShardRuntime],
     ) -> None:
         self._own = own
         self._links = links

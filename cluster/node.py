@@ -26,14 +26,14 @@ from cluster.interval_rule import IntervalRule
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
-from cluster.runtime.catalog_runtime import CatalogRuntime
+from cluster.runtime.catalog_runtime import CatalogDuties, CatalogRuntime
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
-from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.group_runtime import GroupDuties, GroupRuntime
 from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.pending_replies import PendingReply
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
-from cluster.runtime.shard_replica import ShardReplica
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.settings import Settings, SettingsError
 from coordinator.api import JobKind
 from coordinator.catalog.shard import CatalogShard
@@ -64,9 +64,7 @@ class Node:
         self.settings = settings
         self.turns = TurnCounter(host)
         self.job_slots = {kind: JobSlots(host) for kind in JobKind}
-        self._committed_settings = CommittedSettings(
-            settings.group_settings(), lambda: self.metadata.committed_catalog
-        )
+        self._committed_settings = CommittedSettings(settings.group_settings(), lambda: self.catalog)
         self.group_settings: SettingsView = self._committed_settings
         self.runtime_settings = RuntimeSettings(
             held_reply_timeout_ms=settings.held_reply_timeout_ms,
@@ -139,8 +137,10 @@ class Node:
         if self._adaptive is not None:
             self._adaptive.start()
         LOG.info("node %d is reading the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
-        for runtime in self._all_shards():
+        for runtime in self.all_shards:
             runtime.start()
+        for group_shard in self.shards:
+            group_shard.duties.start()
         self.kafka.start(functools.partial(self._listening, done))
 
     def _make_shards(self, directory: NodeDirectory) -> None:
@@ -149,12 +149,13 @@ class Node:
         if peer_settings is not None:
             self.links = Links(self.host, directory, peer_settings, self._describe)
         self._make_clock(identity)
-        self.metadata = CatalogRuntime(self, directory, functools.partial(CatalogShard, limits))
+        make_catalog = functools.partial(CatalogShard, limits)
+        self.metadata = ShardRuntime(self, directory, METADATA_SHARD, make_catalog, CatalogDuties)
         self.shards = [
-            GroupRuntime(self, directory, number, functools.partial(GroupShard, number, limits))
+            ShardRuntime(self, directory, number, functools.partial(GroupShard, number, limits), GroupDuties)
             for number in range(identity.num_shards)
         ]
-        runtimes = {runtime.shard: runtime for runtime in self._all_shards()}
+        runtimes = {runtime.shard: runtime for runtime in self.all_shards}
         voters = identity.voters or (identity.node_id,)
         self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
 
@@ -198,7 +199,7 @@ class Node:
         if self.links is None or not hand_over:
             self._stop_shards(done)
         else:
-            HandOver(self.host, self._all_shards(), functools.partial(self._stop_shards, done))
+            HandOver(self.host, self.all_shards, functools.partial(self._stop_shards, done))
 
     def _stop_shards(self, done: Callable[[], None]) -> None:
         missing = len(self.shards) + 1
@@ -209,7 +210,9 @@ class Node:
             if not missing:
                 self._close(done)
 
-        for runtime in self._all_shards():
+        for group_shard in self.shards:
+            group_shard.duties.stop()
+        for runtime in self.all_shards:
             runtime.stop(one_stopped)
 
     def _close(self, done: Callable[[], None]) -> None:
@@ -273,7 +276,7 @@ class Node:
     @property
     def format_level(self) -> int:
         """The highest format level that writers may use."""
-        return self.metadata.format_level
+        return self.metadata.duties.committed.format_level
 
     def http_bound(self, address: tuple[str, int]) -> None:
         """Set the address of the HTTP listener, which starts last."""
@@ -283,7 +286,7 @@ class Node:
     @property
     def catalog(self) -> CatalogView:
         """The committed catalog."""
-        return self.metadata.committed_catalog
+        return self.metadata.duties.committed.view
 
     @property
     def metadata_term(self) -> int:
@@ -293,8 +296,13 @@ class Node:
     def is_ready(self) -> bool:
         """Whether every shard serves here, or follows a leader that serves it."""
         return bool(self.shards) and all(
-            runtime.is_ready or runtime.is_following for runtime in self._all_shards()
+            runtime.is_ready or runtime.is_following for runtime in self.all_shards
         )
+
+    @property
+    def all_shards(self) -> list[AnyShardRuntime]:
+        """The metadata shard, then the group shards."""
+        return [self.metadata, *self.shards]
 
     def shard_for(self, group_id: str) -> GroupRuntime:
         return self.shards[shard_of(group_id, len(self.shards))]
@@ -315,7 +323,7 @@ class Node:
             "catalog_version": self.catalog.version,
             "clock": self.clock.status(),
             "heartbeats": None if self._adaptive is None else self._adaptive.status(),
-            "shards": [runtime.status() for runtime in self._all_shards()],
+            "shards": [runtime.status() for runtime in self.all_shards],
         }
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
@@ -323,7 +331,7 @@ class Node:
 
         None unless the member is steady and served here.
         """
-        return self.shard_for(group_id).fast_entry(group_id, member_id)
+        return self.shard_for(group_id).duties.fast_entry(group_id, member_id)
 
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
         """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.
@@ -331,11 +339,12 @@ class Node:
         It may be called before this returns. Errors are part of the response body.
         """
         if api_key in ONE_GROUP_APIS:
-            self.shard_for(body.group_id).submit(api_key, api_version, body, client, reply)
+            pending = PendingReply(api_key, api_version, body, reply)
+            self.shard_for(body.group_id).requests.submit(pending, client)
             return
         fan = FANS.get(api_key)
         if fan is None:
-            self.metadata.submit(api_key, api_version, body, client, reply)
+            self.metadata.duties.submit(api_key, api_version, body, client, reply)
             return
         num_shards = len(self.shards)
         parts = fan.split(body, lambda group_id: shard_of(group_id, num_shards), num_shards)
@@ -349,7 +358,7 @@ class Node:
         gathering = Gathering(fan, body, parts, reply)
         for shard, part in parts.items():
             receive = functools.partial(gathering.receive, shard)
-            self.shards[shard].submit(api_key, api_version, part, client, receive)
+            self.shards[shard].requests.submit(PendingReply(api_key, api_version, part, receive), client)
 
     # For operators.
 
@@ -358,7 +367,7 @@ class Node:
 
         Calls `done(None)`, or `done` with a message that says why not.
         """
-        runtime = next(runtime for runtime in self._all_shards() if runtime.shard == shard)
+        runtime = next(runtime for runtime in self.all_shards if runtime.shard == shard)
         if self.links is None:
             done("this cluster has no other node")
         elif not runtime.replica.is_leader:
@@ -374,7 +383,7 @@ class Node:
         elif level <= self.format_level:
             done(None)
         else:
-            self.metadata.raise_format_level(level, done)
+            self.metadata.duties.raise_format_level(level, done)
 
     # For the runtimes of the shards.
 
@@ -395,42 +404,41 @@ class Node:
         return True
 
     def is_catalog_fresh(self, now_ms: float) -> bool:
-        return self.metadata.is_fresh(now_ms)
+        return self.metadata.duties.committed.is_fresh(now_ms)
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
-            runtime.on_catalog_changed(topic_names, is_complete=is_complete)
+            runtime.duties.on_catalog_changed(topic_names, is_complete=is_complete)
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         self._committed_settings.forget(group_ids)
         for runtime in self.shards:
-            runtime.on_configs_changed(group_ids)
+            runtime.duties.on_configs_changed(group_ids)
 
     def catalog_moved(self) -> None:
         for runtime in self.shards:
             runtime.check_ready()
 
-    def shard_moved(self, runtime: ShardReplica) -> None:
-        if runtime is self.metadata:
+    def shard_moved(self, shard: int) -> None:
+        if shard == METADATA_SHARD:
             self.catalog_moved()
-        elif runtime.is_ready and self._adaptive is not None:
+        elif self.shards[shard].is_ready and self._adaptive is not None:
             self._adaptive.took_over()
         if self._on_ready and self.is_ready:
             waiting, self._on_ready = self._on_ready, []
             for fn in waiting:
                 fn()
 
-    def shard_given_away(self, runtime: ShardReplica) -> None:
+    def shard_given_away(self, shard: int) -> None:
         """Close the connections that used the shard: clients notice that sooner than an error."""
-        self.kafka.close_users_of(runtime.shard)
+        self.kafka.close_users_of(shard)
 
     def quiet_ms(self, now_ms: float) -> float:
         return self._clock.quiet_ms(now_ms)
 
     def _shift_deadlines(self, gap_ms: float) -> None:
         LOG.warning("the event loop stalled for %.0f ms: all deadlines are extended by that time", gap_ms)
-        for runtime in self._all_shards():
+        for runtime in self.all_shards:
             runtime.shift_deadlines(gap_ms)
-
-    def _all_shards(self) -> list[ShardRuntime]:
-        return [self.metadata, *self.shards]
+        for group_shard in self.shards:
+            group_shard.duties.shift_deadlines(gap_ms)

@@ -26,7 +26,7 @@ from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 
@@ -70,7 +70,7 @@ class _ClientsFault(logging.Filter):
 _CLIENTS_FAULT = _ClientsFault()
 
 
-def _sent_on(shard: ShardRuntime, leader: NodeInfo, path: str) -> HttpError:
+def _sent_on(shard: AnyShardRuntime, leader: NodeInfo, path: str) -> HttpError:
     """Return a 307 to the node that leads a shard."""
     message = f"node {leader.node_id} leads {reads.shard_name(shard)}"
     location = reads.http_url(leader) + path
@@ -173,7 +173,7 @@ class Api:
                 HttpError(500, "INTERNAL", "the node failed to respond because of an internal error", hint)
             )
 
-    async def as_of(self, shard: ShardRuntime, machine: Any, index: int) -> None:
+    async def as_of(self, shard: AnyShardRuntime, machine: Any, index: int) -> None:
         """Wait until what was read of `machine` at `index` is committed; HttpError 503 if that never happens.
 
         Entries that a deposed leader had applied may be replaced by others with the same indexes. Its
@@ -184,14 +184,14 @@ class Api:
             message = f"index {index} of {reads.shard_name(shard)} is not committed yet"
             raise HttpError(503, "NOT_COMMITTED", message, "try again")
 
-    def _leader(self, shard: ShardRuntime) -> NodeInfo:
+    def _leader(self, shard: AnyShardRuntime) -> NodeInfo:
         """Return the node that leads the shard, if it can be asked; HttpError 503 otherwise."""
         leader = self._node.leader_of(shard.shard)
         if leader is None or not leader.http_port:
             raise writes.no_leader(shard)
         return leader
 
-    def proof(self, request: web.Request, shard: ShardRuntime) -> asyncio.Future[object]:
+    def proof(self, request: web.Request, shard: AnyShardRuntime) -> asyncio.Future[object]:
         """Begin to prove that this node leads the shard; to be called in the turn of the read.
 
         HttpError 307 to the leader if another node leads, 503 if none does.
@@ -200,10 +200,10 @@ class Api:
         if leader.node_id != self._node.info.node_id:
             raise _sent_on(shard, leader, request.path_qs)
         proven: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        shard.when_consistent(lambda why: None if proven.done() else proven.set_result(why))
+        shard.requests.when_consistent(lambda why: None if proven.done() else proven.set_result(why))
         return proven
 
-    async def proven(self, shard: ShardRuntime, proof: asyncio.Future[object]) -> None:
+    async def proven(self, shard: AnyShardRuntime, proof: asyncio.Future[object]) -> None:
         """Wait for the proof; HttpError 503 without one."""
         try:
             why = await asyncio.wait_for(proof, self._settings.held_reply_timeout_ms / 1000)
@@ -214,7 +214,7 @@ class Api:
             message = f"node {self._node.info.node_id} cannot prove that it leads {reads.shard_name(shard)}"
             raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "try again")
 
-    async def _newest_catalog(self, request: web.Request, shard: ShardRuntime, known_index: int) -> None:
+    async def _newest_catalog(self, request: web.Request, shard: AnyShardRuntime, known_index: int) -> None:
         """Wait for the newest catalog, for answers that combine the catalog with a group's shard.
 
         The two may be led by different nodes. The metadata shard's leader first proves what is committed, and
@@ -243,7 +243,11 @@ class Api:
         return web.Response(text=await self.in_slices(json_text(answer)), content_type="application/json")
 
     async def read(
-        self, request: web.Request, shard: ShardRuntime, consistent: int, answer: Generator[None, None, Json]
+        self,
+        request: web.Request,
+        shard: AnyShardRuntime,
+        consistent: int,
+        answer: Generator[None, None, Json],
     ) -> Json:
         """Return what was read of a shard once it may be shown: committed, and proven if `consistent`."""
         proof = self.proof(request, shard) if consistent else None
@@ -253,7 +257,7 @@ class Api:
         await self.as_of(shard, machine, found["as_of_index"])
         return found
 
-    async def _committed(self, shard: ShardRuntime, index: int, wait_ms: int) -> bool:
+    async def _committed(self, shard: AnyShardRuntime, index: int, wait_ms: int) -> bool:
         if shard.commit_index >= index:
             return True
         reached = asyncio.get_running_loop().create_future()
@@ -343,7 +347,7 @@ class Api:
     async def evidence(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return await self._feed.evidence(request, self._node.evidence, given)
 
-    async def _poll(self, shard: ShardRuntime, index: int, wait_ms: int) -> None:
+    async def _poll(self, shard: AnyShardRuntime, index: int, wait_ms: int) -> None:
         if self._waiting >= self._settings.http_waiting_max:
             raise busy("TOO_MANY_POLLS", "too many long polls are waiting already")
         self._waiting += 1

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from cluster.http.reads import shard_name
 from cluster.http.routes import HttpError
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from raftlog.env.errors import RaftlogError
 from raftlog.storage.evidence import Evidence, about, notes_in
 from raftlog.storage.frames import HEADER, HEADER_BYTES, Frame, frames_in
@@ -96,7 +96,7 @@ class Feed:
         self._resting = asyncio.Lock()
 
     async def log(
-        self, request: web.Request, shard: ShardRuntime, given: Mapping[str, Any]
+        self, request: web.Request, shard: AnyShardRuntime, given: Mapping[str, Any]
     ) -> web.StreamResponse:
         """Send the committed entries from `given["from"]` on, as far as there are any."""
         async with self._place():
@@ -114,7 +114,7 @@ class Feed:
                         break  # reported to a reader that asks from there
         return response
 
-    async def snapshot(self, request: web.Request, shard: ShardRuntime) -> web.StreamResponse:
+    async def snapshot(self, request: web.Request, shard: AnyShardRuntime) -> web.StreamResponse:
         """Send the snapshot file; a newer one that replaces it meanwhile changes nothing here."""
         async with self._place():
             try:
@@ -174,7 +174,7 @@ class Feed:
             self._places.release()
 
     async def _pieces(
-        self, shard: ShardRuntime, first: int, limit: int, form: str
+        self, shard: AnyShardRuntime, first: int, limit: int, form: str
     ) -> AsyncGenerator[bytes, None]:
         """Yield the encoded entries of one answer, a slice at a time; KeyError if they were removed."""
         slices = self._slices(shard, first, limit)
@@ -190,7 +190,7 @@ class Feed:
                     piece += await _in_thread(encode, frame) if is_large else encode(frame)
                 yield bytes(piece)
 
-    async def _slices(self, shard: ShardRuntime, first: int, limit: int) -> AsyncGenerator[bytes, None]:
+    async def _slices(self, shard: AnyShardRuntime, first: int, limit: int) -> AsyncGenerator[bytes, None]:
         """Yield whole committed frames: of the live log directly, of the archive in a thread.
 
         Others get the loop in between. Archived files never change and the snapshot's index only grows, so
@@ -245,7 +245,7 @@ class _Newest:
             self.left_out += 1
 
 
-async def _first(pieces: AsyncIterator[bytes], shard: ShardRuntime, first: int) -> bytes:
+async def _first(pieces: AsyncIterator[bytes], shard: AnyShardRuntime, first: int) -> bytes:
     """Return the first piece of an answer, while the request can still be refused."""
     try:
         return await anext(pieces, b"")

@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from cluster.http.recent import Recent
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator.admin import CLASSIC, CONSUMER
 from coordinator.shard import Counts
 from coordinator.state.machines import GroupState
@@ -23,7 +23,7 @@ PARTITION_STATES: Final = ("loading", "active", "failed")
 
 
 def kafka_families(
-    shards: Sequence[ShardRuntime], counts: Sequence[Counts], num_unserved: int, recent: Recent
+    shards: Sequence[AnyShardRuntime], counts: Sequence[Counts], num_unserved: int, recent: Recent
 ) -> Iterator[Metric]:
     """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
     yield gauge(
@@ -51,7 +51,7 @@ def kafka_families(
         (
             "event_queue_size",
             "Requests that are queued or not completely decided yet.",
-            num_unserved + sum(shard.requests_waiting for shard in shards),
+            num_unserved + sum(shard.requests.num_unfinished for shard in shards),
         ),
         (
             "consumer_group_rebalance_rate",

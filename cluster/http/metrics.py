@@ -86,8 +86,7 @@ class NodeMetrics(Collector):
 
 def _shards(node: HttpNode) -> Iterator[Metric]:
     shards = {
-        "metadata" if shard.shard == METADATA_SHARD else str(shard.shard): shard
-        for shard in (node.metadata, *node.shards)
+        "metadata" if shard.shard == METADATA_SHARD else str(shard.shard): shard for shard in node.all_shards
     }
     leaders = {name: node.leader_of(shard.shard) for name, shard in shards.items()}
     ids = {name: NO_LEADER if leader is None else leader.node_id for name, leader in leaders.items()}

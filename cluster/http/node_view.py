@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from cluster.kafka.node_view import KafkaNode
 from cluster.runtime.catalog_runtime import CatalogRuntime
 from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator.limits import SettingsView
 from raftlog.env.host import Host
 from raftlog.storage.evidence import Evidence
@@ -31,6 +32,10 @@ class HttpNode(KafkaNode, Protocol):
 
     @property
     def metadata(self) -> CatalogRuntime: ...
+
+    @property
+    def all_shards(self) -> Sequence[AnyShardRuntime]:
+        """The metadata shard, then the group shards."""
 
     @property
     def links(self) -> Links | None:

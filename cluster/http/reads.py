@@ -14,7 +14,7 @@ from collections.abc import Generator
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError
 from cluster.node_info import NodeInfo
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator import views
 from coordinator.groupconfigs import in_force
 from raftlog.storage.evidence import Refusal
@@ -29,32 +29,30 @@ def not_ready(node: HttpNode) -> list[str]:
     It is ready if it serves every shard, or follows a leader elsewhere.
     """
     return [
-        _why_not(node, shard)
-        for shard in (node.metadata, *node.shards)
-        if not shard.is_ready and not _follows(node, shard)
+        _why_not(node, shard) for shard in node.all_shards if not shard.is_ready and not _follows(node, shard)
     ]
 
 
-def _follows(node: HttpNode, shard: ShardRuntime) -> bool:
+def _follows(node: HttpNode, shard: AnyShardRuntime) -> bool:
     leader = node.leader_of(shard.shard)
     return shard.is_readable and leader is not None and leader.node_id != node.info.node_id
 
 
-def _why_not(node: HttpNode, shard: ShardRuntime) -> str:
+def _why_not(node: HttpNode, shard: AnyShardRuntime) -> str:
     if shard.is_readable and node.leader_of(shard.shard) is None:
         return f"{shard_name(shard)} has no leader"
     return f"{shard_name(shard)} is {_state(shard)}"
 
 
-def _state(shard: ShardRuntime) -> str:
+def _state(shard: AnyShardRuntime) -> str:
     return str(shard.status().get("state", "not ready"))
 
 
-def shard_name(shard: ShardRuntime) -> str:
+def shard_name(shard: AnyShardRuntime) -> str:
     return "metadata" if shard.shard == METADATA_SHARD else f"shard {shard.shard}"
 
 
-def shard_named(node: HttpNode, text: str) -> ShardRuntime:
+def shard_named(node: HttpNode, text: str) -> AnyShardRuntime:
     """Return the shard in a path: a number or `metadata`. HttpError 404 if there is none."""
     if text == "metadata":
         return node.metadata
@@ -65,7 +63,7 @@ def shard_named(node: HttpNode, text: str) -> ShardRuntime:
     raise HttpError(404, "NO_SUCH_SHARD", f"there is no shard {text[:100]!r}", f"shards: {known}")
 
 
-def check_readable(shard: ShardRuntime) -> None:
+def check_readable(shard: AnyShardRuntime) -> None:
     if not shard.is_readable:
         message = f"{shard_name(shard)} is {_state(shard)}, and it has not caught up with its leader yet"
         raise HttpError(503, "NOT_READY", message, "try again when /readyz returns 200")
@@ -83,7 +81,7 @@ def cluster(node: HttpNode, release: str) -> Json:
         "heartbeats": about.get("heartbeats"),
         "clock": about.get("clock"),
         "nodes": _nodes(node, about, release),
-        "shards": [{"shard": shard.shard, **shard.status()} for shard in (node.metadata, *node.shards)],
+        "shards": [{"shard": shard.shard, **shard.status()} for shard in node.all_shards],
     }
 
 

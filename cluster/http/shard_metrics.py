@@ -13,7 +13,7 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from cluster.http.node_view import Json
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 
 GAUGES: Final[dict[str, tuple[str, str]]] = {
     # key in the status: (name after quorate_shard_, help)
@@ -83,7 +83,7 @@ class ShardFamilies:
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._families.values())
 
-    def add(self, shard: ShardRuntime, status: Json, name: str) -> None:
+    def add(self, shard: AnyShardRuntime, status: Json, name: str) -> None:
         """Add the samples of one shard, under the label `name`."""
         log = status.get("log", {})
         self._gauges(GAUGES, status, name)

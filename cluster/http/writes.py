@@ -19,7 +19,7 @@ from cluster.http import reads
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError, Route
 from cluster.node_info import NodeInfo
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 
 LOG = logging.getLogger("quorate.http")
 
@@ -66,7 +66,7 @@ def _own_origins(own: NodeInfo, bound: tuple[str, int]) -> set[str]:
     return local | {reads.http_url(own)}
 
 
-def check_leads(node: HttpNode, shard: ShardRuntime) -> None:
+def check_leads(node: HttpNode, shard: AnyShardRuntime) -> None:
     """Raise HttpError 409 with the leader's address if this node does not lead, 503 if none does."""
     leader = node.leader_of(shard.shard)
     name = reads.shard_name(shard)
@@ -78,12 +78,12 @@ def check_leads(node: HttpNode, shard: ShardRuntime) -> None:
         raise HttpError(409, "NOT_LEADER", message, f"ask {reads.http_url(leader)}", leader=named)
 
 
-def no_leader(shard: ShardRuntime) -> HttpError:
+def no_leader(shard: AnyShardRuntime) -> HttpError:
     message = f"{reads.shard_name(shard)} has no leader at the moment"
     return HttpError(503, "NO_LEADER", message, "try again; /v1/cluster shows which nodes are connected")
 
 
-async def transfer(node: HttpNode, shard: ShardRuntime, to: int | None, asker: str) -> Json:
+async def transfer(node: HttpNode, shard: AnyShardRuntime, to: int | None, asker: str) -> Json:
     """Hand the shard over; naming the present leader is no change and no error."""
     own = node.info.node_id
     if to is not None and to not in node.voters:
@@ -132,7 +132,7 @@ async def _carried_out(change: Change, error: str) -> None:
         raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and their progress")
 
 
-async def _leader_soon(node: HttpNode, shard: ShardRuntime) -> NodeInfo | None:
+async def _leader_soon(node: HttpNode, shard: AnyShardRuntime) -> NodeInfo | None:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + NEW_LEADER_S
     while (leader := node.leader_of(shard.shard)) is None and loop.time() < deadline_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.slices import Slices
@@ -17,9 +17,6 @@ from raftlog.replica.clock import AgreedClock
 from raftlog.storage.evidence import Evidence
 from raftlog.transport.links import Links
 from records import RawRecord
-
-if TYPE_CHECKING:
-    from cluster.runtime.shard_replica import ShardReplica
 
 
 class ShardMachine(Protocol):
@@ -105,8 +102,8 @@ class ShardContext(Protocol):
     def quiet_ms(self, now_ms: float) -> float:
         """Return for how many more milliseconds no timer may act, after a gap."""
 
-    def shard_moved(self, runtime: ShardReplica) -> None:
+    def shard_moved(self, shard: int) -> None:
         """Handle a change of a shard's state, its leader, or the currency of its follower."""
 
-    def shard_given_away(self, runtime: ShardReplica) -> None:
+    def shard_given_away(self, shard: int) -> None:
         """Handle a planned hand-over of a shard's lead."""

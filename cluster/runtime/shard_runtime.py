@@ -1,316 +1,410 @@
-"""One shard on one node: requests in, decisions to the log, replies once they may be given.
+"""One shard on one node: the state machine that its replica drives, its status, and the replies it holds.
 
-A request is decided against the latest projection. The decision's records become one log entry in the same
-turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
-the last entry before it, so that no client reads what could be taken back, and for a proof, obtained after
-the request arrived, that this node still leads, so that no client reads what another leader has replaced. One
-round to the peers proves it for all requests of a turn. A request that is too large for one decision takes
-several, each in a turn of its own, and is answered with the last.
+Every node keeps its projection up to date: committed entries are applied as they arrive, so that an elected
+node has little to catch up with. Only a leader has timers and held replies, and only while it is Ready.
+
+A runtime is made of parts: the replica below it, the requests (`requests`), and the duties that differ
+between group shards (`group_runtime`) and the metadata shard (`catalog_runtime`).
 
 Invariants:
 
-- A decision's records are appended at the index that it was given, in the turn in which they were applied; if
-  that fails the node stops, because its projection is ahead of its log.
-- Each reply is called exactly once, on the loop, and never before its content is committed.
-- Refusals for want of room come before the first record; requests that never write need no room in the log.
+- The projection changes through `apply` only, in index order: live, at load, on followers.
+- After `reset` the projection is a new object, built from the log again; no reference to the old one is kept.
+- A shard is Ready only while this node leads it, the first entry of its term is committed and applied, and
+  the further conditions of its kind of shard are met. Work on the way there that takes time for every group
+  is done in the node's slices.
+- Each reply is called exactly once, on the loop, and never before its content is committed. A node that loses
+  the lead answers every reply that it holds with an error that means "unknown outcome".
 """
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from cluster.node_info import ClientInfo
-from cluster.runtime.answers import READ_APIS, Unavailable
-from cluster.runtime.pending_replies import NO_PROOF, PendingReply, ReadBarrier, Reply
-from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
+from cluster.runtime.answers import Unavailable
+from cluster.runtime.pending_replies import NO_PROOF, PendingReplies, PendingReply
+from cluster.runtime.requests import RequestDuties, ShardRequests
 from cluster.runtime.shard_context import ShardContext, ShardMachine
-from cluster.runtime.shard_replica import ShardReplica
-from cluster.runtime.shard_state import ShardState
-from coordinator.api import Context, Decision, Failure
+from cluster.runtime.shard_counters import ShardCounters
+from cluster.runtime.shard_state import ShardState, ShardStatus
+from cluster.runtime.slices import OWN
+from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
-from raftlog.storage.directory import NodeDirectory
-from records import encode_entry
+from raftlog.env.obstacles import Obstacle
+from raftlog.env.state_machine import SnapshotHeader
+from raftlog.replica.replica import Replica
+from raftlog.replica.replica_state import ReplicaState
+from raftlog.storage.directory import NodeDirectory, shard_name
+from records import RawRecord, iter_records
 
 LOG = logging.getLogger("quorate.runtime")
 
+GIVEN_AWAY: Final = "handed over"
+"""Prefix of the reasons for a planned end of leadership."""
 
-NO_ROOM_PAUSE_MS: Final = 50.0
-"""Delay of work that can wait while the disk has no room for more: several syncs of a slow disk."""
-
-
-@dataclass(slots=True)
-class Unfinished:
-    """A request that takes more than one decision, its client, and its deadline."""
-
-    pending: PendingReply
-    client: ClientInfo
-    deadline_ms: float
-    continuation: Callable[[Context], Decision]
+LASTING_MS: Final = 1_000.0
+"""A lack that has lasted this long is an obstacle; a catalog that can catch up has done so by then."""
 
 
-class ShardRuntime(ShardReplica):
-    """The runtime of one shard."""
+class LogListener(Protocol):
+    """Whatever else of the node follows a shard's log, on leaders and followers."""
+
+    def restored(self, raws: Iterable[RawRecord], index: int) -> None:
+        """Follow a part of a snapshot, which was applied."""
+
+    def applied(self, index: int, raws: Iterable[RawRecord]) -> None:
+        """Follow an entry, which was applied; it may not be committed yet."""
+
+    def committed(self, index: int) -> None:
+        """Follow the commit of everything up to `index`, before any reply is released."""
+
+    def reset(self) -> None:
+        """Follow the replacement of the projection by an empty one."""
+
+
+class ShardDuties(RequestDuties, Protocol):
+    """What a node does for one kind of shard beside its requests, and what it needs to lead one."""
+
+    @property
+    def listener(self) -> LogListener | None: ...
+
+    def catalog_version(self) -> int:
+        """Return the newest catalog version that the projection relies on."""
+
+    def may_serve(self) -> bool:
+        """Whether nothing but its log can keep the shard from being Ready here, whoever leads it now."""
+
+    def lacks(self, now_ms: float) -> Obstacle:
+        """Return what this node lacks, apart from log and disk, to lead the shard; `NONE` if nothing."""
+
+    def resigned(self) -> None:
+        """End what only a leader does."""
+
+
+M = TypeVar("M", bound=ShardMachine, covariant=True)
+D = TypeVar("D", bound=ShardDuties, covariant=True)
+
+
+class ShardRuntime(Generic[M, D]):
+    """The runtime of one shard. Its replica sees it as a `StateMachine`."""
 
     def __init__(
         self,
         node: ShardContext,
         directory: NodeDirectory,
         shard: int,
-        make_machine: Callable[[], ShardMachine],
+        make_machine: Callable[[], M],
+        make_duties: Callable[[ShardRuntime[M, D]], D],
     ) -> None:
-        super().__init__(node, directory, shard, make_machine)
-        self._unfinished: deque[Unfinished] = deque()
-        self._going_on: Timer | None = None
+        self.node = node
+        self.host = node.host
+        self.shard = shard
+        self.name = shard_name(shard)
+        self.machine = make_machine()
+        self.counters = ShardCounters()
+        self.shard_status = ShardStatus(since_ms=self.host.wall_ms())
+        self.is_ready = False
+        self.is_alone = node.links is None
+        settings = node.runtime_settings
+        self._make_machine = make_machine
+        self._node_id = directory.identity.node_id
+        self._reply_timeout_ms = settings.held_reply_timeout_ms
+        self.pending_replies = PendingReplies(settings.held_reply_timeout_ms)
+        self._expiry: Timer | None = None
+        self._waiters = Waiters(self.host)
+        self._committed_index = 0
+        self._proven_ms = math.inf if self.is_alone else -math.inf
+        self._whole_from_index = 0
+        self._becoming: Iterator[None] | None = None
+        self._lacking_since_ms: float | None = None
+        self.replica = Replica(self.host, directory, shard, self, settings.log, node.links, node.clock)
+        self.requests = ShardRequests(self)
+        self.duties = make_duties(self)
+        if node.links is not None:
+            node.links.attach(shard, self.replica)
+
+    # The view from outside.
+
+    @property
+    def state(self) -> ShardState:
+        return self.shard_status.state
+
+    @property
+    def load_ms(self) -> float:
+        """Milliseconds that the shard took to become Ready the last time."""
+        return self.shard_status.load_ms
+
+    @property
+    def serving(self) -> str | None:
+        """The state in which this node serves the shard, as Kafka's metrics name it; None if it does not."""
+        if self.is_ready:
+            return "active"
+        if self.replica.halted_reason is not None:
+            return "failed"
+        is_ours = self.replica.is_leader or self.is_alone
+        return "loading" if is_ours and self.state is ShardState.CATCH_UP else None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether another node leads and this one has caught up with it since the start."""
+        leader_id = self.replica.leader_id
+        return leader_id is not None and leader_id != self._node_id and self.replica.is_current
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the projection may be read.
+
+        It must have been as new as the leader's since the start, and must not be in the middle of a rebuild.
+        The applied index alone does not show this: every record of a snapshot is applied at the index of the
+        snapshot's end.
+        """
+        replica = self.replica
+        is_whole = not replica.is_rebuilding and self.machine.applied_index >= self._whole_from_index
+        return is_whole and replica.is_current
+
+    @property
+    def commit_index(self) -> int:
+        return self._committed_index
+
+    def status(self) -> dict[str, Any]:
+        """Return the status of the shard, ready for JSON."""
+        log = self.replica.status()
+        return {
+            "shard": self.shard,
+            "name": self.name,
+            "state": self.state.value,
+            "since_ms": self.shard_status.since_ms,
+            "state_since_ms": dict(self.shard_status.entered_ms),
+            "leader_id": self.replica.leader_id,
+            "term": self.replica.term,
+            "is_current": self.replica.is_current,
+            "is_readable": self.is_readable,
+            "halted_reason": log.get("halted_reason"),
+            "applied_index": self.machine.applied_index,
+            "committed_index": self._committed_index,
+            "state_hash": f"{self.machine.state_hash:016x}",
+            "replies_held": len(self.pending_replies),
+            "waiting_for_commit": len(self._waiters),
+            "log": log,
+        }
+
+    def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
+        """Call `fn` once, in a later turn, when `index` is committed, unless the waiter is cancelled."""
+        return self._waiters.add(index, self._committed_index, fn)
+
+    # Start and stop.
+
+    def start(self) -> None:
+        """Load the log in slices; requests are answered LOAD_IN_PROGRESS until the leader is known."""
+        self.shard_status.began_ms = self.host.monotonic_ms()
+        self.replica.start()
+        self._update_state()
 
     def stop(self, done: Callable[[], None]) -> None:
-        self._cancel_timers()
-        super().stop(done)
+        """Refuse new requests, sync, answer those that this decides, leave the marker of a clean stop."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self._resign()
+        self.shard_status.conditions.is_stopping = True
+        self._update_state()
 
-    def submit(
-        self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
-    ) -> None:
-        """Decide, append, and answer once that is durable; `reply` is called exactly once."""
-        self.counters.requests += 1
-        now_ms = self.host.monotonic_ms()
-        self.node.observe_clock(now_ms)
-        pending = PendingReply(api_key, api_version, request, reply)
-        why = self._why_not(only_reads=api_key in READ_APIS)
-        if why is None and not self._is_alone:
-            why = self._why_not_by_name(api_key, api_version, now_ms)
-        if why is not None:
-            self.counters.refused += 1
-            response = pending.refusal(why)
-            if why in (Unavailable.OVERLOADED, Unavailable.DISK_FULL):
-                self._note_refusal(pending, client, response)
-            pending.answer(response)
-            return
-        ctx = self._context(now_ms, client)
-        try:
-            decision = self.machine.handle(api_key, api_version, request, ctx)
-        except Exception as error:
-            decision = Decision(error=error)
-        deadline_ms = now_ms + self._settings.held_reply_timeout_ms
-        try:
-            self._conclude(pending, client, deadline_ms, decision, ctx)
-        except Exception as error:
-            self.host.fatal(f"{self.name}: a decision was not carried out: {in_one_line(error)}")
+        def stopped() -> None:
+            self.pending_replies.fail(Unavailable.STOPPED)
+            done()
 
-    def _conclude(
-        self, pending: PendingReply, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
-    ) -> None:
-        """Append one decision of a request and hold the reply if it is the last.
+        self.replica.stop(stopped)
 
-        A failure in here leaves the shard in an unknown state, so it must not propagate to whoever read the
-        request.
+    # Called by the replica (raftlog.env.state_machine.StateMachine): the content of the log.
+
+    def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
+        self.machine.apply_all(records, header.last_index)
+        if (listener := self.duties.listener) is not None:
+            listener.restored(records, header.last_index)
+
+    def apply_frame(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        raws = iter_records(body)
+        self.machine.apply_all(raws, index)
+        if (listener := self.duties.listener) is not None:
+            listener.applied(index, raws)
+
+    def committed(self, index: int) -> None:
+        """Handle a commit: first the node learns from it, then replies and waiters are released."""
+        if index > self._committed_index:
+            self._committed_index = index
+        if (listener := self.duties.listener) is not None:
+            listener.committed(index)
+        self.pending_replies.release(self._committed_index, self._proven_ms)
+        if self._waiters:
+            self._waiters.reached(self._committed_index)
+        if not self.is_ready:
+            self.check_ready()
+            self.node.shard_moved(self.shard)
+
+    def reset(self) -> None:
+        """Start from an empty projection, which the log will fill again.
+
+        Happens if a snapshot was installed, or if entries that this node had applied as leader were never
+        committed.
         """
-        api_key, now_ms = pending.api_key, ctx.monotonic_ms
-        self._append(decision, ctx)
-        has_written = bool(decision.records)
-        pending.has_written |= has_written
-        if decision.continuation is not None:
-            self._unfinished.append(Unfinished(pending, client, deadline_ms, decision.continuation))
-            if self._going_on is None:
-                self._going_on = self.host.call_later(0.0, self._go_on)
-        elif decision.error is not None or decision.reply is None:
-            response = pending.refusal(Unavailable.FAILED, self._report(decision.error, api_key))
-            self._hold(now_ms, pending, response, has_written)
-        else:
-            if not has_written and api_key in NOTED_APIS:
-                self._note_refusal(pending, client, decision.reply)
-            self._hold(now_ms, pending, decision.reply, has_written)
-        self._handled(api_key, pending.request, decision.reply, now_ms)
+        LOG.info("%s is being rebuilt from its log", self.name)
+        self._resign()
+        self._whole_from_index = self._committed_index
+        old, self.machine = self.machine, self._make_machine()
+        self.free_incrementally(old.free_incrementally())
+        if (listener := self.duties.listener) is not None:
+            listener.reset()
 
-    def _go_on(self) -> None:
-        """Take the next decision of the oldest unfinished request; one that may write waits for room."""
-        self._going_on = None
-        now_ms = self.host.monotonic_ms()
-        self.node.observe_clock(now_ms)
-        pause_ms = 0.0
-        if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
-            self._unfinished.popleft().pending.refuse(Unavailable.TIMED_OUT)
-        elif (
-            self._unfinished and self._unfinished[0].pending.api_key not in READ_APIS and not self._has_room()
-        ):
-            pause_ms = NO_ROOM_PAUSE_MS
-        elif self._unfinished:
-            asked = self._unfinished.popleft()
-            ctx = self._context(now_ms, asked.client)
-            try:
-                decision = asked.continuation(ctx)
-            except Exception as error:
-                decision = Decision(error=error)
-            self._conclude(asked.pending, asked.client, asked.deadline_ms, decision, ctx)
-        if self._unfinished and self._going_on is None:
-            self._going_on = self.host.call_later(pause_ms, self._go_on)
+    def free_incrementally(self, steps: Iterator[None]) -> None:
+        """Free objects that are not needed any more, in the node's slices."""
+        self.node.slices.run(steps, lambda: True, OWN)
 
-    @property
-    def requests_waiting(self) -> int:
-        """The number of requests that have had some of their decisions, but not all."""
-        return len(self._unfinished)
+    def state_hash(self) -> int:
+        return self.machine.state_hash
 
-    def _stand_down(self) -> None:
-        """Refuse unfinished requests, as this node will not learn their outcome."""
-        super()._stand_down()
-        unfinished, self._unfinished = self._unfinished, deque()
-        for asked in unfinished:
-            asked.pending.refuse(Unavailable.DEPOSED)
+    def applied_index(self) -> int:
+        return self.machine.applied_index
 
-    def shift_deadlines(self, gap_ms: float) -> None:
-        super().shift_deadlines(gap_ms)
-        for asked in self._unfinished:
-            asked.deadline_ms += gap_ms
+    def catalog_version(self) -> int:
+        return self.duties.catalog_version()
 
-    def _why_not(self, *, only_reads: bool = False) -> Unavailable | None:
-        if self.shard_status.state is not ShardState.READY:
-            return (
-                Unavailable.NOT_LEADER if self.shard_status.state is ShardState.DOWN else Unavailable.LOADING
-            )
-        if only_reads:
-            if self.replica.is_handing_over:
-                return Unavailable.NOT_LEADER
-            return None if self._can_hold else Unavailable.OVERLOADED
-        if self._has_room():
-            return None
-        if self.replica.is_handing_over:
-            return Unavailable.NOT_LEADER
-        return Unavailable.DISK_FULL if self.replica.is_disk_full else Unavailable.OVERLOADED
+    # Called by the replica: leadership.
 
-    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
-        """Return why a name in the request cannot be resolved reliably, or None if it can."""
-        return None
+    def followed(self, leader_id: int | None) -> None:
+        """Handle a change of the known leader; None if there is none."""
+        is_other = leader_id is not None and leader_id != self._node_id
+        if is_other:
+            LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
+        self.shard_status.conditions.has_known_leader |= leader_id is not None
+        if not self._update_state():
+            self.node.shard_moved(self.shard)
 
-    def _has_room(self) -> bool:
-        """Whether a decision may write; checked before its first record, which cannot be taken back."""
-        return self._can_hold and self.replica.can_append
+    def leading(self, term: int) -> None:
+        """Handle this node's election; `ready` follows."""
+        self.counters.elections_won += 1
+        if not self.is_alone:  # a node that is alone counts from its start
+            self.shard_status.began_ms = self.host.monotonic_ms()
+        self._update_state()
 
-    @property
-    def _can_hold(self) -> bool:
-        return len(self._pending_replies) + len(self._unfinished) < self._settings.held_replies_max
+    def ready(self, term: int) -> None:
+        self.check_ready()
 
-    def _context(self, now_ms: float, client: ClientInfo) -> Context:
-        node = self.node
-        return Context(
-            monotonic_ms=now_ms,
-            wall_ms=self.replica.time_at(now_ms),
-            settled_ms=self.replica.past_ms,
-            next_index=self.replica.next_index,
-            catalog=node.catalog,
-            settings=node.group_settings,
-            fresh_id=self.host.fresh_id,
-            fresh_uuid=self.host.fresh_uuid,
-            stopwatch_ms=self.host.monotonic_ms,
-            turn=node.turns.current(),
-            client_id=client.client_id,
-            client_host=client.host,
-            principal=client.principal,
-        )
+    def proven(self, proven_ms: float) -> None:
+        """Answer reads, because a quorum has acknowledged this node's leadership since that time."""
+        self._proven_ms = proven_ms
+        self.pending_replies.release(self._committed_index, proven_ms)
 
-    def _append(self, decision: Decision, ctx: Context) -> None:
-        """Append one decision as one entry. The node stops if its projection gets ahead of its log."""
-        if decision.failure is not None:
-            self._note_failure(decision.failure)
-        self.counters.assignor_failures += decision.has_assignor_failed
-        if not decision.records:
-            if self.machine.applied_index >= ctx.next_index:
-                self.host.fatal(
-                    f"{self.name}: a decision changed the state without records: {decision.error}"
-                )
-            return
-        try:
-            assert decision.cause is not None, "records without a cause"
-            body = encode_entry(decision.cause, decision.records)
-            index = self.replica.propose(body, len(decision.records), ctx.wall_ms)
-            assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
-        except Exception as error:
-            self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
-            return
-        self.counters.count(decision.cause, decision.records, len(body))
-        self._decided(index, decision.records)
+    def deposed(self, reason: str) -> None:
+        is_given_away = reason.startswith(GIVEN_AWAY)
+        self.counters.leads_handed_over += is_given_away
+        self.counters.leads_lost += not is_given_away
+        level = logging.INFO if is_given_away else logging.WARNING
+        LOG.log(level, "%s: this node is no longer the leader: %s", self.name, reason)
+        self._resign()
+        self._proven_ms = -math.inf
+        self._update_state()
+        self.pending_replies.fail(Unavailable.DEPOSED)
+        if is_given_away:
+            self.node.shard_given_away(self.shard)
 
-    def when_consistent(self, told: Callable[[Unavailable | None], None]) -> None:
-        """Call `told` with None when a read that arrives now would be answered, or else with the reason.
+    def obstacle(self) -> Obstacle:
+        """Return what this node has lacked for `LASTING_MS`, leading or not; `NONE` if nothing.
 
-        It may be called at once. By then everything applied so far is committed, and this node was proven to
-        lead.
+        The replica asks several times a second. Time counts from the first time that something is lacking.
         """
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        barrier = ReadBarrier(told)
-        if (why := self._why_not(only_reads=True)) is not None:
-            barrier.refuse(why)
-            return
-        try:
-            self._hold(now_ms, barrier, None, has_written=False)
-        except Exception as error:  # the caller would mistake it for a failure of its own
-            self.host.fatal(f"{self.name}: a read cannot be queued: {in_one_line(error)}")
+        lack = self.duties.lacks(now_ms)
+        self._observe_lack(lack, now_ms)
+        since_ms = self._lacking_since_ms
+        return Obstacle.NONE if since_ms is None or now_ms - since_ms < LASTING_MS else lack
 
-    def _hold(self, now_ms: float, pending: PendingReply, response: object, has_written: bool) -> None:
+    def _observe_lack(self, lack: Obstacle, now_ms: float) -> None:
+        if lack is Obstacle.NONE:
+            self._lacking_since_ms = None
+        elif self._lacking_since_ms is None:
+            self._lacking_since_ms = now_ms
+
+    # Becoming Ready.
+
+    def check_ready(self) -> None:
+        """Become Ready if all conditions are met; to be called whenever one of them may have changed."""
+        is_stopping = self.shard_status.conditions.is_stopping
+        if self.is_ready or is_stopping or self.replica.state is not ReplicaState.READY:
+            return
+        if self._becoming is None and self.duties.may_serve():
+            self._becoming = steps = self._become()
+            self.node.slices.run(steps, lambda: steps is self._becoming, OWN)
+
+    def _become(self) -> Iterator[None]:
+        """Yield the steps to Ready; they are dropped if this node resigns meanwhile."""
+        try:
+            yield from self.duties.begin()
+        except Exception as error:
+            self.host.fatal(f"{self.name}: cannot begin the term: {in_one_line(error)}")
+            return
+        self._becoming = None
+        self.shard_status.load_ms = self.host.monotonic_ms() - self.shard_status.began_ms
+        self.shard_status.conditions.is_prepared = True
+        self._update_state()
+
+    def _resign(self) -> None:
+        """End what only a leader does; replies stay held until their outcome is known."""
+        self.shard_status.conditions.is_prepared = False
+        self._becoming = None
+        self.requests.resign()
+        self.duties.resigned()
+
+    def _update_state(self) -> bool:
+        """Derive the shard's state from the replica's; return whether it changed."""
+        if not self.shard_status.update(self.replica.state, self.host.wall_ms()):
+            return False
+        self.is_ready = self.state is ShardState.READY
+        if self.is_ready:
+            LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
+        self.node.shard_moved(self.shard)
+        return True
+
+    # Replies.
+
+    def hold(self, now_ms: float, pending: PendingReply, response: object, *, has_written: bool) -> None:
         """Hold a reply until the last entry so far is committed, and the lead proven.
 
         The last entry is the decision's own, or the newest that it has seen. The commit of its own entry also
         proves the lead; a decision that wrote nothing waits for a separate proof.
         """
-        index = self.replica.last_index
+        pending.index = index = self.replica.last_index
         proof_ms = NO_PROOF if has_written else now_ms
         if index <= self._committed_index and proof_ms <= self._proven_ms:
             pending.answer(response)
             return
-        self._pending_replies.hold(index, now_ms, pending, response, proof_ms)
+        self.pending_replies.hold(index, now_ms, pending, response, proof_ms)
         self.counters.replies_held += 1
         if proof_ms > self._proven_ms:
             self.replica.ask_proof()
-        if self._held_timer is None:
-            self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
+        if self._expiry is None:
+            self._expiry = self.host.call_later(self._reply_timeout_ms, self._expire_replies)
 
-    def _note_failure(self, failure: Failure) -> None:
-        """Report failed work in the node's log, and as evidence for whoever explains the group later."""
-        LOG.warning("%s: %s", self.name, failure.words)
-        self.node.evidence.trouble(
-            failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
-        )
-
-    def _note_refusal(self, pending: PendingReply, client: ClientInfo, response: object) -> None:
-        """Keep the reason of a refusal as evidence for later explanations of the group."""
-        error = first_error(response)
-        if error is not None:
-            self.node.evidence.refused(
-                api=pending.api_key,
-                error=error[0],
-                reason=error[1],
-                group_id=getattr(pending.request, "group_id", ""),
-                member_id=getattr(pending.request, "member_id", ""),
-                client=f"{client.client_id}{client.host}",
-                owned=owned_partitions(pending.request),
-            )
-
-    def _report(self, error: BaseException | None, api_key: int) -> str:
-        """Log a failure under an id that the client is given too."""
-        trace_id = self.host.fresh_id()
-        self.counters.failures += 1
-        LOG.error("%s: request to API %d failed, trace %s", self.name, api_key, trace_id, exc_info=error)
-        return f"{Unavailable.FAILED.value} (trace {trace_id})"
-
-    def _expire_held(self) -> None:
-        self._held_timer = None
+    def _expire_replies(self) -> None:
+        self._expiry = None
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        self.counters.replies_expired += self._pending_replies.expire(now_ms)
-        deadline_ms = self._pending_replies.next_deadline_ms
+        self.counters.replies_expired += self.pending_replies.expire(now_ms)
+        deadline_ms = self.pending_replies.next_deadline_ms
         if deadline_ms is not None:
-            self._held_timer = self.host.call_later(max(1.0, deadline_ms - now_ms), self._expire_held)
+            self._expiry = self.host.call_later(max(1.0, deadline_ms - now_ms), self._expire_replies)
 
-    @abstractmethod
-    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        """Hook: a request was decided, so deadlines may have moved."""
+    def shift_deadlines(self, gap_ms: float) -> None:
+        """Move the deadlines after the loop stood still for `gap_ms`."""
+        self.pending_replies.shift_deadlines(gap_ms)
+        self.requests.shift_deadlines(gap_ms)
+        if self._lacking_since_ms is not None:
+            self._lacking_since_ms += gap_ms
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._held_timer, self._going_on):
-            if timer is not None:
-                timer.cancel()
-        self._held_timer = self._going_on = None
+
+AnyShardRuntime = ShardRuntime[ShardMachine, ShardDuties]
+"""The runtime of a shard of either kind."""

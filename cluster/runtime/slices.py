@@ -180,8 +180,7 @@ class Slices:
         """Do the work in this turn if there is time left, otherwise queue it; return whether it is done."""
         is_late = self._at_once_ms > SLICE_MS - SHARE_MS or (self._is_due and lane != SOON)
         if self._until_ms is not None or is_late:
-            self._lanes[lane].append(work)
-            self._go_on_soon()
+            self.queue(work, lane)
             return False
         begun_ms = self._host.monotonic_ms()
         share_ms = SHARE_MS if self._is_due else SLICE_MS - self._at_once_ms
@@ -194,6 +193,11 @@ class Slices:
         if self._at_once_ms > SLICE_MS - SHARE_MS:
             self._go_on_soon()
         return True
+
+    def queue(self, work: Work, lane: int) -> None:
+        """Do the work in a later turn."""
+        self._lanes[lane].append(work)
+        self._go_on_soon()
 
     def _does(self, work: Work, now_ms: float, end_ms: float) -> float | None:
         """Give the work its time; return when it was finished, or None if it is not."""
@@ -210,8 +214,7 @@ class Slices:
         """Queue work that has had a share and is not finished."""
         if lane != OWN:
             lane = LONG if work.is_long else MORE
-        self._lanes[lane].append(work)
-        self._go_on_soon()
+        self.queue(work, lane)
 
     def _go_on_soon(self) -> None:
         if not self._is_due:

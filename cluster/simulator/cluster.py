@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.node import Node
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
@@ -74,7 +74,7 @@ class SimCluster:
     def shards(self) -> list[int]:
         return [METADATA_SHARD, *range(self.machines[1].identity.num_shards)]
 
-    def runtime(self, node_id: int, shard: int) -> ShardRuntime:
+    def runtime(self, node_id: int, shard: int) -> AnyShardRuntime:
         node: Node = self.machines[node_id].node
         return node.metadata if shard == METADATA_SHARD else node.shards[shard]
 

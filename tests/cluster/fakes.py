@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.catalog_runtime import CatalogRuntime
-from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.catalog_runtime import CatalogDuties
+from cluster.runtime.group_runtime import GroupDuties
 from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.pending_replies import PendingReply
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
-from cluster.runtime.shard_replica import ShardReplica
+from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.runtime.slices import Slices
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
@@ -208,7 +209,7 @@ class Bench:
         clock_step_ms: float = 0.0,
         num_shards: int = 1,
     ) -> None:
-        monkeypatch.setattr("cluster.runtime.shard_replica.Replica", FakeReplica)
+        monkeypatch.setattr("cluster.runtime.shard_runtime.Replica", FakeReplica)
         self.world = World(1)
         files = SimFiles(1)
         self.host = VirtualHost(
@@ -231,34 +232,37 @@ class Bench:
         self.moves: list[str] = []
         self.given_away: list[int] = []
         self.catalog_changes: list[tuple[list[str], bool]] = []
-        self.metadata = CatalogRuntime(self, directory, CatalogShard)
+        self.metadata = ShardRuntime(self, directory, METADATA_SHARD, CatalogShard, CatalogDuties)
         self.shards = [
-            GroupRuntime(self, directory, number, partial(GroupShard, number)) for number in range(num_shards)
+            ShardRuntime(self, directory, number, partial(GroupShard, number), GroupDuties)
+            for number in range(num_shards)
         ]
         self.groups = self.shards[0]
         for runtime in (self.metadata, *self.shards):
             runtime.start()
+        for group_shard in self.shards:
+            group_shard.duties.start()
 
     # What the runtimes ask of their node.
 
     @property
     def catalog(self) -> CatalogView:
-        return self.metadata.committed_catalog
+        return self.metadata.duties.committed.view
 
     def is_catalog_usable(self, version: int) -> bool:
         return self.metadata.replica.is_current and self.catalog.version >= version
 
     def is_catalog_fresh(self, now_ms: float) -> bool:
-        return self.metadata.is_fresh(now_ms)
+        return self.metadata.duties.committed.is_fresh(now_ms)
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         self.catalog_changes.append((list(topic_names), is_complete))
         for runtime in self.shards:
-            runtime.on_catalog_changed(topic_names, is_complete=is_complete)
+            runtime.duties.on_catalog_changed(topic_names, is_complete=is_complete)
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         for runtime in self.shards:
-            runtime.on_configs_changed(group_ids)
+            runtime.duties.on_configs_changed(group_ids)
 
     def catalog_moved(self) -> None:
         for runtime in self.shards:
@@ -270,17 +274,18 @@ class Bench:
     def quiet_ms(self, now_ms: float) -> float:
         return 0.0
 
-    def shard_moved(self, runtime: ShardReplica) -> None:
+    def shard_moved(self, shard: int) -> None:
+        runtime = self.metadata if shard == METADATA_SHARD else self.shards[shard]
         move = f"{runtime.name} {runtime.state.value}"
         if not self.moves or self.moves[-1] != move:
             self.moves.append(move)
 
-    def shard_given_away(self, runtime: ShardReplica) -> None:
-        self.given_away.append(runtime.shard)
+    def shard_given_away(self, shard: int) -> None:
+        self.given_away.append(shard)
 
     # What tests say.
 
-    def log(self, runtime: ShardReplica) -> FakeReplica:
+    def log(self, runtime: AnyShardRuntime) -> FakeReplica:
         replica = runtime.replica
         assert isinstance(replica, FakeReplica)
         return replica
@@ -288,8 +293,12 @@ class Bench:
     def ask(self, request: Any, api_key: int, version: int, *, shard: int = 0) -> list[Any]:
         """Submits in a turn of its own; the list gets the answers."""
         answers: list[Any] = []
-        runtime = self.metadata if shard == METADATA_SHARD else self.shards[shard]
-        self.host.call_soon(runtime.submit, api_key, version, request, ClientInfo(), answers.append)
+        if shard == METADATA_SHARD:
+            submit = self.metadata.duties.submit
+            self.host.call_soon(submit, api_key, version, request, ClientInfo(), answers.append)
+        else:
+            pending = PendingReply(api_key, version, request, answers.append)
+            self.host.call_soon(self.shards[shard].requests.submit, pending, ClientInfo())
         self.world.run_for(0.001)
         return answers
 

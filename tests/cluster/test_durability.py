@@ -61,14 +61,14 @@ def test_a_read_waits_for_what_it_has_seen() -> None:
         heartbeat = ConsumerGroupHeartbeatRequest(**group, member_id="nobody", member_epoch=5)
         node.submit(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, heartbeat, nobody, lambda _: order.append("refusal"))
         assert order == []
-        assert node.shards[0].num_held == 2
+        assert len(node.shards[0].pending_replies) == 2
 
     sim.machine.host.call_soon(both)
     sim.world.run_for(10)
     assert order == []
     sim.world.run_for(100)
     assert order == ["commit", "refusal"]
-    assert node.shards[0].num_held == 0
+    assert len(node.shards[0].pending_replies) == 0
 
 
 def test_a_reply_that_the_disk_keeps_for_five_seconds_says_so_and_the_commit_may_still_count() -> None:

@@ -79,7 +79,7 @@ def test_whatever_keeps_an_entry_from_the_log_stops_the_node(monkeypatch: pytest
     def broken(*_args: Any) -> bytes:
         raise struct.error("a length that does not fit")
 
-    monkeypatch.setattr("cluster.runtime.shard_runtime.encode_entry", broken)
+    monkeypatch.setattr("cluster.runtime.requests.encode_entry", broken)
     call = sim.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
     sim.world.run_for(1_000)
     assert "cannot be appended: a length" in str(sim.machine.host.fatal_message)

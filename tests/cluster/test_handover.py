@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.runtime.catalog_runtime import AGE_MAX_MS
-from cluster.runtime.group_runtime import LASTING_MS
+from cluster.runtime.committed_catalog import AGE_MAX_MS
+from cluster.runtime.shard_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from records import METADATA_SHARD, shard_of

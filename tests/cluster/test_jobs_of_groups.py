@@ -168,8 +168,8 @@ class Worked:
         builder = DecisionBuilder()
         job = Job(kind=kind, group_id=group_id, request=[kind, group_id], deadline_ms=1_000)
         runtime.machine.core.start_job(job, builder)
-        decision = runtime.machine._run(_nothing(), runtime._own_context(), builder)
-        runtime._append(decision, runtime._own_context())
+        decision = runtime.machine._run(_nothing(), runtime.requests.context(0.0), builder)
+        runtime.duties._jobs.start(decision.jobs)
         return self.children.started[-1]
 
     def is_working(self) -> bool:

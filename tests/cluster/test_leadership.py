@@ -135,16 +135,16 @@ def test_a_refusal_by_the_coordinator_is_a_read_as_well(led: Bench) -> None:
 
 def test_a_barrier_is_a_read_that_asks_nothing(led: Bench) -> None:
     told: list[Unavailable | None] = []
-    led.groups.when_consistent(told.append)
+    led.groups.requests.when_consistent(told.append)
     assert told == []
     led.groups.proven(led.world.now_ms)
     assert told == [None]
-    led.groups.when_consistent(told.append)
+    led.groups.requests.when_consistent(told.append)
     led.later(1)
-    led.groups.when_consistent(told.append)
+    led.groups.requests.when_consistent(told.append)
     led.log(led.groups).lose()
     assert told == [None, None, Unavailable.DEPOSED]
-    led.groups.when_consistent(told.append)
+    led.groups.requests.when_consistent(told.append)
     assert told[3:] == [Unavailable.NOT_LEADER]
 
 
@@ -222,7 +222,7 @@ def test_changes_of_the_lead_are_counted(led: Bench) -> None:
 
 def test_a_steady_heartbeat_needs_the_lead_and_a_lease(led: Bench) -> None:
     replica = led.log(led.groups)
-    entry = led.groups.fast_entry("billing", "one")
+    entry = led.groups.duties.fast_entry("billing", "one")
     assert entry is not None
     assert entry.is_valid()
     replica.lease = False
@@ -230,14 +230,14 @@ def test_a_steady_heartbeat_needs_the_lead_and_a_lease(led: Bench) -> None:
     replica.lease = True
     replica.lose()
     assert not entry.is_valid()
-    assert led.groups.fast_entry("billing", "one") is None
+    assert led.groups.duties.fast_entry("billing", "one") is None
     replica.lead()
     assert not entry.is_valid()
 
 
 def test_a_rebuilt_projection_ends_every_cached_heartbeat(led: Bench) -> None:
     replica = led.log(led.groups)
-    entry = led.groups.fast_entry("billing", "one")
+    entry = led.groups.duties.fast_entry("billing", "one")
     assert entry is not None
     replica.lose()
     replica.rebuild(replica.bodies)
@@ -321,7 +321,7 @@ def test_a_pause_in_the_middle_of_becoming_ready_expires_nobody(monkeypatch: pyt
     began_ms = bench.world.now_ms
     replica.lead()
     assert bench.groups.state is ShardState.CATCH_UP
-    bench.groups.shift_deadlines(60_000)  # as a pause of a minute does, which here takes no time
+    bench.groups.duties.shift_deadlines(60_000)  # as a pause of a minute does, which here takes no time
     bench.later(1_000)
     assert bench.groups.is_ready
     first = bench.groups.machine.core.sessions.get(("group-0", "one"))
@@ -368,7 +368,7 @@ def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:
         led.ask(ConsumerGroupDescribeRequest(group_ids=["billing"]), ApiKey.CONSUMER_GROUP_DESCRIBE, 0),
     ]
     consistent: list[Unavailable | None] = []
-    led.groups.when_consistent(consistent.append)
+    led.groups.requests.when_consistent(consistent.append)
     led.groups.proven(led.world.now_ms)
     fetched, listed, classic, described = (answers[0] for answers in reads)
     assert error_of(fetched) == error_of(described) == listed.error_code == 0
@@ -557,21 +557,21 @@ def test_an_admin_reply_that_only_waits_for_others_is_given_when_the_lead_is_los
 
 def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) -> None:
     metadata, told = led.log(led.metadata), []
-    assert led.metadata.format_level == 1
-    led.metadata.raise_format_level(2, told.append)
-    assert led.metadata.format_level == 1, "nothing is committed yet"
+    assert led.metadata.duties.committed.format_level == 1
+    led.metadata.duties.raise_format_level(2, told.append)
+    assert led.metadata.duties.committed.format_level == 1, "nothing is committed yet"
     metadata.commit()
     assert told == []
     spread_everywhere(led)
-    assert (told, led.metadata.format_level) == ([None], 2)
+    assert (told, led.metadata.duties.committed.format_level) == ([None], 2)
     metadata.lose()
     bodies = list(metadata.bodies)
     metadata.machine.reset()
-    assert led.metadata.format_level == 2, "also while the projection is built again"
+    assert led.metadata.duties.committed.format_level == 2, "also while the projection is built again"
     metadata.bodies = []
     metadata.receive(*bodies)
-    assert led.metadata.format_level == 2
-    led.metadata.raise_format_level(3, told.append)
+    assert led.metadata.duties.committed.format_level == 2
+    led.metadata.duties.raise_format_level(3, told.append)
     assert told[1:] == [Unavailable.NOT_LEADER.value]
 
 

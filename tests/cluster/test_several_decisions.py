@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.node_info import ClientInfo
+from cluster.runtime.pending_replies import PendingReply
 from coordinator.limits import Limits
 from coordinator.shard import GroupShard
 from records import METADATA_SHARD, Trigger
@@ -46,7 +47,8 @@ def begin(bench: Bench) -> list[Any]:
     """The first decision is made, and the log has no room for another."""
     answers: list[Any] = []
     runtime, replica = bench.groups, bench.log(bench.groups)
-    bench.host.call_soon(runtime.submit, ApiKey.DELETE_GROUPS, 2, DELETE, ClientInfo(), answers.append)
+    pending = PendingReply(ApiKey.DELETE_GROUPS, 2, DELETE, answers.append)
+    bench.host.call_soon(runtime.requests.submit, pending, ClientInfo())
     bench.host.call_soon(setattr, replica, "can_append", False)
     bench.later(1)
     assert (deletions(bench), answers) == ([3], [])
@@ -115,7 +117,8 @@ def test_others_have_their_turn_in_between(bench: Bench) -> None:
     def listed(answer: Any) -> None:
         seen.append(len(deletions(bench)))
 
-    host.call_soon(runtime.submit, ApiKey.DELETE_GROUPS, 2, DELETE, ClientInfo(), lambda answer: None)
+    pending = PendingReply(ApiKey.DELETE_GROUPS, 2, DELETE, lambda answer: None)
+    host.call_soon(runtime.requests.submit, pending, ClientInfo())
     for _ in range(2):
         host.call_soon(_ask_list, bench, listed)
     bench.later(100)
@@ -126,4 +129,6 @@ def test_others_have_their_turn_in_between(bench: Bench) -> None:
 
 def _ask_list(bench: Bench, reply: Any) -> None:
     assert len(deletions(bench)) < 3, "it is not over yet"
-    bench.groups.submit(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), ClientInfo(), reply)
+    bench.groups.requests.submit(
+        PendingReply(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), reply), ClientInfo()
+    )

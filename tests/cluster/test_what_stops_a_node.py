@@ -171,7 +171,7 @@ def test_a_decision_that_is_not_carried_out_stops_the_node(monkeypatch: pytest.M
     bench = Bench(monkeypatch)
     bench.log(bench.metadata).lead()
     bench.log(bench.groups).lead()
-    monkeypatch.setattr(bench.groups, "_handled", broken)
+    monkeypatch.setattr(bench.groups.duties, "decided", broken)
     bench.host.call_soon(bench.heartbeat, join_request("billing", "one", "orders"))
     bench.world.run_for(10)
     assert "a decision was not carried out: Broken: on purpose" in str(bench.host.fatal_message)

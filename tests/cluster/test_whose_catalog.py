@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
-from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.refusal_notes import first_error
+from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.runtime.shard_state import ShardState
 from coordinator.topics import new_topic_id
 from raftlog.env.obstacles import Obstacle
@@ -60,13 +60,17 @@ def give(nodes: ThreeNodes, node_id: int) -> None:
     nodes.runtime(nodes.leader).replica.transfer(node_id, lambda why: None)
 
 
+def lacks(runtime: AnyShardRuntime) -> Obstacle:
+    return runtime.duties.lacks(runtime.host.monotonic_ms())
+
+
 def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(cut: ThreeNodes) -> None:
     assert cut.create("late", 1) == 0
     assert cut.cluster[3].node.catalog.topic("late") is None
     assert cut.commit(2, 42, topic="late") == 0
     runtime = cut.runtime(3)
     cut.cluster.wait_for(lambda: runtime.machine.applied_index == cut.runtime(2).commit_index)
-    assert not runtime.may_serve()
+    assert lacks(runtime) is Obstacle.CATALOG_BEHIND
     give(cut, 3)
     for _ in range(20):
         cut.world.run_for(100)
@@ -75,7 +79,7 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
             assert error in MAY_SAY_NOTHING or offsets == {0: 42}
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
-    cut.cluster.wait_for(lambda: runtime.can_lead)
+    cut.cluster.wait_for(lambda: lacks(runtime) is Obstacle.NONE)
     cut.world.run_for(500)  # and its leader has heard that
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(cut.shard) == 3)
@@ -107,7 +111,7 @@ def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
     cut: ThreeNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node like that is not given the lead; should it get it all the same, it says nothing of any group."""
-    monkeypatch.setattr(GroupRuntime, "obstacle", lambda self: Obstacle.NONE)
+    monkeypatch.setattr(ShardRuntime, "obstacle", lambda self: Obstacle.NONE)
     assert cut.create("late", 1) == 0
     assert cut.commit(2, 42, topic="late") == 0
     give(cut, 3)
@@ -147,17 +151,18 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: ThreeNodes) -> No
     assert cut.commit(2, 1) == 0
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(cut.shard) == 3)
-    runtime, metadata = cut.runtime(3), cut.cluster[3].node.metadata
+    runtime = cut.runtime(3)
+    age_max_ms = cut.cluster[3].node.metadata.duties.committed.age_max_ms
     assert refused_by_name(cut, 3) == [0, 0, 0]
-    assert runtime.can_lead
+    assert lacks(runtime) is Obstacle.NONE
     cut.cluster.cut(1, 3)
     old = cut.cluster[1].node.catalog.topic("orders")
     assert cut.delete("orders") == 0
     asked_ms = cut.world.now_ms
     assert cut.create("orders", 12) == 0
-    assert cut.world.now_ms - asked_ms >= metadata.age_max_ms - 1_000, "the name was not free"
+    assert cut.world.now_ms - asked_ms >= age_max_ms - 1_000, "the name was not free"
     assert cut.cluster[3].node.catalog.topic("orders") == old
-    assert not runtime.can_lead
+    assert lacks(runtime) is not Obstacle.NONE
     if cut.leader == 3:  # still
         assert refused_by_name(cut, 3) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         member = cut.consumer("a")
@@ -165,7 +170,7 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: ThreeNodes) -> No
         assert member.leave().error_code == 0
     cut.network.heal_all()
     cut.cluster.wait_for(lambda: cut.cluster[3].node.catalog.topic("orders") != old)
-    cut.cluster.wait_for(lambda: cut.runtime(cut.leader).can_lead)
+    cut.cluster.wait_for(lambda: lacks(cut.runtime(cut.leader)) is Obstacle.NONE)
     assert cut.commit(cut.leader, 9) == 0
     assert cut.fetch(cut.leader) == (0, {0: 9})
     cut.world.run_for(5_000)
@@ -206,7 +211,7 @@ def test_the_end_of_the_metadata_leader_stops_no_commit(cut: ThreeNodes) -> None
         assert cut.fetch(2) == (0, {0: offset})
         cut.world.run_for(100)
     assert cut.cluster.leader_of(METADATA_SHARD) in (2, 3)
-    assert cut.runtime(2).can_lead
+    assert lacks(cut.runtime(2)) is Obstacle.NONE
 
 
 FAR_MS = 120.0
@@ -223,7 +228,7 @@ def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> Non
         nodes.world.run_for(1_000)
         assert nodes.commit(nodes.leader, offset) == 0
         assert nodes.fetch(nodes.leader) == (0, {0: offset})
-        assert all(nodes.runtime(node_id).can_lead for node_id in (1, 2, 3))
+        assert all(lacks(nodes.runtime(node_id)) is Obstacle.NONE for node_id in (1, 2, 3))
     assert {shard: nodes.cluster.leader_of(shard) for shard in nodes.cluster.shards} == leaders
 
 
@@ -240,4 +245,4 @@ def test_a_slow_disk_keeps_up_with_topics_that_come_without_end() -> None:
         nodes.client(controller).send(ApiKey.CREATE_TOPICS, 7, request)
         nodes.world.run_for(20)
     assert nodes.cluster[slow].node.catalog.version < nodes.cluster[controller].node.catalog.version
-    assert nodes.runtime(slow).can_lead
+    assert lacks(nodes.runtime(slow)) is Obstacle.NONE

@@ -100,7 +100,7 @@ class Shard:
         self.commit_index = 0
         self.counters = SimpleNamespace(rebalances=6, as_dict=lambda: {"requests": 3, "commits": 4})
         self.load_ms = 20.0 + number
-        self.requests_waiting = 1
+        self.requests = SimpleNamespace(num_unfinished=1, when_consistent=self.proofs.append)
         self.waiters: list[Waiter] = []
 
     @property
@@ -121,9 +121,6 @@ class Shard:
             "leader_since_ms": None,
             "followers": self.followers,
         }
-
-    def when_consistent(self, fn: Callable[[object], None]) -> None:
-        self.proofs.append(fn)
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
         self.waiters.append(Waiter(index, fn))
@@ -213,6 +210,10 @@ class HttpFakeNode:
         self.changes.append(("upgrade",))
         self.format_level += self.refusal is None
         done(self.refusal)
+
+    @property
+    def all_shards(self) -> list[Shard]:
+        return [self.metadata, *self.shards]
 
     def shard_for(self, group_id: str) -> Shard:
         return self.shards[shard_of(group_id, NUM_SHARDS)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.env.simulated_files import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
@@ -278,7 +278,7 @@ class Stage:
         """What the group's shard has written since the last `log`: why, and the types of the records."""
         return self.tell(self.machine.node.shard_for(group))
 
-    def tell(self, runtime: ShardRuntime) -> list[str]:
+    def tell(self, runtime: AnyShardRuntime) -> list[str]:
         """What a shard has written since it was asked last."""
         lines = []
         for frame in committed(runtime.replica, self.told.get(runtime.shard, 0) + 1):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.node import Node
-from cluster.runtime.group_runtime import GroupRuntime
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator import Machine, Network, WireClient, World
 from coordinator.catalog.shard import CatalogShard
 from coordinator.shard import GroupShard
@@ -131,9 +130,9 @@ class SimNode:
         self.node = self.machine.boot_until_ready()
 
 
-def replayed(runtime: ShardRuntime, up_to: int) -> GroupShard | CatalogShard:
+def replayed(runtime: AnyShardRuntime, up_to: int) -> GroupShard | CatalogShard:
     """A fresh projection of the shard's log."""
-    fresh = GroupShard(runtime.shard) if isinstance(runtime, GroupRuntime) else CatalogShard()
+    fresh = GroupShard(runtime.shard) if isinstance(runtime.machine, GroupShard) else CatalogShard()
     index = 1
     while index <= up_to:
         for frame in frames_in(runtime.replica.read_committed(index, 1 << 20)):
@@ -153,5 +152,5 @@ def assert_kept(acknowledged: dict[int, int], found: dict[int, int], what: objec
     )
 
 
-def runtimes(sim: SimNode) -> list[ShardRuntime]:
+def runtimes(sim: SimNode) -> list[AnyShardRuntime]:
     return [sim.node.metadata, *sim.node.shards]

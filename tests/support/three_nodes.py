@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT
 from records import METADATA_SHARD, shard_of
@@ -55,7 +55,7 @@ class ThreeNodes:
                 return node_id
         return None
 
-    def runtime(self, node_id: int) -> ShardRuntime:
+    def runtime(self, node_id: int) -> AnyShardRuntime:
         return self.cluster.runtime(node_id, self.shard)
 
     def consumer(self, member_id: str) -> Consumer:

@@ -1,0 +1,387 @@
+"""The requests to one shard: decided, appended to its log, and answered once they may be.
+
+A request is decided against the latest projection. The decision's records become one log entry in the same
+turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
+the last entry before it, so that no client reads what could be taken back, and for a proof, obtained after
+the request arrived, that this node still leads, so that no client reads what another leader has replaced. One
+round to the peers proves it for all requests of a turn. A request that is too large for one decision takes
+several, each in a share of the node's slices, and is answered with the last.
+
+Invariants:
+
+- A decision's records are appended at the index that it was given, in the turn in which they were applied; if
+  that fails the node stops, because its projection is ahead of its log.
+- Refusals for want of room come before the first record; requests that never write need no room in the log.
+- After a lack of room that lasted, nothing is written until every session has been renewed: no member expires
+  because this node refused its heartbeats.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from cluster.node_info import ClientInfo
+from cluster.runtime.answers import READ_APIS, Unavailable
+from cluster.runtime.pending_replies import PendingReplies, PendingReply, ReadBarrier
+from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
+from cluster.runtime.shard_context import ShardContext
+from cluster.runtime.shard_counters import ShardCounters
+from cluster.runtime.shard_state import ShardState
+from cluster.runtime.slices import MORE, OWN
+from coordinator.api import Context, Decision, Failure
+from raftlog.env.errors import in_one_line
+from raftlog.replica.replica import Replica
+from records import encode_entry
+
+LOG = logging.getLogger("quorate.runtime")
+
+NO_ROOM_PAUSE_MS: Final = 50.0
+"""Delay of work that can wait while the disk has no room for more: several syncs of a slow disk."""
+
+REFUSING_MS: Final = 500.0
+"""Heartbeats refused for longer than this were missed by the node, so all members get a new session."""
+
+NOBODY: Final = ClientInfo()
+
+
+class RequestDuties(Protocol):
+    """What one kind of shard does for its requests beside deciding them."""
+
+    def begin(self) -> Iterator[None]:
+        """Yield the steps after which every member has a full session; each takes much less than a slice."""
+
+    def refuses(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
+        """Return why a request must not be decided on the node's catalog, or None if it may."""
+
+    def decided(self, pending: PendingReply, decision: Decision, ctx: Context) -> None:
+        """Follow a decision of a request: its records are appended, its reply is held or given."""
+
+
+class RequestedShard(Protocol):
+    """The shard that requests are decided on, as its runtime has it."""
+
+    machine: Any
+    name: str
+    node: ShardContext
+    replica: Replica
+    counters: ShardCounters
+    is_ready: bool
+
+    @property
+    def state(self) -> ShardState: ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the cluster has no other node."""
+
+    @property
+    def pending_replies(self) -> PendingReplies: ...
+
+    @property
+    def duties(self) -> RequestDuties: ...
+
+    def hold(self, now_ms: float, pending: PendingReply, response: object, *, has_written: bool) -> None:
+        """Hold a reply until the last entry so far is committed, and the lead proven."""
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A request that takes more than one decision, its client, and its deadline."""
+
+    pending: PendingReply
+    client: ClientInfo
+    deadline_ms: float
+    continuation: Callable[[Context], Decision]
+
+
+class ShardRequests:
+    """The requests to one shard, while this node leads it."""
+
+    def __init__(self, shard: RequestedShard) -> None:
+        node = shard.node
+        self._shard = shard
+        self._node = node
+        self._host = node.host
+        self._slices = node.slices
+        self._held = shard.pending_replies
+        self._replies_max = node.runtime_settings.held_replies_max
+        self._timeout_ms = node.runtime_settings.held_reply_timeout_ms
+        self._unfinished: deque[Unfinished] = deque()
+        self._is_going_on = False
+        self._no_room_since_ms: float | None = None
+        self._renewing: Iterator[None] | None = None
+        self.has_room = True
+        """Whether a decision may write, as of the last `observe_room`."""
+
+    def submit(self, pending: PendingReply, client: ClientInfo) -> None:
+        """Decide, append, and answer once that is durable; `pending` is answered exactly once."""
+        shard = self._shard
+        shard.counters.requests += 1
+        now_ms = self._host.monotonic_ms()
+        self._node.observe_clock(now_ms)
+        api_key = pending.api_key
+        why = self._why_not_read() if api_key in READ_APIS else self.why_not(now_ms)
+        if why is None and not shard.is_alone:
+            why = shard.duties.refuses(api_key, pending.api_version, now_ms)
+        if why is not None:
+            shard.counters.refused += 1
+            response = pending.refusal(why)
+            if why in (Unavailable.OVERLOADED, Unavailable.DISK_FULL):
+                self._note_refusal(pending, client, response)
+            pending.answer(response)
+            return
+        ctx = self.context(now_ms, client)
+        try:
+            decision = shard.machine.handle(api_key, pending.api_version, pending.request, ctx)
+        except Exception as error:
+            decision = Decision(error=error)
+        try:
+            self._conclude(pending, client, now_ms + self._timeout_ms, decision, ctx)
+        except Exception as error:
+            what = f"{shard.name}: a decision was not carried out: {in_one_line(error)}"
+            self._host.fatal(what)
+
+    def _conclude(
+        self, pending: PendingReply, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
+    ) -> None:
+        """Append one decision of a request and hold the reply if it is the last.
+
+        A failure in here leaves the shard in an unknown state, so it must not propagate to whoever read the
+        request.
+        """
+        shard = self._shard
+        self.append(decision, ctx)
+        has_written = bool(decision.records)
+        pending.has_written |= has_written
+        if decision.continuation is not None:
+            self._unfinished.append(Unfinished(pending, client, deadline_ms, decision.continuation))
+            self._go_on_later()
+        elif decision.error is not None or decision.reply is None:
+            response = pending.refusal(Unavailable.FAILED, self._report(decision.error, pending.api_key))
+            shard.hold(ctx.monotonic_ms, pending, response, has_written=has_written)
+        else:
+            if not has_written and pending.api_key in NOTED_APIS:
+                self._note_refusal(pending, client, decision.reply)
+            shard.hold(ctx.monotonic_ms, pending, decision.reply, has_written=has_written)
+        shard.duties.decided(pending, decision, ctx)
+
+    # Requests of several decisions.
+
+    @property
+    def num_unfinished(self) -> int:
+        """The number of requests that have had some of their decisions, but not all."""
+        return len(self._unfinished)
+
+    is_long = False
+
+    def _go_on_later(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self._slices.queue(self, MORE)
+
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
+        """Take the next decision of the oldest unfinished request (`slices.Work`): one for each share."""
+        self._node.observe_clock(now_ms)
+        unfinished = self._unfinished
+        if unfinished and unfinished[0].deadline_ms <= now_ms:
+            unfinished.popleft().pending.refuse(Unavailable.TIMED_OUT)
+        elif unfinished and not self._may_go_on(now_ms):
+            self._host.call_later(NO_ROOM_PAUSE_MS, self._slices.queue, self, MORE)
+            return now_ms
+        elif unfinished:
+            asked = unfinished.popleft()
+            ctx = self.context(now_ms, asked.client)
+            try:
+                decision = asked.continuation(ctx)
+            except Exception as error:
+                decision = Decision(error=error)
+            self._conclude(asked.pending, asked.client, asked.deadline_ms, decision, ctx)
+        if self._unfinished:
+            return None
+        self._is_going_on = False
+        return self._host.monotonic_ms()
+
+    def _may_go_on(self, now_ms: float) -> bool:
+        if self._unfinished[0].pending.api_key in READ_APIS:
+            return True
+        self.observe_room(now_ms)
+        return self.has_room
+
+    def failed(self, error: Exception) -> None:
+        """Stop the node: a decision was taken and not carried out (`slices.Work`)."""
+        self._host.fatal(f"{self._shard.name}: a request cannot continue: {in_one_line(error)}")
+
+    def resign(self) -> None:
+        """Refuse unfinished requests, as this node will not learn their outcome."""
+        self._no_room_since_ms = self._renewing = None
+        unfinished, self._unfinished = self._unfinished, deque()
+        for asked in unfinished:
+            asked.pending.refuse(Unavailable.DEPOSED)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        for asked in self._unfinished:
+            asked.deadline_ms += gap_ms
+
+    # Whether a request can be taken.
+
+    def why_not(self, now_ms: float) -> Unavailable | None:
+        """Look for room, and return why a request that may write cannot be taken; None if it can."""
+        shard = self._shard
+        if not shard.is_ready:
+            return self._not_ready()
+        self.observe_room(now_ms)
+        if self.has_room:
+            return None
+        if shard.replica.is_handing_over:
+            return Unavailable.NOT_LEADER
+        return Unavailable.DISK_FULL if shard.replica.is_disk_full else Unavailable.OVERLOADED
+
+    def _why_not_read(self) -> Unavailable | None:
+        shard = self._shard
+        if not shard.is_ready:
+            return self._not_ready()
+        if shard.replica.is_handing_over:
+            return Unavailable.NOT_LEADER
+        return None if self._can_hold else Unavailable.OVERLOADED
+
+    def _not_ready(self) -> Unavailable:
+        return Unavailable.NOT_LEADER if self._shard.state is ShardState.DOWN else Unavailable.LOADING
+
+    @property
+    def _can_hold(self) -> bool:
+        return len(self._held) + len(self._unfinished) < self._replies_max
+
+    def observe_room(self, now_ms: float) -> None:
+        """Look whether a decision may write, before its first record, which cannot be taken back.
+
+        The first look that finds room again after a lack that lasted begins to renew all sessions.
+        """
+        if not (self._can_hold and self._shard.replica.can_append):
+            self.has_room = False
+            if self._no_room_since_ms is None:
+                self._no_room_since_ms = now_ms
+            return
+        since_ms, self._no_room_since_ms = self._no_room_since_ms, None
+        if since_ms is not None and now_ms - since_ms > REFUSING_MS:
+            self._renewing = steps = self._renew()
+            self._slices.run(steps, lambda: steps is self._renewing, OWN)
+        self.has_room = self._renewing is None
+
+    def _renew(self) -> Iterator[None]:
+        """Give every member a full session. There is no room until the last one has it."""
+        try:
+            yield from self._shard.duties.begin()
+        except Exception as error:
+            self._host.fatal(f"{self._shard.name}: sessions cannot be renewed: {in_one_line(error)}")
+            return
+        self._renewing = None
+
+    # Decisions of every kind.
+
+    def decide(self, now_ms: float, decide: Callable[[Context], Decision | None]) -> Decision | None:
+        """Take a decision that no client asked for, and append it; None if there was nothing to decide."""
+        ctx = self.context(now_ms)
+        try:
+            decision = decide(ctx)
+        except Exception as error:
+            decision = Decision(error=error)
+        if decision is not None:
+            self.append(decision, ctx)
+            if decision.error is not None:
+                LOG.error("%s: a timer or a job failed", self._shard.name, exc_info=decision.error)
+                self._shard.counters.failures += 1
+        return decision
+
+    def context(self, now_ms: float, client: ClientInfo = NOBODY) -> Context:
+        """Return the inputs of a decision: of a client's request, or one that no client asked for."""
+        node, host, replica = self._node, self._host, self._shard.replica
+        return Context(
+            monotonic_ms=now_ms,
+            wall_ms=replica.time_at(now_ms),
+            settled_ms=replica.past_ms,
+            next_index=replica.next_index,
+            catalog=node.catalog,
+            settings=node.group_settings,
+            fresh_id=host.fresh_id,
+            fresh_uuid=host.fresh_uuid,
+            stopwatch_ms=host.monotonic_ms,
+            turn=node.turns.current(),
+            client_id=client.client_id,
+            client_host=client.host,
+            principal=client.principal,
+        )
+
+    def append(self, decision: Decision, ctx: Context) -> None:
+        """Append one decision as one entry. The node stops if its projection gets ahead of its log."""
+        shard = self._shard
+        if decision.failure is not None:
+            self._note_failure(decision.failure)
+        shard.counters.assignor_failures += decision.has_assignor_failed
+        if not decision.records:
+            if shard.machine.applied_index >= ctx.next_index:
+                what = f"a decision changed the state without records: {decision.error}"
+                self._host.fatal(f"{shard.name}: {what}")
+            return
+        try:
+            assert decision.cause is not None, "records without a cause"
+            body = encode_entry(decision.cause, decision.records)
+            index = shard.replica.propose(body, len(decision.records), ctx.wall_ms)
+            assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
+        except Exception as error:
+            what = f"entry {ctx.next_index} is applied and cannot be appended: {error}"
+            self._host.fatal(f"{shard.name}: {what}")
+            return
+        shard.counters.count(decision.cause, decision.records, len(body))
+
+    def when_consistent(self, told: Callable[[Unavailable | None], None]) -> None:
+        """Call `told` with None when a read that arrives now would be answered, or else with the reason.
+
+        It may be called at once. By then everything applied so far is committed, and this node was proven to
+        lead.
+        """
+        now_ms = self._host.monotonic_ms()
+        self._node.observe_clock(now_ms)
+        barrier = ReadBarrier(told)
+        if (why := self._why_not_read()) is not None:
+            barrier.refuse(why)
+            return
+        try:
+            self._shard.hold(now_ms, barrier, None, has_written=False)
+        except Exception as error:  # the caller would mistake it for a failure of its own
+            self._host.fatal(f"{self._shard.name}: a read cannot be queued: {in_one_line(error)}")
+
+    # Evidence.
+
+    def _note_failure(self, failure: Failure) -> None:
+        """Report failed work in the node's log, and as evidence for whoever explains the group later."""
+        LOG.warning("%s: %s", self._shard.name, failure.words)
+        self._node.evidence.trouble(
+            failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
+        )
+
+    def _note_refusal(self, pending: PendingReply, client: ClientInfo, response: object) -> None:
+        """Keep the reason of a refusal as evidence for later explanations of the group."""
+        error = first_error(response)
+        if error is not None:
+            self._node.evidence.refused(
+                api=pending.api_key,
+                error=error[0],
+                reason=error[1],
+                group_id=getattr(pending.request, "group_id", ""),
+                member_id=getattr(pending.request, "member_id", ""),
+                client=f"{client.client_id}{client.host}",
+                owned=owned_partitions(pending.request),
+            )
+
+    def _report(self, error: BaseException | None, api_key: int) -> str:
+        """Log a failure under an id that the client is given too."""
+        trace_id = self._host.fresh_id()
+        self._shard.counters.failures += 1
+        LOG.error(
+            "%s: request to API %d failed, trace %s", self._shard.name, api_key, trace_id, exc_info=error
+        )
+        return f"{Unavailable.FAILED.value} (trace {trace_id})"
