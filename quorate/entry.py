@@ -17,7 +17,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from importlib.machinery import ModuleSpec
 
 ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline")
 
@@ -57,37 +56,22 @@ def use_safe_path(home: str) -> None:
 def foreign_module(home: str) -> str | None:
     """One line about the first package that Python would not import from `home`, or None if all is well."""
     for room in ROOMS:
-        found = _location(_find(room))
+        try:
+            spec = importlib.util.find_spec(room)
+        except ValueError:  # already imported elsewhere, without a spec
+            spec = None
+        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        found = next((place for place in places if place is not None), None)  # maybe without __init__.py
         if found is None:
             return (
                 f"quorate: error: the package {room!r} that belongs to Quorate is missing beside {home}; "
                 "install Quorate again (make demo in its checkout, or its wheel's file)"
             )
-        if not _within(found, os.path.join(home, room)):
+        own = os.path.join(os.path.realpath(os.path.join(home, room)), "")
+        if not os.path.join(os.path.realpath(found), "").startswith(own):
             return (
                 f"quorate: error: {found} is in the way: Python takes it for Quorate's own package {room!r}. "
                 "Remove its directory from PYTHONPATH, rename it, or install Quorate into a virtual "
                 "environment of its own"
             )
     return None
-
-
-def _find(room: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(room)
-    except ValueError:  # already imported elsewhere, without a spec
-        return None
-
-
-def _location(spec: ModuleSpec | None) -> str | None:
-    if spec is None:
-        return None
-    if spec.origin is not None:
-        return spec.origin
-    places = list(spec.submodule_search_locations or ())  # a directory without __init__.py
-    return places[0] if places else None
-
-
-def _within(path: str, directory: str) -> bool:
-    path, directory = os.path.realpath(path), os.path.realpath(directory)
-    return path == directory or path.startswith(directory + os.sep)

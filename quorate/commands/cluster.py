@@ -10,7 +10,7 @@ on nodes that are dead or stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -137,44 +137,23 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
                 time.sleep(PAUSE_S)
 
 
-@app.command("kill")
-def kill(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Kill a node of a cluster that `quorate up` runs, with kill -9.
+def _supervised(command: str) -> Callable[..., None]:
+    def ask(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+        _ask_supervisor(command, node, data, json)
 
-    It stays down until `quorate cluster restart`.
-
-    Example: quorate cluster kill 2
-    """
-    _ask_supervisor("kill", node, data, json)
+    return ask
 
 
-@app.command("stop")
-def stop(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Pause a node (SIGSTOP): its connections stay open, and nothing answers.
-
-    Example: quorate cluster stop 2
-    """
-    _ask_supervisor("stop", node, data, json)
-
-
-@app.command("cont")
-def cont(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Resume a paused node (SIGCONT).
-
-    Example: quorate cluster cont 2
-    """
-    _ask_supervisor("cont", node, data, json)
-
-
-@app.command("restart")
-def restart(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Start a node that is down; a running one first hands over its leaderships and is stopped.
-
-    Returns when the node serves again.
-
-    Example: quorate cluster restart 2
-    """
-    _ask_supervisor("restart", node, data, json)
+_SUPERVISED = {
+    "kill": "Kill a node of a cluster that `quorate up` runs, with kill -9.\n\n"
+    "It stays down until `quorate cluster restart`.",
+    "stop": "Pause a node (SIGSTOP): its connections stay open, and nothing answers.",
+    "cont": "Resume a paused node (SIGCONT).",
+    "restart": "Start a node that is down; a running one first hands over its leaderships and is stopped.\n\n"
+    "Returns when the node serves again.",
+}
+for _name, _help in _SUPERVISED.items():
+    app.command(_name, help=f"{_help}\n\nExample: quorate cluster {_name} 2")(_supervised(_name))
 
 
 def _ask_supervisor(command: str, node_id: int, data: Path, json: bool) -> None:
