@@ -91,7 +91,7 @@ def test_no_hint_and_no_document_fetches_what_a_stranger_published() -> None:
         "docker run {}:latest",
     ],
 )
-def test_whatever_would_fetch_it_is_found(told: str, name: str) -> None:
+def test_every_command_that_would_fetch_it_is_found(told: str, name: str) -> None:
     assert foreign_installs(told.replace("{}", name))
 
 
@@ -105,7 +105,7 @@ def test_whatever_would_fetch_it_is_found(told: str, name: str) -> None:
         f"as pip leaves them.\n{COMMAND} up",
     ],
 )
-def test_a_path_and_another_command_are_nobodys_package(told: str) -> None:
+def test_a_path_and_another_command_are_no_package_of_others(told: str) -> None:
     assert foreign_installs(told) == []
 
 

@@ -1,4 +1,4 @@
-"""A public class name says what the class is, so no two rooms, and no two modules of one, share a name."""
+"""Names say what they name: a public class has its name alone in the product, a test says who and what."""
 
 import re
 from collections import defaultdict
@@ -39,3 +39,13 @@ def test_public_class_names_are_unique() -> None:
 def test_names_that_were_replaced_do_not_come_back() -> None:
     defined = re.compile(rf"^ *(?:class|def) ({'|'.join(RETIRED)})\b", re.MULTILINE)
     assert not {path: found for path, source in _modules().items() if (found := defined.findall(source))}
+
+
+def test_names_of_tests_say_who_and_what() -> None:
+    vague = re.compile(r"_(?:(?:any|every|no|some)bodys?|everything|something|whatever|whoever)(?:_|$)")
+    named = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    names = [name for path in paths for name in named.findall(path.read_text(encoding="utf-8"))]
+    assert len(names) > 2_000, "no tests found"
+    assert not [name for name in names if vague.search(name)]
+    assert not [name for name in names if len(name) > 86]

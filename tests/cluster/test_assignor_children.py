@@ -260,7 +260,7 @@ def test_names_of_installed_assignors_may_be_configured(site: Path) -> None:
     Settings(group_consumer_assignors=("ready",))
 
 
-def test_a_name_that_nobody_installed_is_refused_with_those_that_are(site: Path) -> None:
+def test_a_name_that_is_not_installed_is_refused_with_those_that_are(site: Path) -> None:
     with pytest.raises(
         SettingsError, match=r"contains 'sticky', .* uniform, range\. .* Installed: asking, endless"
     ):

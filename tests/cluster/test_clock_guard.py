@@ -48,7 +48,7 @@ def test_a_pause_is_one_gap_of_its_length_and_timers_wait_a_moment(world: World)
     assert len(gaps) == 1
 
 
-def test_whoever_reads_the_clock_first_after_a_pause_notices(world: World) -> None:
+def test_the_first_read_of_the_clock_after_a_pause_notices(world: World) -> None:
     _, guard, gaps = guarded(world)
     guard.observe(world.now_ms + 700)
     assert gaps == [pytest.approx(700)]

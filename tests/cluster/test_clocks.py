@@ -56,7 +56,7 @@ def test_group_shards_are_ready_only_on_the_catalog_that_they_were_decided_on() 
     assert consumer.heartbeat().error_code == 0
 
 
-def test_a_pause_of_a_minute_fences_nobody() -> None:
+def test_a_pause_of_a_minute_fences_no_member() -> None:
     sim = SimNode(settings={"group_consumer_session_timeout_ms": 3_000})
     consumers = [sim.consumer(f"c{n}") for n in range(4)]
     for _ in range(5):
@@ -101,7 +101,7 @@ def test_a_silent_member_is_expired_on_time_and_not_by_the_pause() -> None:
     assert 13_000 <= expired_ms - silent_since_ms <= 13_500
 
 
-def test_sessions_expire_by_themselves_when_nobody_asks() -> None:
+def test_sessions_expire_without_any_request() -> None:
     sim = SimNode(settings={"group_consumer_session_timeout_ms": 3_000})
     consumer = sim.consumer("one")
     consumer.heartbeat()

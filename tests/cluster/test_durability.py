@@ -71,7 +71,7 @@ def test_a_read_waits_for_what_it_has_seen() -> None:
     assert len(node.shards[0].pending_replies) == 0
 
 
-def test_a_reply_that_the_disk_keeps_for_five_seconds_says_so_and_the_commit_may_still_count() -> None:
+def test_a_reply_that_waits_five_seconds_for_the_disk_says_that_the_commit_may_count() -> None:
     sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
     client = sim.client("one")
     for offset in range(10):

@@ -73,7 +73,7 @@ def test_due_work_that_ran_ahead_of_its_log_stops_the_node() -> None:
     assert "without records" in str(sim.machine.host.fatal_message)
 
 
-def test_whatever_keeps_an_entry_from_the_log_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_cannot_be_appended_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     sim = SimNode(num_shards=1)
 
     def broken(*_args: Any) -> bytes:
@@ -186,7 +186,7 @@ def test_a_clean_stop_answers_what_waits_and_refuses_what_comes() -> None:
     assert sim.fetch(sim.client("tool"), "billing") == {0: 42}
 
 
-def test_a_request_too_large_for_one_entry_is_refused_and_costs_nobody_the_node() -> None:
+def test_a_request_too_large_for_one_entry_is_refused_and_the_node_goes_on() -> None:
     """A frame of 400 KB can ask for 26 MB of records: each repeats the ids of group and topic."""
     name = "t" * 249
     sim = SimNode(num_shards=1, topics={name: 20_000})
@@ -224,7 +224,7 @@ def test_every_decision_of_the_largest_size_fits_into_an_entry() -> None:
     assert LogSettings().entry_bytes_max >= DECISION_BYTES_MAX * 4 // 3
 
 
-def test_nobody_expires_for_heartbeats_that_a_full_disk_refused() -> None:
+def test_no_member_expires_for_heartbeats_that_a_full_disk_refused() -> None:
     """A heartbeat that would write is refused; its session must not run out when there is room again."""
     sim = SimNode(num_shards=1)
     consumer = sim.consumer("one")

@@ -93,7 +93,7 @@ def _replaced(cluster: SimCluster) -> SimFiles:
 
 
 @pytest.mark.parametrize("made", [_killed, _stopped, _replaced])
-def test_whatever_a_start_refuses_verify_reports(
+def test_verify_reports_all_that_a_start_refuses(
     cluster: SimCluster, made: Callable[[SimCluster], SimFiles]
 ) -> None:
     disk = made(cluster)
@@ -162,7 +162,7 @@ def test_a_node_with_peers_and_a_log_needs_what_it_knows_of_their_starts(
     assert problem.hint in refusal
 
 
-def test_a_node_that_has_heard_from_nobody_starts_again_without_it() -> None:
+def test_a_node_that_never_met_a_peer_starts_again_without_the_boots_file() -> None:
     world = World(6)
     machine = Machine(world, Network(world), node_id=NODE, voters=(1, 2, 3), num_shards=2)
     machine.boot()

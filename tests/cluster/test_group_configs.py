@@ -49,14 +49,14 @@ def describe(nodes: ThreeNodes, node_id: int) -> dict[str, str]:
     )
 
 
-def test_whoever_is_told_of_a_config_finds_it_on_every_node() -> None:
+def test_a_config_that_was_acknowledged_is_on_every_node() -> None:
     nodes = ThreeNodes()
     configure(nodes, SESSION, 7_000)
     for node_id in (1, 2, 3):
         assert describe(nodes, node_id)[SESSION] == "7000"
 
 
-def test_a_config_holds_for_running_members_at_their_next_heartbeat_whoever_leads() -> None:
+def test_a_config_holds_for_running_members_at_their_next_heartbeat_under_any_leader() -> None:
     nodes = ThreeNodes()
     consumer = nodes.consumer("a")
     assert consumer.heartbeat().error_code == 0

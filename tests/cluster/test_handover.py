@@ -78,7 +78,7 @@ def test_a_shard_stays_with_who_can_serve_it_while_its_own_node_lacks_the_catalo
     assert nodes.join(3) == 0
 
 
-def test_a_node_that_nobody_tells_of_new_topics_gives_its_shards_away() -> None:
+def test_a_node_that_misses_new_topics_gives_its_shards_away() -> None:
     """Its catalog would do for the groups that there are, and for no other."""
     nodes = ThreeNodes(num_shards=NUM_SHARDS)
     assert nodes.cluster.leader_of(SHARD) == 3

@@ -160,7 +160,7 @@ async def test_a_process_that_a_job_left_behind_goes_with_it(host: AsyncioHost) 
 
 
 @pytest.mark.usefixtures("jobs_on_path")
-async def test_nobody_listens_for_ever_to_what_a_job_left_behind(host: AsyncioHost) -> None:
+async def test_the_pipe_of_an_orphaned_process_is_not_read_for_ever(host: AsyncioHost) -> None:
     """It has a session of its own, so no signal to the job reaches it, and holds the job's pipe open."""
     with pytest.raises(JobFailed, match="took over 500 ms"):
         await run_job(host, "job_leaves_a_stranger", deadline_ms=500)
@@ -237,7 +237,7 @@ async def test_listens_on_loopback_by_default_and_reports_a_taken_port(host: Asy
     assert isinstance(await refused, OSError)
 
 
-async def test_fatal_goes_to_whoever_asked_for_it() -> None:
+async def test_fatal_goes_to_the_given_callback() -> None:
     said: list[str] = []
     AsyncioHost(asyncio.get_running_loop(), on_fatal=said.append).fatal("cannot sync")
     assert said == ["cannot sync"]

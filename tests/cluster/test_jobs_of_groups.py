@@ -247,7 +247,7 @@ def test_a_result_waits_while_the_log_has_no_room(worked: Worked) -> None:
     assert worked.ended == [("result", None)]
 
 
-def test_a_result_that_nobody_can_take_leaves_no_job_behind(worked: Worked) -> None:
+def test_a_result_that_cannot_be_taken_leaves_no_job_behind(worked: Worked) -> None:
     failures = worked.bench.groups.counters.failures
     worked.start().done("raise", None)
     assert worked.bench.groups.counters.failures == failures + 1

@@ -120,7 +120,7 @@ def test_all_nodes_start_at_once(
     assert [row["pid"] for row in written] == [node.pid for node in made.nodes]
 
 
-def test_one_that_does_not_come_up_fails_the_launch_with_its_words_and_nobody_is_left(
+def test_a_node_that_does_not_come_up_fails_the_launch_and_no_node_is_left(
     made: ClusterProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(made, node_2="dies")
@@ -285,7 +285,7 @@ def test_what_the_cluster_was_made_with_stays(made: ClusterProcess) -> None:
         launch_node(made.data)
 
 
-def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(LaunchError, match="not empty"):
         prepare_cluster(tmp_path, 3)

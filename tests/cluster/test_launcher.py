@@ -80,7 +80,7 @@ def test_the_command_alone_brings_the_node_back(node: NodeProcess) -> None:
         process.stdout.close()
 
 
-def test_a_node_stops_when_whoever_launched_it_is_killed(tmp_path: Path) -> None:
+def test_a_node_stops_when_its_launcher_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, json, time; from pathlib import Path\n"
         "from cluster.launching.launcher import launch_node\n"
@@ -148,7 +148,7 @@ def test_a_host_name_that_cannot_be_one_is_an_error_and_no_hang(tmp_path: Path) 
         launch_node(tmp_path / "node", settings=wrong)
 
 
-def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(LaunchError, match="not empty"):
         launch_node(tmp_path)

@@ -148,7 +148,7 @@ def test_a_barrier_is_a_read_that_asks_nothing(led: Bench) -> None:
     assert told[3:] == [Unavailable.NOT_LEADER]
 
 
-def test_one_node_alone_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_alone_needs_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch, is_alone=True)
     bench.log(bench.metadata).lead()
     bench.log(bench.groups).lead()
@@ -160,7 +160,7 @@ def test_one_node_alone_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 # Losing the lead.
 
 
-def test_whoever_loses_the_lead_answers_everything_once(led: Bench) -> None:
+def test_a_leader_that_loses_the_lead_answers_every_request_once(led: Bench) -> None:
     replica = led.log(led.groups)
     written = led.ask(commit_request("simple", {0: 1}), ApiKey.OFFSET_COMMIT, 9)
     read = led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)
@@ -308,7 +308,7 @@ def test_a_term_begins_in_slices_and_ends_in_the_middle(monkeypatch: pytest.Monk
     assert len(replica.bodies) == before + 300
 
 
-def test_a_pause_in_the_middle_of_becoming_ready_expires_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.log(bench.metadata).lead()
     replica = bench.log(bench.groups)
@@ -392,7 +392,7 @@ def test_reads_of_a_shard_that_is_handed_over_go_to_the_next_leader(led: Bench) 
     ]
 
 
-def test_only_a_leader_that_is_ready_expires_anybody(led: Bench) -> None:
+def test_only_a_leader_that_is_ready_expires_members(led: Bench) -> None:
     replica = led.log(led.groups)
     replica.lose()
     before = len(replica.bodies)

@@ -61,7 +61,7 @@ def test_an_image_of_before_the_first_start_is_an_old_disk_too() -> None:
     assert sim[3].ups == []
 
 
-def test_starts_that_nobody_heard_of_are_no_old_disk() -> None:
+def test_starts_that_no_peer_saw_are_no_old_disk() -> None:
     sim = SimLinks()
     sim.boot_until_up()
     for node_id in (1, 2):

@@ -141,7 +141,7 @@ async def test_strangers_on_a_real_port(pair: LinkedPair, caplog: pytest.LogCapt
     assert sum("not a Quorate node" in record.message for record in caplog.records) == 3
 
 
-async def test_a_secret_that_everybody_can_read_is_refused(pair: LinkedPair) -> None:
+async def test_a_secret_that_other_users_can_read_is_refused(pair: LinkedPair) -> None:
     pair.secret.chmod(0o644)
     with pytest.raises(PeersError, match="is readable by all users: run chmod 600"):
         await pair.start(1)
@@ -154,7 +154,7 @@ async def test_a_secret_that_everybody_can_read_is_refused(pair: LinkedPair) -> 
 
 
 @openssl
-async def test_mutual_tls_and_nobody_without_a_certificate(
+async def test_mutual_tls_admits_no_client_without_a_certificate(
     pair: LinkedPair, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = authority(tmp_path, "ours")
@@ -197,7 +197,7 @@ async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(
 
 
 @openssl
-async def test_a_burst_of_strangers_holds_no_more_descriptors_than_their_places_and_the_cut_ones(
+async def test_a_burst_of_strangers_holds_a_bounded_number_of_descriptors(
     pair: LinkedPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cut handshake keeps its descriptor for some turns, in which the backlog must not be accepted."""

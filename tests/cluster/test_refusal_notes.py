@@ -22,7 +22,7 @@ def test_a_heartbeat_is_noted_with_what_it_says_that_its_member_owns() -> None:
     assert owned_partitions(DeleteTopicsRequest(topic_names=["orders"])) is None
 
 
-def test_a_note_stays_small_whatever_a_client_sends() -> None:
+def test_a_note_stays_small_for_any_request() -> None:
     numbers = list(range(PARTITIONS_NOTED_MAX))
     assert owned_partitions(heartbeat([TopicPartitions(topic_id=ORDERS, partitions=numbers)])) is None
     assert owned_partitions(heartbeat([TopicPartitions(topic_id=ORDERS, partitions=numbers[1:])])) is not None

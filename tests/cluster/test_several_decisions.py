@@ -98,7 +98,7 @@ def test_it_does_not_wait_for_ever(bench: Bench) -> None:
     assert deletions(bench) == [3], "nobody waits for the rest"
 
 
-def test_whoever_loses_the_lead_answers_once_and_stops(bench: Bench) -> None:
+def test_a_leader_that_loses_the_lead_in_between_answers_once_and_stops(bench: Bench) -> None:
     answers = begin(bench)
     replica = bench.log(bench.groups)
     written = len(replica.bodies)

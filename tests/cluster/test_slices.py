@@ -93,7 +93,7 @@ def _turn_for(bench: Bench, turns: int) -> None:
     assert bench.world.run_until(lambda: bench.slices._turns == before + turns, within_ms=1_000)
 
 
-def test_what_nobody_waits_for_any_more_is_let_go(bench: Bench) -> None:
+def test_work_that_is_no_longer_wanted_is_dropped(bench: Bench) -> None:
     wanted = [True]
     bench.slices.run(bench.work("a", 100), lambda: wanted[0])
     bench.run("b", 100)
@@ -141,7 +141,7 @@ def test_only_one_long_work_is_more_than_begun(bench: Bench) -> None:
     assert max(largest) == 1
 
 
-def test_what_raises_keeps_nobody_waiting(bench: Bench) -> None:
+def test_work_that_raises_keeps_no_other_work_waiting(bench: Bench) -> None:
     def failing() -> Iterator[None]:
         yield from bench.work("a", 100)
         raise RuntimeError("of its own")

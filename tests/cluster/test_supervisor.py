@@ -158,7 +158,7 @@ def test_a_running_or_standing_node_is_restarted(supervised: Supervised) -> None
         wait_for_end(before)
 
 
-def test_a_restart_holds_up_nobody(launch: Callable[..., Supervised]) -> None:
+def test_a_slow_restart_delays_no_other_command(launch: Callable[..., Supervised]) -> None:
     """A deaf node's restart waits ten seconds for its end; meanwhile others are killed and started."""
     doomed = launch("deaf", "well", "well")
     doomed.shown_until("all serve")

@@ -143,7 +143,7 @@ def test_all_start_again_and_one_of_them_with_a_wrong_clock(wrong: int, wrong_by
     assert abs(trio.log_ahead_ms()) < 1_000
 
 
-def test_most_clocks_are_wrong_for_a_while_and_nothing_is_lost_nor_does_time_stand_still(
+def test_most_clocks_are_wrong_for_a_while_and_nothing_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     trio = Trio()

@@ -73,7 +73,7 @@ WAYS: dict[str, Callable[[AsyncioHost], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_whatever_the_loop_was_given_stops_the_node_when_it_raises(way: str) -> None:
+async def test_any_callback_that_raises_stops_the_node(way: str) -> None:
     stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     host = AsyncioHost(asyncio.get_running_loop(), on_fatal=stopped.set_result)
     try:
@@ -85,7 +85,7 @@ async def test_whatever_the_loop_was_given_stops_the_node_when_it_raises(way: st
     assert "\n" not in said
 
 
-async def test_a_task_of_somebody_else_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_foreign_task_that_raises_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """The HTTP server's own, say."""
     stopped: list[str] = []
     loop = asyncio.get_running_loop()
@@ -197,7 +197,7 @@ def test_a_shard_that_fails_at_what_a_peer_says_stops_the_node(
     assert "Broken: on purpose" in str(sim[1].host.fatal_message)
 
 
-def test_a_hello_that_nobody_thought_of_costs_its_sender_the_connection(
+def test_a_hello_that_raises_costs_its_sender_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sim = SimLinks()

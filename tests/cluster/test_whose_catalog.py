@@ -187,7 +187,7 @@ def test_a_name_is_free_at_once_when_every_node_knows(cut: ThreeNodes) -> None:
         assert cut.world.now_ms - asked_ms < 500
 
 
-def test_a_name_that_was_free_before_waits_for_nobody(cut: ThreeNodes) -> None:
+def test_a_name_that_was_free_before_is_used_at_once(cut: ThreeNodes) -> None:
     """Neither one that nobody had, nor one whose topic was deleted long ago."""
     assert cut.delete("orders") == 0
     asked_ms = cut.world.now_ms

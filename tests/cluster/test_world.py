@@ -94,7 +94,7 @@ def test_run_until_never_runs_what_lies_beyond_its_end() -> None:
     assert world.now_ms == 50
 
 
-def test_pause_delays_everything_and_runs_timers_before_deliveries() -> None:
+def test_pause_delays_every_event_and_runs_timers_before_deliveries() -> None:
     world, seen = World(1), []
     host = host_in(world)
     host.call_later(10, seen.append, "timer")
@@ -150,7 +150,7 @@ def test_disk_work_is_done_in_order_one_after_another_and_reports_errors() -> No
     assert seen[1:] == [(20.0, None, "no")]
 
 
-def test_stream_echoes_bytes_in_order_whatever_the_pieces() -> None:
+def test_stream_echoes_bytes_in_order_in_any_pieces() -> None:
     world = World(7)
     _, _, near, _ = connected(world, Echo)
     message = bytes(range(256)) * 40

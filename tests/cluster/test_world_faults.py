@@ -112,7 +112,7 @@ def test_a_dial_through_a_cut_waits_for_its_end(way: tuple[str, str]) -> None:
     assert pair.errors == [None, None]
 
 
-def test_a_reset_hits_both_ends_and_nobody_else() -> None:
+def test_a_reset_hits_both_ends_and_no_other_connection() -> None:
     pair = Pair()
     assert pair.network.reset("one", "two") == 1
     assert pair.network.reset("one", "three") == 0
@@ -168,7 +168,7 @@ def test_an_idle_end_learns_of_a_power_failure_when_it_writes() -> None:
     assert isinstance(pair.near.lost, ConnectionResetError)
 
 
-def test_a_paused_machine_takes_nothing_and_everything_when_it_goes_on() -> None:
+def test_a_paused_machine_takes_nothing_until_it_goes_on() -> None:
     pair = Pair()
     seen: list[str] = []
     pair.two.call_later(100, seen.append, "timer")

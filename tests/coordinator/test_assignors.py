@@ -197,7 +197,7 @@ def test_p5_no_more_partitions_move_than_must(
     st.integers(0, 8),
     st.lists(st.sampled_from([0, 0, 0, 3]), min_size=6, max_size=6),
 )
-def test_p5_who_shares_nothing_with_a_change_keeps_everything(
+def test_p5_members_that_share_no_topic_with_a_change_keep_their_partitions(
     spec: AssignmentSpec, joins: set[bytes], leaving: int, growth: list[int]
 ) -> None:
     """Where subscriptions differ, a change moves partitions of those topics alone that are linked to it: by

@@ -138,7 +138,7 @@ numbers = st.sets(st.integers(0, 5))
     st.sampled_from([STABLE, UNREVOKED, UNRELEASED]), numbers, numbers, numbers, numbers, st.none() | numbers,
     st.integers(0, 2),
 )  # fmt: skip
-def test_nothing_of_anybody_else_is_ever_given(
+def test_partitions_of_other_members_are_never_given(
     state: MemberState, assigned: set[int], pending: set[int], target: set[int], others: set[int],
     owned: set[int] | None, newer: int,
 ) -> None:  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_leader_cut_off_is_replaced_and_loses_nothing(
 
 
 @pytest.mark.timeout(120)
-def test_a_follower_that_hears_nobody_and_one_that_slept_depose_nobody(meshed: Meshed) -> None:
+def test_neither_a_deaf_follower_nor_one_that_was_stopped_deposes_the_leader(meshed: Meshed) -> None:
     """Pre-vote: whoever lost touch asks first, and those who hear their leader refuse."""
     group = RawGroup(meshed.addresses, _group_in(0, "calm"))
     with Client(meshed.cluster.bootstrap) as client:

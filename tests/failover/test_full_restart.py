@@ -105,7 +105,7 @@ def _look(group: RawGroup) -> None:
     [(5.0, 3_000), pytest.param(60.0, 10_000, marks=pytest.mark.slow)],
 )
 @pytest.mark.timeout(240)
-def test_stopping_every_node_for_longer_than_the_session_fences_nobody(
+def test_stopping_every_node_for_longer_than_the_session_fences_no_member(
     tmp_path: Path, stopped_s: float, session_timeout_ms: int
 ) -> None:
     settings = {

@@ -28,7 +28,7 @@ runs other tests meanwhile takes its own time: what is typical stands in docs/pe
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["not reading", "reading"])
 @pytest.mark.parametrize("connections", [100, pytest.param(500, marks=pytest.mark.slow)])
-def test_nobody_waits_long_and_no_leader_is_deposed(
+def test_no_client_waits_long_and_no_leader_is_deposed(
     cluster: ClusterProcess, connections: int, is_read: bool
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -315,7 +315,7 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
     assert explain(node, GROUP, from_ms=NOON_MS + 60_000).findings == ()
 
 
-def test_nothing_is_said_of_at_least_where_the_slow_one_had_to_take_something_itself() -> None:
+def test_no_lower_bound_is_claimed_where_the_slow_member_also_had_to_take_partitions() -> None:
     log = three_members_and_a_slow_one()
     last = log.log.written.pop()
     log.now_ms = last.timestamp_ms - 100

@@ -40,7 +40,7 @@ def test_an_epoch_that_is_not_there_is_told_which_are() -> None:
 
 
 @pytest.mark.parametrize("name", [BOB, "m2", "app-2"])
-def test_a_member_by_whatever_is_known_of_it(name: str) -> None:
+def test_a_member_is_found_by_each_of_its_names(name: str) -> None:
     bob = asked(Filters(member=name))
     assert [step.epoch for step in bob.epochs] == [2, 3, 4]
     assert bob.said == (

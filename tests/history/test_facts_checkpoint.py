@@ -111,7 +111,7 @@ arrays = st.recursive(plain, lambda inner: st.lists(inner, max_size=14), max_lea
 
 @given(arrays | st.binary())
 @UNTIMED
-def test_whatever_the_bytes_are_nothing_else_is_made_of_them(found: Any) -> None:
+def test_bytes_that_are_no_checkpoint_are_refused(found: Any) -> None:
     data = found if isinstance(found, bytes) else pack([found])
     for load in (load_facts, lambda data: load_builder(data, CatalogHistory())):
         with pytest.raises(StateError):
@@ -129,7 +129,7 @@ def state() -> bytes:
 
 @given(st.data(), arrays)
 @UNTIMED
-def test_something_else_in_one_place_is_refused_or_is_what_may_be_there(data: Any, other: Any) -> None:
+def test_another_value_in_one_place_is_refused_or_possible_there(data: Any, other: Any) -> None:
     """Every array of a state may hold anything."""
     root = unpack_nested(state())
     at = root
@@ -173,7 +173,7 @@ def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
         load_facts(state())
 
 
-def test_whoever_changes_what_is_written_raises_the_version() -> None:
+def test_a_change_of_the_format_raises_the_version() -> None:
     """When this fails: raise `checkpoint.VERSION` and put the new version and CRC here."""
     assert {
         checkpoint.VERSION: zlib.crc32("\n".join(checkpoint.described()).encode())

@@ -173,7 +173,7 @@ def test_rows_say_what_replay_says(seed: int, in_parts: bool) -> None:
         HAPPENED["took a place"] += sum(session.replaced is not None for session in facts.sessions)
 
 
-def test_the_schedules_made_everything_happen() -> None:
+def test_the_schedules_made_every_kind_of_row() -> None:
     """What no schedule brought about, the test above says nothing of."""
     expected = {f"wait {end}" for end in WaitEnd if end not in (WaitEnd.UNKNOWN, WaitEnd.OPEN)}
     expected |= {f"session {end}" for end in SessionEnd if end is not SessionEnd.UNKNOWN}

@@ -105,7 +105,7 @@ def test_failovers_are_steps_of_a_groups_story(tmp_path: Path) -> None:
     assert said in [row.why for row in timeline(told)]
 
 
-def test_a_term_that_reached_nobody_is_undecided(tmp_path: Path) -> None:
+def test_a_term_that_reached_no_follower_is_undecided(tmp_path: Path) -> None:
     logs = failovers(tmp_path)
     logs.opens(3, 3, term=9, previous=1, commit_index=13)
     shutil.copytree(logs.path(3), tmp_path / "alone" / "copy")

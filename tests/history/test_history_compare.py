@@ -145,7 +145,7 @@ def test_a_decided_entry_of_another_content_is_told_in_words(logs: ThreeLogs) ->
     assert found.chain_hash is not None
 
 
-def test_everything_that_is_not_the_same_is_named(logs: ThreeLogs) -> None:
+def test_every_difference_is_named(logs: ThreeLogs) -> None:
     logs.entry(1, 2, term=2)
     logs.after(5).entry(
         3,
@@ -170,7 +170,7 @@ def test_everything_that_is_not_the_same_is_named(logs: ThreeLogs) -> None:
     assert [variant.nodes for variant in difference.variants] == [("node 1", "node 2"), ("node 3",)]
 
 
-def test_equal_entries_of_one_term_with_other_bytes_are_a_difference_also_before_they_are_known(
+def test_entries_of_one_term_with_other_bytes_differ_also_while_undecided(
     logs: ThreeLogs,
 ) -> None:
     logs.entry(1, 2)

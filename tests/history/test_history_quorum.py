@@ -62,7 +62,7 @@ def test_the_same_entry_is_decided_once_one_of_the_newer_term_is_on_the_quorum()
     assert decided([tail(1, *newer), tail(2, *newer), tail(3, (1, 1, 1), (2, 2, 3))], 3).index == 3
 
 
-def test_an_acknowledged_entry_stays_decided_under_a_new_leader_that_reached_nobody() -> None:
+def test_an_acknowledged_entry_stays_decided_under_a_new_leader_without_followers() -> None:
     """Node 2 took over with everything that was acknowledged, and fell before its first entry spread."""
     logs = [tail(1, (1, 5, 1)), tail(2, (1, 5, 1), (6, 6, 2)), tail(3, (1, 3, 1))]
     assert decided(logs, 3).index == 5
@@ -77,7 +77,7 @@ def test_a_node_that_only_joins_acknowledges_nothing() -> None:
     assert decided(logs, 3).index == 0
 
 
-def test_directories_that_are_not_given_may_vote_for_anybody() -> None:
+def test_directories_that_are_not_given_may_have_voted_for_any_node() -> None:
     """Of five, node 4 lacks the entry; with node 5, which is not given, and itself it has two votes of three,
     and node 3, whose log is not newer, is the third."""
     newest = tail(4, (1, 4, 1), (5, 5, 3))

@@ -85,7 +85,7 @@ def test_at_an_index(story: Story, log: NodeLog) -> None:
     assert owner(log, ORDERS_0, group="payments", at_index=first.to_index).groups[0].at != first
 
 
-def test_a_moment_in_which_nobody_shared_it_out(story: Story, log: NodeLog) -> None:
+def test_a_moment_at_which_no_group_assigned_the_partition(story: Story, log: NodeLog) -> None:
     found = owner(log, ORDERS_0, group="payments", at_ms=story.without_ms)
     assert found.groups[0].at is None
     assert "the group did not share it out then" in _told(found)

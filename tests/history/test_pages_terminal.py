@@ -66,9 +66,7 @@ def test_no_line_of_lanes_is_wider_than_the_terminal(facts: GroupRows, width: in
     assert widest <= max(width, len("m1 (app-1)  ") + terminal.COLUMNS_MIN)
 
 
-def test_of_many_members_those_are_shown_with_whom_something_happened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_members_those_with_events_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "LANES_MAX", 6)
     facts = facts_in(ads_log(tmp_path / "node-1", members=20, partitions=60), ADS)
     end = [row for row in facts.epochs if "worker" not in str(row)][-1].timestamp_ms

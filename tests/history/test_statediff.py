@@ -78,7 +78,7 @@ def test_who_went_what_grew_and_what_was_committed(story: Story, log: NodeLog) -
     assert [change.words() for change in metadata.topics] == ["grew from 4 to 6 partitions"]
 
 
-def test_from_the_oldest_state_everything_came_to_be(log: NodeLog) -> None:
+def test_compared_with_the_oldest_state_the_group_is_created(log: NodeLog) -> None:
     found = _group(log, None, None)
     assert (found.change, found.state_after) == ("created", "Stable")
     assert [(row.partition, row.before, row.after) for row in found.offsets] == [(0, None, 25), (1, None, 11)]

@@ -225,7 +225,7 @@ def test_a_partition_stalls_by_its_own_usual_interval_or_that_of_others() -> Non
     assert _partitions(in_time) == [(2, "others")], "10 s are not over"
 
 
-def test_a_slow_committer_a_revoked_one_and_one_that_nobody_owns_do_not_stall() -> None:
+def test_slow_commits_a_revoked_and_an_unowned_partition_are_no_stall() -> None:
     log = _three_owned()
     _committing(log, 8, 5_000, 0, 1)
     log.append(

@@ -116,7 +116,7 @@ def test_racks_are_replayed_from_record_4(seed: int) -> None:
     assert whatif(script, WhatIf()).is_faithful
 
 
-def test_histories_have_everything_in_them() -> None:
+def test_the_histories_contain_every_kind_of_event() -> None:
     """Else the test above would hold less than it seems to."""
     seen = {
         Trigger(entry.cause.trigger)
@@ -288,7 +288,7 @@ def fenced_while_giving_up(back_ms: int | None = None) -> Story:
     return story
 
 
-def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_given_up() -> None:
+def test_a_fenced_member_is_kept_only_where_it_is_shown_to_have_revoked() -> None:
     story = fenced_while_giving_up()
     story.refused("a", 9_000, owned={})
     kept = whatif(story.recorded(has_evidence=True), WhatIf(rebalance_timeout_ms=8_000))
@@ -307,7 +307,7 @@ def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_g
 
 
 @pytest.mark.parametrize("says", ["that it has it", "nothing", "a commit"])
-def test_a_refused_request_that_is_no_acknowledgement_keeps_nobody(says: str) -> None:
+def test_a_refused_request_that_is_no_acknowledgement_keeps_no_member(says: str) -> None:
     story = fenced_while_giving_up()
     topic_id = topic_id_text(FIRST_TOPIC)
     if says == "a commit":
@@ -422,7 +422,7 @@ def test_a_noted_gap_longer_than_the_session_timeout_would_have_ended_it() -> No
     assert whatif(story.recorded(), WhatIf(session_timeout_ms=5_000)).whatif == result.really, "not known of"
 
 
-def test_a_static_member_that_was_away_for_longer_than_the_session_would_have_lost_its_place() -> None:
+def test_a_static_member_that_was_away_too_long_would_have_lost_its_place() -> None:
     story = Story()
     story.world.create_topic("orders", 4)
     a, b = story.client("a"), story.client("b", instance="i")

@@ -51,7 +51,7 @@ def test_a_hundred_incidents_are_provoked() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_without_a_rule_something_is_missed(name: str) -> None:
+def test_without_any_one_rule_an_incident_is_missed(name: str) -> None:
     """So the score can fail, and no rule stands here in vain."""
     rules = [rule for rule in RULES.values() if rule.name != name]
     for scenario in INCIDENTS.values():

@@ -60,7 +60,7 @@ def test_topics_that_an_expression_means_come_as_they_are_made(
     fleet.until(lambda: consumer.parts == expected | {(f"{topic}-more", 0), (f"{topic}-more", 1)})
 
 
-def test_the_leader_is_killed_and_nobody_loses_a_partition(
+def test_no_member_loses_a_partition_when_the_leader_is_killed(
     cluster: ClusterProcess, fleet: Fleet, group: str
 ) -> None:
     fleet.start(2)

@@ -208,7 +208,7 @@ def _resolved(*topics: str) -> ConsumerGroupRegularExpressionValue:
     return ConsumerGroupRegularExpressionValue(version=1, timestamp_ms=2, topics=topics)
 
 
-def test_resolved_topics_are_subscriptions_in_whatever_order_the_records_come() -> None:
+def test_resolved_topics_are_subscriptions_in_any_order_of_the_records() -> None:
     """B.4: subscribedTopicNames includes regex-resolved topics; KAFKA-18916 missed that once. An expression
     counts while somebody subscribes by it, also when its record 16 is older than he is, or outlives him."""
 
@@ -254,7 +254,7 @@ def test_resolved_topics_are_subscriptions_in_whatever_order_the_records_come() 
         ]
 
 
-def test_a_member_is_subscribed_to_its_names_and_to_what_its_own_expression_resolved_to() -> None:
+def test_a_member_is_subscribed_to_its_names_and_its_resolved_expression() -> None:
     """C.14: names and expression together; another member's expression is not this one's."""
     shard = load(
         [

@@ -121,7 +121,7 @@ def test_progress_and_acks(world: World) -> None:
     assert ack.cause.reasons == ()
 
 
-def test_one_bump_whatever_the_number_of_reasons(world: World) -> None:
+def test_several_reasons_bump_the_epoch_once(world: World) -> None:
     """One heartbeat bumps by at most 1; every reason is in the cause, with the catalog change it answers."""
     world.join("a")
     world.grow_topic("orders", 14)

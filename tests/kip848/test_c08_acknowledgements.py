@@ -125,7 +125,7 @@ def test_what_was_given_at_the_same_epoch_in_a_reply_that_was_lost(world: World)
 
 @pytest.mark.parametrize("is_full", [True, False])
 @pytest.mark.parametrize("left", [KEPT, {0}, set()], ids=len)
-def test_who_had_them_acknowledges_by_whatever_it_has_left(
+def test_a_member_that_had_them_acknowledges_by_what_it_has_left(
     world: World, left: set[int], is_full: bool
 ) -> None:
     """The ordinary path: told, given up, reported; no heartbeat more than in Kafka."""

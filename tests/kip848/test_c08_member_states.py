@@ -13,7 +13,7 @@ def state_of(world: World, member_id: str) -> tuple[str, int]:
     return current.state.name, current.epoch
 
 
-def test_the_whole_dance(world: World) -> None:
+def test_a_partition_moves_through_all_states_of_both_members(world: World) -> None:
     """STABLE → UNREVOKED at the same epoch → acked → STABLE at the target; the joiner waits in UNRELEASED."""
     a, b = Client(world, "a"), Client(world, "b")
     a.beat()

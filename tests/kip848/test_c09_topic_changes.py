@@ -110,7 +110,7 @@ def test_an_unrelated_topic_does_nothing(world: World) -> None:
     assert len(world.log) == entries
 
 
-def test_changes_while_nobody_was_looking(world: World) -> None:
+def test_changes_without_a_leader_are_found_by_the_next(world: World) -> None:
     """At Ready groups and offsets are compared with the catalog by topic id: missed changes are caught."""
     world.join("a")
     world.commit({("orders", 3): 5}, member_id="a", epoch=1)

@@ -78,7 +78,7 @@ def test_every_reply_names_the_member(world: World) -> None:
     assert world.heartbeat("a", 1).member_id is None
 
 
-def test_nobody_is_told_to_wait(world: World) -> None:
+def test_no_reply_throttles(world: World) -> None:
     """ThrottleTimeMs is 0 in every reply, a refusal's too."""
     replies = [world.join("a"), world.heartbeat("a", 1), world.heartbeat("a", 7), world.heartbeat("b", 7)]
     assert [reply.error_code for reply in replies] == [0, 0, 110, 25]

@@ -121,7 +121,7 @@ def test_after_a_failover_a_revoking_member_has_its_full_rebalance_timeout(world
     assert [entry.cause.trigger for entry in world.sleep(1)] == [Trigger.REBALANCE_EXPIRED]
 
 
-def test_a_pause_of_the_node_fences_nobody(world: World) -> None:
+def test_a_pause_of_the_node_fences_no_member(world: World) -> None:
     """A loop gap moves every deadline by that gap."""
     a, b = Client(world, "a", rebalance_timeout_ms=10_000), Client(world, "b")
     a.beat()

@@ -205,7 +205,7 @@ def test_an_error_goes_when_the_answer_is_what_was_known_before() -> None:
     assert world.group().resolved("t-.*") == ("t-0", "t-1")
 
 
-def test_rounds_are_spaced_whatever_the_taking_took() -> None:
+def test_the_pause_between_rounds_is_counted_from_the_round() -> None:
     """The pause is that of the round, not of its last turn."""
     world = World(limits=Limits(resolve_inline_cost_max=-1, resolved_names_at_once_max=2))
     for number in range(3):

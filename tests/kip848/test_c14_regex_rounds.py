@@ -61,7 +61,7 @@ def test_a_result_for_subscribers_who_went_is_dropped(by_children: World) -> Non
     assert list(world.group().regexes) == ["bills"]
 
 
-def test_a_round_that_nobody_waits_for_is_given_up(by_children: World) -> None:
+def test_a_round_that_no_member_waits_for_is_cancelled(by_children: World) -> None:
     """All subscribers went and another one came while a child was at work: it has a round of its own."""
     world = by_children
     a, b = by_regex(world, "a"), by_regex(world, "b", "bill.*")
@@ -82,7 +82,7 @@ def test_a_round_that_nobody_waits_for_is_given_up(by_children: World) -> None:
     assert sum(map(len, c.owned.values())) == 12
 
 
-def test_a_result_for_a_group_that_is_gone_is_nobodys(by_children: World) -> None:
+def test_a_result_for_a_group_that_is_gone_is_dropped(by_children: World) -> None:
     """Nor is anything kept for it."""
     world = by_children
     a = by_regex(world)

@@ -13,7 +13,7 @@ from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
 
-def test_a_new_topic_is_found_without_anybodys_heartbeat(world: World) -> None:
+def test_a_new_topic_is_found_without_a_heartbeat(world: World) -> None:
     """C.9: new topic matching a regex. The change of the catalog is what starts the round; the cause refers
     to it."""
     a = by_regex(world)
@@ -30,7 +30,7 @@ def test_a_new_topic_is_found_without_anybodys_heartbeat(world: World) -> None:
     assert sum(map(len, a.owned.values())) == 14
 
 
-def test_a_topic_that_nobody_matches_changes_nothing(world: World) -> None:
+def test_a_topic_that_no_expression_matches_changes_nothing(world: World) -> None:
     """Neither a record nor an epoch."""
     by_regex(world).beat()
     world.sleep(1_000)

@@ -22,7 +22,7 @@ from wire.messages.offset_commit import (
 ORDERS = FIRST_TOPIC
 
 
-def test_nobody_may_commit_to_a_group_that_does_not_exist(world: World) -> None:
+def test_a_client_that_is_no_member_may_commit_to_a_new_group(world: World) -> None:
     """Group missing, epoch < 0 → a *simple* group comes to be; a cause names no member then."""
     assert world.commit({("orders", 0): 7, ("orders", 1): 8}) == {("orders", 0): 0, ("orders", 1): 0}
     assert world.fetch() == {("orders", 0): 7, ("orders", 1): 8}
@@ -55,7 +55,7 @@ def test_a_member_commits_at_its_epoch(world: World) -> None:
     assert (world.log[-1].cause.member_id, world.log[-1].cause.member_epoch) == ("a", 1)
 
 
-def test_nobody_may_commit_to_a_group_with_members(world: World) -> None:
+def test_only_members_may_commit_to_a_group_with_members(world: World) -> None:
     """Epoch < 0 and no members → ok (admin reset); with members → 25."""
     world.join("a")
     refused = {("orders", 0): ErrorCode.UNKNOWN_MEMBER_ID}

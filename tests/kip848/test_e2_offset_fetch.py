@@ -123,7 +123,7 @@ def test_members_are_checked_where_they_say_who_they_are(world: World) -> None:
     assert fetch_group(world, topics=None, member_id="b").error_code == 113
 
 
-def test_anybody_may_read_a_classic_group(world: World) -> None:
+def test_any_client_may_read_a_classic_group(world: World) -> None:
     """Kafka's ClassicGroup checks no member and no generation of an OffsetFetch."""
     from records import encode_record
 

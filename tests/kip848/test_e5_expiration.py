@@ -215,7 +215,7 @@ def test_an_empty_classic_group_counts_from_when_it_became_empty() -> None:
     assert world.fetch() == {}
 
 
-def test_a_stable_classic_group_counts_from_each_commit_for_topics_that_it_does_not_subscribe_to() -> None:
+def test_a_stable_classic_group_counts_from_each_commit_for_other_topics() -> None:
     """ "consumer" type, Stable with known topics → commitTimestamp."""
     world = with_topics()
     now = WALL_START_MS + int(world.now_ms)
@@ -233,7 +233,7 @@ def test_a_stable_classic_group_counts_from_each_commit_for_topics_that_it_does_
         ("consumer", pack(">hih", 1, 1, 9)),
     ],
 )
-def test_other_classic_groups_with_members_keep_everything(protocol_type: str, subscription: bytes) -> None:
+def test_other_classic_groups_with_members_keep_all_offsets(protocol_type: str, subscription: bytes) -> None:
     """Otherwise no expiration: another protocol, or subscriptions that cannot be read."""
     world = with_topics()
     now = WALL_START_MS + int(world.now_ms)

@@ -147,7 +147,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize(("instead", "complaint"), NONSENSE, ids=[complaint for _, complaint in NONSENSE])
-def test_whatever_an_assignor_answers_costs_nobody_a_place(
+def test_no_answer_of_an_assignor_keeps_a_member_out(
     world: World, theirs: Theirs, instead: object, complaint: str
 ) -> None:
     """The member is admitted, the old target stays, the error is in describe; asked again after a pause."""

@@ -358,7 +358,7 @@ def test_an_interval_outlives_a_failover(world: World) -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_wall_clock_that_jumps_delays_nobody(world: World, jump_ms: int) -> None:
+def test_a_wall_clock_that_jumps_delays_no_target(world: World, jump_ms: int) -> None:
     """A stored time in the future counts as due now; a clock that stands still (one that was ahead) does not
     count at all: the interval ends by the monotonic clock."""
     set_config(world, ASSIGNMENT, 5_000)

@@ -257,7 +257,7 @@ def test_the_checks_and_their_order(world: World, code: str) -> None:
     assert a.compute() == 0, "the chosen one was not disturbed"
 
 
-def test_nobody_is_chosen_while_nothing_is_due(world: World) -> None:
+def test_no_member_is_chosen_while_nothing_is_due(world: World) -> None:
     (a,) = settled(world, "a")
     a.beat()
     assert not a.must_compute
@@ -406,7 +406,7 @@ def test_no_rebalance_timeout_keeps_a_group_without_a_target(flips: bool) -> Non
     assert world.group().state.value == "Stable"
 
 
-def test_everybody_failed_so_the_server_assignor_computes(world: World) -> None:
+def test_every_member_failed_so_the_server_assignor_computes(world: World) -> None:
     a, b = settled(world, "a", "b", rebalance_timeout_ms=4_000)
     world.grow_topic("orders", 8)
     world.work()
@@ -556,7 +556,7 @@ def test_all_invalid_ends_with_the_server_assignor_at_once(world: World) -> None
     assert world.log[-1].cause.trigger == Trigger.TARGET_COMPUTED
 
 
-def test_another_group_epoch_is_refused_and_costs_nobody_the_turn(world: World) -> None:
+def test_another_group_epoch_is_refused_and_the_member_stays_chosen(world: World) -> None:
     a, _b = settled(world, "a", "b")
     world.grow_topic("orders", 8)
     world.work()
@@ -811,7 +811,7 @@ def test_the_epoch_moves_when_the_change_matters(world: World, offers: list[Any]
     assert world.group().state.value == "Stable"
 
 
-def test_what_is_offered_in_a_group_that_is_too_large_matters_to_nobody() -> None:
+def test_an_offer_in_a_group_that_is_too_large_changes_no_epoch() -> None:
     """No member computes there, and to compare the offers of ten thousand takes a tenth of a second."""
     world = World(limits=Limits(client_members_max=1))
     world.create_topic("orders", 6)

@@ -79,7 +79,7 @@ def test_kafka_16118_an_unload_wins_whenever_it_comes(world: World) -> None:
     assert world.group().num_members == 2
 
 
-def test_kafka_20115_an_unload_asks_nobody_for_anything(world: World) -> None:
+def test_kafka_20115_an_unload_asks_neither_catalog_nor_settings(world: World) -> None:
     """Clean-up asked the log that was gone already, raised, and the shard was never unloaded."""
     settle([Client(world, "a")])
     world.catalog = None  # type: ignore[assignment]

@@ -175,7 +175,7 @@ class Group:
 
 
 @pytest.mark.parametrize("kind", [OneByOne, OneBehind])
-def test_no_order_of_steps_makes_two_owners_or_lets_anybody_wait(kind: type[OneByOne]) -> None:
+def test_no_order_of_steps_makes_two_owners_or_leaves_a_member_waiting(kind: type[OneByOne]) -> None:
     found: set[object] = set()
     paths: deque[tuple[str, ...]] = deque([()])
     while paths:

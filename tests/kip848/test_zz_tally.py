@@ -39,7 +39,7 @@ ERRORS = {
 }
 
 
-def test_everything_in_scope_has_happened(request: pytest.FixtureRequest) -> None:
+def test_every_transition_reason_and_error_in_scope_has_occurred(request: pytest.FixtureRequest) -> None:
     modules = {item.path.name for item in request.session.items if item.path.parent.name == "kip848"}
     if len(modules) < len(list(request.path.parent.glob("test_*.py"))):
         pytest.skip("only meaningful when the whole suite runs")

@@ -569,7 +569,7 @@ async def test_a_group_is_shown_with_what_was_refused() -> None:
     assert set(one) == set(MEMBER["properties"]), "a field of a member that the document lacks"
 
 
-async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_waits(
+async def test_clients_that_do_not_read_lose_their_connection_and_others_do_not_wait(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("cluster.http.feed.UNREAD_S", 0.2)

@@ -77,7 +77,7 @@ async def street(**settings: int) -> AsyncIterator[tuple[HttpRig, Street]]:
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/cluster"])
 @on_both_loops
-async def test_half_heads_keep_nobody_out_and_the_oldest_makes_room(path: str) -> None:
+async def test_half_heads_keep_no_client_out_and_the_oldest_makes_room(path: str) -> None:
     async with street() as (_, callers):
         begun = await callers.fill(PLACES)
         assert await callers.status(path) == b"HTTP/1.1 200"

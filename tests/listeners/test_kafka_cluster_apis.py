@@ -167,7 +167,7 @@ def test_authorized_operations_when_asked_for(rig: Rig, version: int) -> None:
     assert answer.cluster_authorized_operations == (8096 if version <= 10 else NOT_ASKED)
 
 
-def test_nobody_hears_that_a_topic_is_absent_while_the_catalog_loads() -> None:
+def test_no_topic_is_reported_absent_while_the_catalog_loads() -> None:
     rig = Rig(held_reply_timeout_ms=1_000)
     rig.node.is_catalog_current = False
     full, rig.node.catalog = rig.node.catalog, CatalogView()
@@ -252,7 +252,7 @@ ROWS = [("clicks", 0, 0), ("new", 3, -1), ("orders", 0, 0), ("orders", 0, 1), ("
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 2000, 10**6])
-def test_pages_of_topics_add_up_whatever_their_size(rig: Rig, limit: int) -> None:
+def test_pages_of_topics_of_any_size_add_up(rig: Rig, limit: int) -> None:
     found = pages(rig, limit, ["orders", "new", "clicks", "orders"])
     assert [row for page in found for row in page] == ROWS
     assert all(sum(row[2] >= 0 for row in page) <= limit for page in found)

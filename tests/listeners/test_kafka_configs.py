@@ -130,7 +130,7 @@ def test_what_is_named_twice_is_not_described(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP])
-def test_more_resources_than_anybody_names_cost_the_connection(rig: Rig, kind: int) -> None:
+def test_too_many_resources_cost_the_connection(rig: Rig, kind: int) -> None:
     names = [str(number) for number in range(RESOURCES_MAX + 1)]
     described = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[])

@@ -14,7 +14,7 @@ from wire.protocol import encode_request
 METADATA = encode_request(ApiKey.METADATA, 12, 2, CLIENT_ID, MetadataRequest(topics=None))
 
 
-def test_replies_keep_the_order_of_requests_whatever_is_ready_first() -> None:
+def test_replies_keep_the_order_of_requests() -> None:
     rig = Rig()
     client = rig.connect()
     rig.node.holding = True
@@ -49,7 +49,7 @@ def test_replies_of_one_turn_leave_in_one_write() -> None:
     assert len(writes) == 1
 
 
-def test_ten_thousand_pipelined_requests_are_answered_in_order_and_others_get_their_turn() -> None:
+def test_ten_thousand_pipelined_requests_are_answered_in_order_beside_others() -> None:
     rig = Rig(clock_step_ms=0.02)
     greedy, modest = rig.connect(), rig.connect()
     greedy.send(b"".join(heartbeat(number) for number in range(10_000)))

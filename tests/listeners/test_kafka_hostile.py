@@ -497,7 +497,7 @@ def test_idle_and_half_open_connections_are_closed_and_waiting_ones_are_not() ->
     assert rig.listener.context.counters.connections_closed["idle"] == 2
 
 
-def test_stop_delivers_what_is_ready_and_closes_everything() -> None:
+def test_stop_delivers_ready_replies_and_closes_every_connection() -> None:
     rig = Rig()
     client, other = rig.connect(), rig.connect()
     rig.node.holding = True
@@ -515,7 +515,7 @@ def test_stop_delivers_what_is_ready_and_closes_everything() -> None:
     assert isinstance(refused[0], ConnectionRefusedError)
 
 
-def test_a_client_that_leaves_frees_everything() -> None:
+def test_a_client_that_leaves_frees_all_that_was_kept_for_it() -> None:
     rig = Rig()
     request = encode_request(ApiKey.METADATA, 12, 2, CLIENT_ID, MetadataRequest(topics=None))
     for _ in range(50):

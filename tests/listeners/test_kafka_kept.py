@@ -156,7 +156,9 @@ def test_it_is_let_go_with_its_connection(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.__name__)
-def test_whoever_makes_the_node_keep_most_goes_first(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_connection_that_makes_the_node_keep_most_goes_first(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each far below every bound of its own: what counts is all together."""
     rig = Rig(listener_buffered_max_bytes=2**20, connection_requests_max=4)
     modest = rig.connect()

@@ -95,7 +95,7 @@ def test_a_second_without_a_leader_is_coordinator_not_available(rig: Rig, versio
     assert not client.is_lost
 
 
-def test_other_key_types_are_refused_at_once_whoever_leads(rig: Rig) -> None:
+def test_other_key_types_are_refused_at_once_by_any_node(rig: Rig) -> None:
     rig.node.leaders = dict.fromkeys(range(-1, NUM_SHARDS), None)
     asked = FindCoordinatorRequest(key="t", coordinator_keys=["t", "u"], key_type=1)
     answer = rig.ask(rig.connect(), ApiKey.FIND_COORDINATOR, 6, asked, within_ms=50)

@@ -67,7 +67,7 @@ def test_without_acks_the_connection_is_the_answer(version: int, caplog: pytest.
     assert bystander.correlation_ids == [5]
 
 
-def test_replies_before_an_unacknowledged_batch_are_delivered_and_nothing_after_it_is_served() -> None:
+def test_replies_before_an_unacknowledged_batch_are_delivered_and_none_after_it() -> None:
     rig = Rig()
     client = rig.connect()
     batch = encode_request(ApiKey.PRODUCE, 9, 2, CLIENT_ID, produce_request(9, acks=0))

@@ -24,7 +24,7 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_spare", [])
 
 
-def test_a_file_is_read_whole_whatever_was_read_before(tmp_path: Path) -> None:
+def test_a_file_is_read_whole_after_any_other_read(tmp_path: Path) -> None:
     file = tmp_path / "file"
     for content in (b"", b"abc", b"x" * 100_000, b"", b"yz"):
         file.write_bytes(content)

@@ -212,7 +212,7 @@ def accused(reader: MemoryReader) -> set[str]:
     return {one.group_id for one in checker.violations if one.rule == ONE_OWNER}
 
 
-def test_what_nobody_owned_is_what_the_statistics_say(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
+def test_unowned_time_is_what_the_statistics_say(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
     rows = [row for name, log in logs.items() for row in table(log, "ownership", name)]
     columns = TABLES["ownership"]
     ownership = spark.createDataFrame(

@@ -66,7 +66,7 @@ def commit_more(node: DiskNode, count: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_tables_follow_a_log_and_nobody_else_writes_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_follow_a_log_and_have_one_writer(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "node", tmp_path / "tables"
     node, _ = long_story(str(log), commits=30)
     with following(spark, log, output) as wait:

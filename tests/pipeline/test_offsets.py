@@ -45,7 +45,7 @@ def test_a_limit_is_shared_by_the_shards(entries: int | None, ends: dict[int, in
 
 
 @pytest.mark.parametrize("entries", [1, 2, 3, 7, 50])
-def test_with_any_limit_everything_is_read_in_the_end(entries: int) -> None:
+def test_with_any_limit_every_entry_is_read_in_the_end(entries: int) -> None:
     latest = {-1: 3, 0: 101, 1: 40}
     offsets, batches = at(sm1=1, s0=1, s1=1), 0
     while (following := admitted(offsets, latest, entries)) != offsets:

@@ -122,7 +122,7 @@ def test_an_older_copy_adds_nothing_and_is_told(in_parts: tuple[Path, str], tmp_
     assert any("older copy" in remark for remark in done.remarks)
 
 
-def test_whoever_starts_spark_is_told_how_much_there_is_to_read(tmp_path: Path) -> None:
+def test_the_starter_of_spark_learns_how_much_there_is_to_read(tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 

@@ -253,7 +253,7 @@ def test_errors_of_others_are_not_ours_to_explain() -> None:
     assert unwrapped(mine) is mine
 
 
-def test_the_zip_is_the_same_each_time_and_everything_imports_from_it(tmp_path: Path) -> None:
+def test_the_zip_is_the_same_each_time_and_every_module_imports_from_it(tmp_path: Path) -> None:
     for needed in ("pyspark", "numpy", "pyarrow", "matplotlib"):
         pytest.importorskip(needed)
     one, two = tmp_path / "one.zip", tmp_path / "two.zip"

@@ -252,7 +252,7 @@ def test_a_snapshot_is_rows_at_its_last_entry(mixed_log: str) -> None:
     assert rows_of(mixed_log, rows="snapshot", to_index=str(first - 1)) == []
 
 
-def test_a_sound_snapshot_with_a_record_that_nobody_can_decode_is_damage(
+def test_a_sound_snapshot_with_a_record_that_cannot_be_decoded_is_damage(
     mixed_log: str, tmp_path: Path
 ) -> None:
     log = Path(shutil.copytree(mixed_log, tmp_path / "log"))

@@ -101,7 +101,7 @@ def test_every_option_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("rows", REFUSED)
-def test_each_option_by_itself_leaves_something_and_not_everything(logs: dict[Rows, Log], rows: Rows) -> None:
+def test_each_option_by_itself_leaves_some_rows_and_not_all(logs: dict[Rows, Log], rows: Rows) -> None:
     """Else the pairs would prove nothing."""
     log = logs[rows]
     of_one_shard = {"shards"} if rows is Rows.SNAPSHOT else set[str]()  # the other one has no snapshot

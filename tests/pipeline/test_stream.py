@@ -69,7 +69,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_to_the_files_every_entry_is_read_once(tmp_path: Path, seed: int) -> None:
+def test_every_entry_is_read_once_while_files_are_sealed_and_archived(tmp_path: Path, seed: int) -> None:
     """Appended, cut off, led by another, sealed, archived: and the stream starts anew every now and then."""
     cluster = Growing(tmp_path / "cluster", seed=seed)
     whole = Stream(cluster.folder, raw="true")

@@ -137,9 +137,7 @@ def test_few_rows_lie_as_spark_lays_them(spark: SparkSession, tmp_path: Path) ->
             tx.stage(Staging(table="commits", rows=few.drop_columns(["topic"])))
 
 
-def test_dates_are_utc_days_whatever_the_time_zone_of_the_session(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_dates_are_utc_days_in_any_time_zone_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
     moments = [0, DAY_MS - 1, DAY_MS, MAY_1 - 1, MAY_1, MAY_1 + DAY_MS - 1, 1 << 62]
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:

@@ -36,7 +36,7 @@ def test_nothing_is_merged_too_early() -> None:
     assert m.plan(replace(small(n), rows=m.SMALL_ROWS) for n in range(30)) == []
 
 
-def test_the_newest_date_merges_equals_and_older_ones_whatever_there_is() -> None:
+def test_the_newest_date_merges_files_of_one_size_and_older_dates_all() -> None:
     mixed = [small(n, rows=8**level) for n, level in enumerate([0, 0, 0, 0, 1, 1, 1, 1])]
     assert m.plan(mixed) == []
     (merge,) = m.plan([*mixed, small(99, date="2026-05-02")])

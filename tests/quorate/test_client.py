@@ -72,7 +72,7 @@ def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode
     assert node.count(ApiKey.CREATE_TOPICS) == 1
 
 
-def test_a_topic_that_nobody_knows_is_an_answer_and_not_waited_for(node: ScriptedNode) -> None:
+def test_an_unknown_topic_is_an_answer_and_not_waited_for(node: ScriptedNode) -> None:
     unknown = DeletableTopicResult(name="orders", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     node.answer(ApiKey.DELETE_TOPICS, DeleteTopicsResponse(responses=[unknown]))
     with Client(node.address) as client, pytest.raises(ClusterRefused, match="UNKNOWN_TOPIC_OR_PARTITION"):

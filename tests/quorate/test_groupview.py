@@ -63,7 +63,7 @@ def test_what_a_member_waits_for_is_a_sentence(
     assert f"m2 waits for {held_by}, which {notice}" in text(shown).splitlines()
 
 
-def test_what_is_free_comes_with_the_next_heartbeat_and_what_nobody_wants_is_still_revoked() -> None:
+def test_free_partitions_come_with_the_next_heartbeat_and_unwanted_ones_are_revoked() -> None:
     shown = text(
         view(
             member("m1", assigned={"orders": [0]}, pending_revocation={"orders": [3]}),
@@ -130,7 +130,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_id_reaches_it_raw(width: int)
     assert len(shown.splitlines()) < 150
 
 
-def test_a_pipe_gets_everything_in_whole_lines() -> None:
+def test_a_pipe_gets_whole_lines() -> None:
     owned = {"orders": list(range(0, 2_000, 2))}
     shown = text(view(member("m1", assigned=owned, target=owned))).splitlines()
     assert any(line.count("1998") == 2 for line in shown)

@@ -281,7 +281,7 @@ def test_following_goes_on_at_another_node_at_the_same_index(three: list[LogNode
     assert indexes(iter(found))[:1] in ([44], [])
 
 
-def test_following_ends_when_nobody_answers_any_more(
+def test_following_ends_when_no_node_answers_any_more(
     three: list[LogNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorate.livelog.FOLLOW_TIMEOUT_S", 0.2)

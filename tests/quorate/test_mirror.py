@@ -155,7 +155,7 @@ def test_a_topic_that_was_made_and_not_answered_for_still_goes_later(pair: Pair)
     assert pair.here.sizes == {}
 
 
-def test_whoever_is_away_is_told_once_and_nothing_is_deleted_meanwhile(pair: Pair) -> None:
+def test_a_side_that_is_away_is_reported_once_and_nothing_is_deleted_meanwhile(pair: Pair) -> None:
     pair.there.found = {"orders": SourceTopic("a", 3)}
     pair.mirror.round()
     pair.there.away = "connection refused"

@@ -79,7 +79,7 @@ def test_recorded_again_it_is_the_same_story(say: Say, tmp_path: Path) -> None:
         assert here == there, f"record it again: python -m examples.incident.record ({question[0]})"
 
 
-def test_a_document_that_shows_something_else_is_found() -> None:
+def test_a_document_that_shows_other_output_is_found() -> None:
     printed = ["one", "two", "three", "four"]
     for shown in (["one", "…", "four"], ["…", "two", "three", "…"], ["one", "two", "three", "four"], []):
         assert not differences(tuple(shown), printed)

@@ -409,7 +409,7 @@ def test_d15_a_leader_serves_when_it_has_applied_all_that_was_acknowledged(
     assert applied > acknowledged
 
 
-def test_d16_nobody_is_told_that_what_may_commit_did_not() -> None:
+def test_d16_an_entry_that_may_still_commit_is_not_called_failed() -> None:
     """The leader dies with an entry that one follower has: it commits, once, and was never called failed."""
     cluster, leader = started()
     follower, slow = cluster.followers()

@@ -246,7 +246,7 @@ def modules() -> list[str]:
     return ["raftlog", *(module.name for module in pkgutil.walk_packages(raftlog.__path__, "raftlog."))]
 
 
-def test_nobody_imports_what_is_replaced() -> None:
+def test_no_module_imports_what_is_replaced() -> None:
     """D8, D9, D13, D14, D17: no name of ours stands for a component of the library that holds data."""
     for name in modules():
         reachable = [

@@ -38,7 +38,7 @@ def _slow_disk(node: ClusterNode) -> None:
 # Replaced disks
 
 
-def test_a_leader_that_does_not_know_yet_what_is_committed_lets_nobody_join() -> None:
+def test_a_leader_that_does_not_know_yet_what_is_committed_admits_no_node() -> None:
     """A restarted leader's commit index is its snapshot's until its own first entry is committed."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()

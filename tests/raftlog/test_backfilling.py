@@ -349,7 +349,7 @@ def _grow_without(cluster: ReplicaCluster, away: ClusterNode, count: int) -> Non
     assert away.is_up
 
 
-def test_a_full_or_failing_disk_puts_it_off_and_stops_nobody() -> None:
+def test_a_full_or_failing_disk_delays_the_backfill_and_stops_no_node() -> None:
     cluster = _cluster()
     node = cluster.followers()[0]
     node.wipe()

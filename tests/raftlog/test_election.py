@@ -24,7 +24,7 @@ def _election(*, is_preferred: bool = False, now_ms: float = 0.0) -> Election:
 # The rules alone
 
 
-def test_a_node_that_hears_its_leader_helps_nobody() -> None:
+def test_a_node_that_hears_its_leader_grants_no_vote() -> None:
     election = _election()
     election.heard(1000)
     granted, wait_ms = election.answer(1299, 3, is_behind=False, is_equal=True)
@@ -140,7 +140,7 @@ def test_a_term_says_who_opened_it_and_why_and_who_led_before() -> None:
     ]
 
 
-def test_a_follower_that_was_stopped_deposes_nobody() -> None:
+def test_a_follower_that_was_stopped_does_not_depose_the_leader() -> None:
     for seed in range(10):
         cluster, leader = _after_a_while(seed)
         term = leader.replica.term
@@ -153,7 +153,7 @@ def test_a_follower_that_was_stopped_deposes_nobody() -> None:
         assert leader.replica.term == term
 
 
-def test_a_follower_that_loses_only_its_link_to_the_leader_deposes_nobody() -> None:
+def test_a_follower_that_loses_only_its_link_to_the_leader_does_not_depose_it() -> None:
     cluster, leader = _after_a_while()
     term = leader.replica.term
     lonely = cluster.followers()[0].number
@@ -289,7 +289,7 @@ def test_a_transfer_loses_nothing_under_load() -> None:
         assert target.machine.log[index] == node.machine.log[index]
 
 
-def test_a_transfer_to_nobody_says_why() -> None:
+def test_a_transfer_to_a_node_that_is_down_says_why() -> None:
     cluster, leader = _after_a_while()
     target = cluster.followers()[0]
     target.kill()

@@ -133,7 +133,7 @@ LIMIT = st.integers(-1, 200) | st.just(2**63 - 1)
     st.sampled_from([0.0, 999.0, 5e14, -1.0]),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
-def test_numbers_and_frames_that_cannot_be_harm_nobody(
+def test_impossible_numbers_and_frames_change_nothing(
     number: int, frames: bytes, one: int, other: int, third: int, sent_ms: float
 ) -> None:
     """In the present term, from a follower to the leader and from the leader to followers."""

@@ -35,7 +35,7 @@ def _transfer(cluster: ReplicaCluster, leader: ClusterNode, target: int | None) 
     return done
 
 
-def test_nobody_chooses_a_node_that_cannot_serve() -> None:
+def test_a_node_that_cannot_serve_is_not_handed_the_lead() -> None:
     cluster, leader, (hindered, able) = _settled()
     hindered.machine.hindered_by = Obstacle.CATALOG_BEHIND
     cluster.advance(HEARTBEATS_MS)
@@ -105,7 +105,7 @@ def test_a_leader_that_cannot_serve_gives_the_lead_to_who_can() -> None:
     assert took_ms >= DELAY_MS
 
 
-def test_a_leader_stays_when_nobody_else_can_serve_either() -> None:
+def test_a_leader_stays_when_no_other_node_can_serve_either() -> None:
     cluster, leader, followers = _settled()
     for node in (leader, *followers):
         node.machine.hindered_by = Obstacle.CATALOG_STALE

@@ -146,7 +146,7 @@ def test_each_refusal_says_why_and_what_to_do(
     assert code in TOLD
 
 
-def test_a_wrong_secret_is_refused_by_whoever_sees_the_first_proof() -> None:
+def test_a_wrong_secret_is_refused_at_the_first_proof() -> None:
     dialer, acceptor = pair(secrets=(SECRET, b"another secret altogether"))
     with pytest.raises(HelloRefused, match="does not know this cluster's secret") as caught:
         shake(dialer, acceptor)
@@ -184,7 +184,7 @@ def test_a_recorded_handshake_proves_nothing_to_the_next_connection() -> None:
         give(redial, sent[3])
 
 
-def test_its_own_proof_sent_back_convinces_nobody() -> None:
+def test_a_nodes_own_proof_sent_back_is_refused() -> None:
     dialer, acceptor = pair()
     proof = give(dialer, give(acceptor, dialer.begin()))
     with pytest.raises(HelloRefused, match="secret"):

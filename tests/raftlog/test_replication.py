@@ -7,7 +7,7 @@ from raftlog.replica.replica_state import ReplicaState
 from tests.support.replica_cluster import ReplicaCluster
 
 
-def test_a_cold_start_elects_the_preferred_node_and_everybody_follows() -> None:
+def test_a_cold_start_elects_the_preferred_node_and_the_others_follow() -> None:
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     assert leader.number == 2  # shard 0: the second of the nodes

@@ -115,7 +115,7 @@ def test_a_leader_lost_in_the_middle_of_a_snapshot_is_followed_by_another() -> N
     cluster.assert_equal()
 
 
-def test_a_replaced_disk_neither_votes_nor_counts_until_it_knows_everything() -> None:
+def test_a_replaced_disk_neither_votes_nor_counts_until_it_has_caught_up() -> None:
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(50)

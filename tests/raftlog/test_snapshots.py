@@ -268,7 +268,7 @@ def test_a_failed_job_is_tried_again_also_when_its_remains_cannot_be_removed(
     assert node.replica.status()["snapshots_made"] == 1
 
 
-def test_a_job_that_outlives_its_node_neither_disturbs_the_next_start_nor_is_taken_for_its_own() -> None:
+def test_a_job_that_outlives_its_node_does_not_disturb_the_next_start() -> None:
     """The next start cleans up, makes snapshots and archives what the job reads, at each of its moments."""
     settings = dataclasses.replace(SNAPPING, segment_bytes=6_000, snapshot_tail_records=200)
     node = _filled(settings, 300)

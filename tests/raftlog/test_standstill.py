@@ -48,7 +48,7 @@ def test_all_disks_that_stand_still_at_once_leave_no_node_without_a_timer() -> N
     cluster.assert_equal()
 
 
-def test_what_waited_for_a_sync_and_cannot_be_stops_nobody() -> None:
+def test_entries_that_waited_for_a_sync_are_checked_and_stop_no_node() -> None:
     """Entries that waited for the group in flight are checked like others: they harm neither the node nor
     what waits behind them."""
     cluster = ReplicaCluster().start()

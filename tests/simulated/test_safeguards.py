@@ -191,7 +191,7 @@ def terms_before_and_after_a_cut() -> tuple[int, int]:
     return before, nodes.runtime(nodes.leader).replica.term
 
 
-def test_who_comes_back_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_comes_back_does_not_depose_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         campaign_at_once(patch)
         before, after = terms_before_and_after_a_cut()

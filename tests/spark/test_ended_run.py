@@ -43,7 +43,7 @@ def started(words: list[str | Path], scratch: Path) -> Iterator[subprocess.Popen
 
 
 @pytest.mark.timeout(900)
-def test_a_run_that_is_ended_while_spark_works_leaves_nothing_and_stands_in_nobodys_way(
+def test_a_run_that_is_ended_while_spark_works_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     log, output, scratch = tmp_path / "node", tmp_path / "tables", tmp_path / "scratch"
