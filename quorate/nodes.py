@@ -100,7 +100,8 @@ class Nodes:
                     named[node["node_id"]] = address = node_url(node["http"])
                     is_new = node["node_id"] not in self.ids.values() and address not in asked
                     asked += [address] if is_new and len(asked) < NODES_MAX else []
-            if not everyone:
+            if not everyone:  # the other given ones may be of another cluster
+                asked = list(dict.fromkeys([url, *filter(None, named.values())]))
                 break
         if not self.ids:
             raise Unheard(", ".join(self.urls), next(iter(unheard.values())))

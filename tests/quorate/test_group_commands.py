@@ -129,6 +129,21 @@ def http_of(node: HttpNode, cluster_id: str, shown: dict[str, Any]) -> None:
     node.script["/v1/groups/g?consistent=1"] = [(200, {"at_ms": 100_000, "group": shown})]
 
 
+def test_a_node_of_another_cluster_is_not_asked_for_the_group(
+    described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
+) -> None:
+    http, stranger = start(), start()
+    http_of(http, CLUSTER_ID, view(group_id="g"))
+    http_of(stranger, "another", view(group_id="g"))
+    http.script["/v1/groups/g?consistent=1"] = [(503, {"message": "busy"})]
+    arguments = ["groups", "describe", "g", "--json", "-b", described.address, "--timeout", "0.3"]
+    assert run([*arguments, "--url", f"{http.url},{stranger.url}"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["live"] is None
+    assert "busy" in document["live_missing"]
+    assert not stranger.asked
+
+
 def test_describe_takes_what_the_leader_tells_over_http(
     described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
 ) -> None:
