@@ -41,7 +41,8 @@ def document() -> str:
 def _head() -> Iterator[str]:
     yield "# State machines"
     yield ""
-    yield "Rendered from `coordinator/state/machines.py`, `raftlog/replica/replica_state.py` and"
+    yield "For contributors: the states of members, groups, replicas and shards. Rendered from"
+    yield "`coordinator/state/machines.py`, `raftlog/replica/replica_state.py` and"
     yield "`cluster/runtime/shard_state.py`. Do not edit; run"
     yield "`python -m tests.state_machines > docs/state-machines.md`."
 
