@@ -134,11 +134,7 @@ def _clock(status: Json) -> Iterator[Metric]:
             "The time that new entries get minus the time that retention uses.",
             status["past_behind_ms"],
         ),
-        (
-            "not_believed",
-            "Jump of most wall clocks that is not trusted yet.",
-            status["not_believed_ms"],
-        ),
+        ("not_believed", "Jump of most wall clocks that is not trusted yet.", status["not_believed_ms"]),
     ):
         yield GaugeMetricFamily(f"quorate_clock_{name}_seconds", help_text, value=value_ms / MS_PER_SECOND)
 

@@ -100,11 +100,7 @@ async def transfer(node: HttpNode, shard: AnyShardRuntime, to: int | None, asker
         )
         await _carried_out(lambda done: node.transfer(shard.shard, to, done), "NOT_TRANSFERRED")
     leader = await _leader_soon(node, shard)
-    return {
-        "shard": shard.shard,
-        "was_leader": own,
-        "leader_id": None if leader is None else leader.node_id,
-    }
+    return {"shard": shard.shard, "was_leader": own, "leader_id": None if leader is None else leader.node_id}
 
 
 async def upgrade(node: HttpNode, asker: str) -> Json:

@@ -12,10 +12,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.api import Job, JobKind
 from coordinator.shard import GroupShard
 
-CHILDREN: Final = {
-    JobKind.ASSIGN: "cluster.children.assign",
-    JobKind.RESOLVE: "cluster.children.resolve",
-}
+CHILDREN: Final = {JobKind.ASSIGN: "cluster.children.assign", JobKind.RESOLVE: "cluster.children.resolve"}
 """The module that a child process runs for each kind of job."""
 
 
