@@ -251,10 +251,7 @@ def owner_text(found: PartitionOwners, style: TimeStyle = LOCAL) -> Iterator[str
         if group.basis is not None:
             yield f"  from {group.basis.words()}"
             yield from (f"  note: {said}" for said in group.basis.later_than_read(found.at_ms, style))
-        lines = [
-            *_group_text(group, style, is_moment=bool(moment)),
-            *_commit_text(group, found.at_ms, style),
-        ]
+        lines = [*_group_text(group, style, is_moment=bool(moment)), *_commit_text(group, found.at_ms, style)]
         yield from lines
         named = set(re.findall(r"\bm\d+\b", "\n".join(lines)))
         for name, described in group.members.items():

@@ -169,10 +169,7 @@ _TABLE = (
             "no two members have the same at a time; the causes `MEMBER_JOINED`, `MEMBER_REJOINED`, "
             "`MEMBER_REPLACED` and of what removed it."
         ),
-        thresholds=(
-            members.FLAPS_MIN,
-            members.FLAP_PAUSE_MS,
-        ),
+        thresholds=(members.FLAPS_MIN, members.FLAP_PAUSE_MS),
         do=(
             "Its own log says why it ends: an error for one message that it reads again after each start, "
             "too little memory, a liveness probe. Until then stop it: the others go on in peace."
@@ -197,11 +194,7 @@ _TABLE = (
         reads=(
             "Every record 3 with its cause and reasons, records 6 and 8 for whether the epoch was settled."
         ),
-        thresholds=(
-            storms.STORM_WINDOW_MS,
-            storms.STORM_EPOCHS_MIN,
-            storms.STORM_MEMBERS_MIN,
-        ),
+        thresholds=(storms.STORM_WINDOW_MS, storms.STORM_EPOCHS_MIN, storms.STORM_MEMBERS_MIN),
         do=(
             "Restart members one after another, each when the group is stable again; or give them "
             "instance ids, so that a restart moves nothing at all."
@@ -295,10 +288,7 @@ _TABLE = (
             "anew, so a member that died is found late."
         ),
         reads="TERM_START: `why` is `EXPIRY`, `RESET` or `START`, and its time.",
-        thresholds=(
-            leaders.LEADS_MIN,
-            leaders.LEADS_PAUSE_MS,
-        ),
+        thresholds=(leaders.LEADS_MIN, leaders.LEADS_PAUSE_MS),
         do=(
             "Look at the links between the nodes and at their disks: `quorate cluster status` shows "
             "delays and round trips."
@@ -335,10 +325,7 @@ _TABLE = (
             "and does not know it, or it holds on to an epoch that is over."
         ),
         reads="From the evidence file `refused`: API, error, reason, member and client.",
-        thresholds=(
-            requests.REFUSED_MIN,
-            requests.REFUSED_PAUSE_MS,
-        ),
+        thresholds=(requests.REFUSED_MIN, requests.REFUSED_PAUSE_MS),
         do=(
             "What such a client has read is read by somebody else as well: stop it. A client that keeps "
             "committing after it was fenced ignores the error of its commits."

@@ -261,17 +261,7 @@ _WAITS = TableSchema(
 
 SCHEMAS: dict[str, TableSchema] = {
     table.name: table
-    for table in (
-        _RECORDS,
-        _EPOCHS,
-        _MOVES,
-        _OWNERSHIP,
-        _COMMITS,
-        _SESSIONS,
-        _FAILOVERS,
-        _WAITS,
-        _FINDINGS,
-    )
+    for table in (_RECORDS, _EPOCHS, _MOVES, _OWNERSHIP, _COMMITS, _SESSIONS, _FAILOVERS, _WAITS, _FINDINGS)
 }
 
 

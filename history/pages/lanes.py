@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 
 from history.facts.rows import GroupRows, OwnershipSpan, SpanKind
 
@@ -219,3 +220,17 @@ def _hands_together(what: int, who: int, next_what: int, next_who: int) -> tuple
 
 def _stands_together(what: int, who: int, next_what: int, next_who: int) -> tuple[int, int]:
     return max(what, next_what), next_who
+
+
+def highest(
+    changes: Iterable[tuple[int, int]], columns: int, touched: Callable[[int, int], Iterable[int]]
+) -> list[int]:
+    """The highest count in each column; ``changes`` are (ms, by how much), ``touched`` a period's columns."""
+    counts = [0] * columns
+    held = 0
+    for (at, step), (until, _) in pairwise(sorted(changes)):
+        held += step
+        if until > at and held:
+            for column in touched(at, until):
+                counts[column] = max(counts[column], held)
+    return counts

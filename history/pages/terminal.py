@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .captions import Captions, bounds_of, shown_findings
-from .lanes import Hand, Lanes, Segment, Stand, lanes_of
+from .lanes import Hand, Lanes, Segment, Stand, highest, lanes_of
 
 LANES_MAX = 60
 """Maximum number of members shown, those with the most changes; more lines could not be distinguished."""
@@ -190,14 +191,7 @@ def _unowned(lanes: Lanes, edges: Sequence[int], signs: Signs) -> str:
         for begin, end, hand, _ in lane.segments:
             if hand == Hand.UNOWNED:
                 changes += ((begin, len(lane.partitions)), (end, -len(lane.partitions)))
-    counts = [0] * (len(edges) - 1)
-    held = 0
-    changes.sort()
-    for (at, step), (until, _) in pairwise(changes):
-        held += step
-        if until > at and held:
-            for column in _columns(edges, at, until):
-                counts[column] = max(counts[column], held)
+    counts = highest(changes, len(edges) - 1, partial(_columns, edges))
     total = max(sum(len(lane.partitions) for lane in lanes.partitions), 1)
     return "".join(_height(count, total, signs) if count else " " for count in counts)
 

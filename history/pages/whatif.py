@@ -8,7 +8,6 @@ script. A picture has a fixed number of columns, so that a page of a year is no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from history.facts.rows import GroupRows, SessionEnd, SpanKind
 from history.reading.source import Basis
@@ -18,6 +17,7 @@ from history.whatif.measures import Measures
 from history.whatif.telling import NAMES, figures, rests_on
 
 from .frame import escaped, page, section
+from .lanes import highest
 
 COLUMNS = 1_000
 """Number of columns of a picture: about as many as a screen has for it."""
@@ -69,16 +69,7 @@ class _Course:
             to_ms = self.end_ms if span.to_ms is None else span.to_ms
             if span.kind is not SpanKind.OWNED and to_ms > span.from_ms:
                 changes += [(span.from_ms, 1), (to_ms, -1)]
-        changes.sort()
-        most = [0] * COLUMNS
-        counts = accumulate(by for _, by in changes)
-        for place, count in enumerate(counts):
-            from_ms = changes[place][0]
-            to_ms = changes[place + 1][0] if place + 1 < len(changes) else from_ms
-            if count and to_ms > from_ms:
-                for column in range(self.column(from_ms), self.column(to_ms - 1) + 1):
-                    most[column] = max(most[column], count)
-        return most
+        return highest(changes, COLUMNS, lambda at, until: range(self.column(at), self.column(until - 1) + 1))
 
     def unstable(self) -> list[tuple[int, int]]:
         """(first, last) column of each period in which the group was not stable."""

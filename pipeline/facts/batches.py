@@ -7,7 +7,7 @@ other tables are null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -77,16 +77,8 @@ def stored_type() -> StructType:
     return spark_type(_STORED)
 
 
-def derive_batches(shared: Shared) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function to pass to `mapInArrow`."""
-
-    def derived(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _derived(shared, batches)
-
-    return derived
-
-
-def _derived(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def derive_batches(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What `mapInArrow` applies to the batches of a partition."""
     out = Batches(shared.cluster_id)
     run: GroupRun | None = None
     present: tuple[Any, Any] | None = None

@@ -6,7 +6,7 @@ Groups to which nothing happened do not appear in the result. There is one shuff
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -57,7 +57,7 @@ def derive(
     order: list[Column | str] = [*GROUP, place, "raft_index", "origin", "sequence"]
     spread = rows.repartition(*GROUP) if tasks is None else rows.repartition(tasks, *GROUP)
     in_order = spread.sortWithinPartitions(*order)
-    return in_order.mapInArrow(derive_batches(shared), out_type())
+    return in_order.mapInArrow(partial(derive_batches, shared), out_type())
 
 
 def _of_records(records: DataFrame, origin: int) -> DataFrame:

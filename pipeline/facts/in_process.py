@@ -38,4 +38,4 @@ def derive_in_process(records: pa.Table, stored: pa.Table | None, shared: Shared
     rows = pa.concat_tables(inputs)
     place = pc.min_element_wise(rows.column("origin"), pa.scalar(BRIDGE_ORIGIN, pa.int32()))
     in_order = rows.append_column("place", place).sort_by([(name, "ascending") for name in _ORDER])
-    return derive_batches(shared)(iter(in_order.to_batches()))
+    return derive_batches(shared, in_order.to_batches())

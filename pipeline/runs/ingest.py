@@ -46,8 +46,9 @@ def ingest(
     Raises `InputError` for damage unless ``is_permissive``, and for entries that vanished.
     """
     known = losses.lost_before(output)
+    step = RunStep(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
     if not asked:
-        return RunStep(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
+        return step
     there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
     rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
     is_one_task = bytes_of(log, there) <= ONE_TASK_BYTES
@@ -56,7 +57,7 @@ def ingest(
     on_progress(f"records: {plural(count, 'row')}")
     few = tx.staged_few("records")
     found = losses.reached(tx.staged("records")) if few is None else local_records.reached_of(few)
-    missed = _missed(spark, log, asked, there, tx, found, output.manifest.progress)
+    missed = _missed(step, asked, there, found)
     for one in missed:
         if one.is_damage and not is_permissive:
             raise InputError(one.what, _around(log))
@@ -68,16 +69,8 @@ def ingest(
         gone = output.manifest.of("findings", losses.PART)
         found_lost = losses.findings(log.cluster_id, lost)
         tx.stage(Staging(table="findings", rows=found_lost, part=losses.PART, instead_of=gone))
-    return RunStep(
-        spark=spark,
-        output=output,
-        tx=tx,
-        log=log,
-        ranges=dict(_settled(log, asked, found, missed)),
-        lost=lost,
-        few=few,
-        terms=terms,
-    )
+    ranges = dict(_settled(log, asked, found, missed))
+    return replace(step, ranges=ranges, lost=lost, few=few, terms=terms)
 
 
 def bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
@@ -112,23 +105,20 @@ def _kept(log: InputLog, shard: int, asked: Range) -> Range:
 
 
 def _missed(
-    spark: SparkSession,
-    log: InputLog,
+    step: RunStep,
     asked: Mapping[int, Range],
     there: Mapping[int, Range],
-    tx: Transaction,
     found: Mapping[int, losses.WrittenEntries],
-    progress: Mapping[int, ShardProgress],
 ) -> list[Lost]:
     """The requested entries that are not among the records."""
-    missed = []
+    log, progress, missed = step.log, step.output.manifest.progress, []
     for shard, one in asked.items():
         if _kept(log, shard, one).from_index > one.from_index:
             before_ms = progress[shard].last_ms if shard in progress else None
             first_ms = found[shard].first_ms if shard in found else max(log.shards[shard].last_ms, 0)
             missed.append(losses.not_kept(log, shard, one, before_ms, first_ms))
     short = {s: one for s, one in there.items() if s not in found or found[s].entries < one.count}
-    return [*missed, *losses.damage(spark, log, tx.staged("records"), short)] if short else missed
+    return [*missed, *losses.damage(step.spark, log, step.records(), short)] if short else missed
 
 
 def _settled(

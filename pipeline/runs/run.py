@@ -24,7 +24,7 @@ from history.render import plural
 from history.words import shard_name
 from pipeline.errors import OptionError, OutputError
 from pipeline.schema import TABLES
-from pipeline.session.failures import unwrapped
+from pipeline.session.failures import spark_errors
 from pipeline.source import register
 from pipeline.source.inputs import InputLog, open_input
 from pipeline.tables.disk import place_of
@@ -131,40 +131,25 @@ def advance(
     )
     if not asked and not is_due(output, log):
         return result
-    try:
+    with spark_errors():
         session = spark(bytes_of(log, asked)) if callable(spark) else spark
-        return _done(session, output, log, asked, result, mode == "permissive", on_progress, begun)
-    except Exception as error:
-        told = unwrapped(error)
-        if told is None or told is error:
-            raise
-        raise told from error
-
-
-def _done(
-    spark: SparkSession,
-    output: Output,
-    log: InputLog,
-    asked: Mapping[int, Range],
-    result: RunResult,
-    is_permissive: bool,
-    on_progress: Say,
-    begun: float,
-) -> RunResult:
-    register(spark)
-    entries = sum(one.count for one in asked.values())
-    on_progress(
-        f"cluster {log.cluster_id}: {plural(entries, 'entry')} to read of {plural(len(asked), 'shard')}"
-    )
-    with output.begin() as tx:
-        step = ingest(spark, output, tx, log, asked, is_permissive=is_permissive, on_progress=on_progress)
-        lost = tuple(one.what for one in step.lost)
-        if not step.ranges and not any(tx.rows.values()) and not is_due(output, log):
-            return replace(result, lost=lost)
-        facts_to = write_facts(step)
-        progress = _progress(output.manifest.progress, step, facts_to)
-        rows = _by_table(tx.rows)
-        tx.commit(progress, refresh=True)
+        register(session)
+        entries = sum(one.count for one in asked.values())
+        on_progress(
+            f"cluster {log.cluster_id}: {plural(entries, 'entry')} to read of {plural(len(asked), 'shard')}"
+        )
+        with output.begin() as tx:
+            is_permissive = mode == "permissive"
+            step = ingest(
+                session, output, tx, log, asked, is_permissive=is_permissive, on_progress=on_progress
+            )
+            lost = tuple(one.what for one in step.lost)
+            if not step.ranges and not any(tx.rows.values()) and not is_due(output, log):
+                return replace(result, lost=lost)
+            facts_to = write_facts(step)
+            progress = _progress(before, step, facts_to)
+            rows = _by_table(tx.rows)
+            tx.commit(progress, refresh=True)
     seconds = monotonic() - begun
     on_progress(f"{plural(sum(rows.values()), 'row')} in {seconds:.1f} s")
     shards = tuple(_shard_done(shard, asked[shard], progress[shard]) for shard in step.ranges)

@@ -8,6 +8,8 @@ others, those that a user can act on are recognised by patterns.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pipeline import errors
 from pipeline.errors import OptionError, PipelineError
@@ -84,6 +86,18 @@ def unwrapped(error: BaseException) -> PipelineError | None:
         if found:
             return PipelineError(message.format(*found.groups()), hint)
     return PipelineError(f"Spark failed: {_first_words(text)}", _see_logs())
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise an exception that comes from Spark as the pipeline's error for it."""
+    try:
+        yield
+    except Exception as error:
+        told = unwrapped(error)
+        if told is None or told is error:
+            raise
+        raise told from error
 
 
 def _text_of(error: BaseException) -> str | None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pipeline.errors import NoSpark, OptionError, PipelineError
 
-from .failures import unwrapped
+from .failures import spark_errors
 from .interrupting import is_remote
 from .jvm import environment, launch, private_folder, python_variables
 from .settings import COMMON, DEFAULT_MASTER, check_master, is_local, local_defaults, user_defaults
@@ -74,13 +74,8 @@ def spark_session(
         return present
     if not spark_logs:
         _hush()
-    try:
+    with spark_errors():
         return _new_session(master, name, dict(conf or {}), is_quiet=not spark_logs, is_brief=is_brief)
-    except Exception as error:
-        foreseen = unwrapped(error)
-        if foreseen is None or foreseen is error:
-            raise
-        raise foreseen from error
 
 
 def present_session() -> SparkSession | None:

@@ -12,7 +12,7 @@ from history.words import shard_name
 from pipeline.errors import InputError
 from raftlog.env.files import OsFiles
 
-from .inputs import InputLog, InputShard, open_input, segments_in
+from .inputs import InputLog, InputShard, input_shard, open_input, segments_in
 from .tail import DecidedEnd, InputTail
 
 
@@ -66,13 +66,4 @@ class FollowedInput:
     def _listed(self, shard: int, reached: DecidedEnd) -> InputShard:
         reader = ShardFiles(reached.member.path, shard)
         segments = tuple(segments_in(OsFiles(), reader.home))
-        return InputShard(
-            shard=shard,
-            directory=reached.member.path,
-            node_id=reached.member.node_id,
-            begins_index=segments[0].first_index if segments else reached.index + 1,
-            decided_index=reached.index,
-            last_ms=reached.timestamp_ms,
-            segments=segments,
-            is_alone=reader.is_alone,
-        )
+        return input_shard(reader, reached.member, segments, reached.index, reached.timestamp_ms)

@@ -174,7 +174,17 @@ def _header(files: Files, path: str) -> SegmentHeader | None:
 
 def _shard(files: Files, reader: ShardFiles, member: MemberDirectory, decided_to: int | None) -> InputShard:
     segments = tuple(segments_in(files, reader.home))
-    decided, last_ms = _end(files, reader, segments, decided_to)
+    return input_shard(reader, member, segments, *_end(files, reader, segments, decided_to))
+
+
+def input_shard(
+    reader: ShardFiles,
+    member: MemberDirectory,
+    segments: tuple[InputSegment, ...],
+    decided: int,
+    last_ms: int,
+) -> InputShard:
+    """The shard in a member's directory, decided up to an entry written at ``last_ms``."""
     return InputShard(
         shard=reader.shard,
         directory=reader.node_path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pipeline.errors import OptionError
 from pipeline.schema import TableColumn
@@ -67,8 +68,19 @@ def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterat
     if span is None or (groups is not None and not groups):
         return
     selection = replace(options.selection, span=span, groups=groups)
+    task = partial(
+        Task,
+        cluster_id=found.cluster_id,
+        node_id=shard.node_id,
+        directory=shard.directory,
+        shard=shard.shard,
+        selection=selection,
+        columns=options.columns,
+        rows=options.rows,
+        mode=options.mode,
+    )
     if options.rows is Rows.SNAPSHOT:
-        yield _task(options, found, shard, selection, Bounds(first=0, decided=shard.decided_index), 0)
+        yield task(bounds=Bounds(first=0, decided=shard.decided_index), size=0)
         return
     for place, segment in enumerate(shard.segments):
         if _may_hold(segment, shard, selection):
@@ -79,29 +91,7 @@ def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterat
                 decided=shard.decided_index,
                 is_alone=shard.is_alone,
             )
-            yield _task(options, found, shard, selection, bounds, segment.size)
-
-
-def _task(
-    options: SourceOptions,
-    found: InputLog,
-    shard: InputShard,
-    selection: Selection,
-    bounds: Bounds,
-    size: int,
-) -> Task:
-    return Task(
-        cluster_id=found.cluster_id,
-        node_id=shard.node_id,
-        directory=shard.directory,
-        shard=shard.shard,
-        bounds=bounds,
-        selection=selection,
-        columns=options.columns,
-        rows=options.rows,
-        mode=options.mode,
-        size=size,
-    )
+            yield task(bounds=bounds, size=segment.size)
 
 
 def _groups_in(groups: frozenset[str] | None, num_shards: int | None, shard: int) -> frozenset[str] | None:

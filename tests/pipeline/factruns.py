@@ -181,7 +181,7 @@ class Runs:
                 ]
         names = self.log.catalog().names
         shared = Shared(cluster_id=CLUSTER, shards=spans, names=names, notes=notes)
-        batches = derive_batches(shared)(self._batches(rows))
+        batches = derive_batches(shared, self._batches(rows))
         self._take([row for batch in batches for row in batch.to_pylist()])
 
     def _batches(self, rows: list[InRow]) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from .factruns import CLUSTER, Rows, Runs, ShardLog, exported, in_order
 from .rows import records_frame, row, rows_of_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -74,12 +74,9 @@ def test_what_is_derived_here_is_the_same_as_a_frame(
     """Where other rows of its table are not few, Spark writes it."""
     batches: list[pa.RecordBatch] = []
 
-    def kept(shared: Shared) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        def derived(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            batches.extend(derive_batches(shared)(rows))
-            return iter(batches)
-
-        return derived
+    def kept(shared: Shared, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batches.extend(derive_batches(shared, rows))
+        return iter(batches)
 
     monkeypatch.setattr(factruns, "derive_batches", kept)
     Runs(node_of(world_log(0))).run()
