@@ -88,7 +88,7 @@ def test_facts_end_where_nothing_stands_in_for_what_is_lost(seed: int) -> None:
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_findings_are_the_same_however_often_it_is_run(name: str) -> None:
     known = INCIDENTS[name].run(1)
-    log = known.rig.node()
+    log = known.world.node()
     expected = exported(log)
     assert expected["findings"] or all(truth.is_reason for truth in known.truths)
     end = ShardLog.of(log, 0).end
@@ -97,7 +97,7 @@ def test_findings_are_the_same_however_often_it_is_run(name: str) -> None:
 
 def stuck_log() -> NodeLog:
     """A member that does not give up what it was told to; later another group alone says something."""
-    log = INCIDENTS["stuck reconciliation: a member that does not give up"].run(1).rig.node()
+    log = INCIDENTS["stuck reconciliation: a member that does not give up"].run(1).world.node()
     reader = log.reader(0)
     assert isinstance(reader, MemoryReader)
     last = reader.written[-1]
@@ -120,7 +120,7 @@ def test_time_alone_makes_findings_of_a_group_that_is_not_settled() -> None:
 
 
 def test_a_group_that_nothing_happened_to_is_left_alone() -> None:
-    log = INCIDENTS["killed member"].run(1).rig.node()
+    log = INCIDENTS["killed member"].run(1).world.node()
     runs = Runs(log)
     runs.run()
     assert [sequence for (sequence, _) in runs.stored[0, GROUP][STATE]] == [SETTLED]
