@@ -52,6 +52,9 @@ EXIT_NODE_STOPPED: Final = 70
 
 WAY_OUT: Final = "choose another port (kafka.port, http.port, peer.port)"
 
+ALONE: Final = 1
+"""The id of a node that is launched alone."""
+
 NODES_ALLOWED: Final = (1, 3, 5)
 STOP_TIMEOUT_S: Final = 10.0
 
@@ -65,24 +68,6 @@ ANNOUNCEMENT_PAUSE_S: Final = 0.005
 """How long one starting node is listened to before the next one."""
 
 
-def launch_node(
-    data: Path,
-    *,
-    node_id: int = 1,
-    kafka_port: int = 0,
-    http_port: int = 0,
-    settings: Mapping[str, str] | None = None,
-    wait_ready_s: float = 30.0,
-) -> NodeProcess:
-    """Format `data` if it is new, start a cluster of one on it and return when it serves.
-
-    A port of 0 is the one that this directory had before, or a free one. Raises LaunchError.
-    """
-    process = _prepare_alone(data, node_id, (kafka_port, http_port), settings or {})
-    process.start(wait_ready_s)
-    return process
-
-
 def launch_cluster(
     data: Path,
     num_nodes: int = 3,
@@ -90,20 +75,24 @@ def launch_cluster(
     kafka_port: int = 0,
     http_port: int = 0,
     settings: Mapping[str, str] | None = None,
-    wait_ready_s: float | None = None,
 ) -> ClusterProcess:
     """Format `data` if it is new, start all nodes at once and return when every one serves.
 
     Node 1 listens on the ports given, node 2 on the next ones, and so on; a port of 0 is the one that a node
-    had before, or a free one. One node is as with `launch_node`. Raises LaunchError.
+    had before, or a free one. Raises LaunchError.
     """
     cluster = prepare_cluster(data, num_nodes, kafka_port=kafka_port, http_port=http_port, settings=settings)
     try:
-        cluster.start(wait_ready_s)
+        cluster.start()
     except BaseException:
         cluster.kill()
         raise
     return cluster
+
+
+def launch_node(data: Path, **launch: Any) -> NodeProcess:
+    """Launch a cluster of one, as `launch_cluster` does, and return its node."""
+    return launch_cluster(data, 1, **launch).nodes[0]
 
 
 def prepare_cluster(
@@ -117,7 +106,7 @@ def prepare_cluster(
     """Prepare a launch up to its first process, for callers that want to `configure` nodes first."""
     check_num_nodes(num_nodes)
     if num_nodes == 1:
-        alone = _prepare_alone(data, 1, (kafka_port, http_port), settings or {})
+        alone = _prepare_alone(data, (kafka_port, http_port), settings or {})
         return ClusterProcess(alone.data, [alone], None)
     with as_launch_errors(f"cannot use {data} as a cluster's directory"):
         plan = plan_cluster(data, num_nodes, settings or {})
@@ -249,14 +238,17 @@ class ClusterProcess:
 # One node.
 
 
-def _prepare_alone(
-    data: Path, node_id: int, ports: tuple[int, int], settings: Mapping[str, str]
-) -> NodeProcess:
+def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, str]) -> NodeProcess:
     wanted: dict[str, object] = dict(settings)
     with as_launch_errors(f"cannot use {data} as a node's directory"):
         if (data / CLUSTER_FILE).exists():
             raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
-        _format_alone(data, node_id, load_settings(None, {}, wanted).cluster_shards)
+        num_shards = load_settings(None, {}, wanted).cluster_shards
+        if not (data / NODE_FILE).exists():
+            identity = NodeIdentity(
+                cluster_id=fresh_id(), node_id=ALONE, incarnation=fresh_id(), num_shards=num_shards
+            )
+            format_node(OsFiles(), str(data.resolve()), identity)
         wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
         # The node takes the lock itself; it is tried here so that a running node's configuration is not
         # replaced.
@@ -264,16 +256,7 @@ def _prepare_alone(
         before = ports_before(data)
         asked = zip(("kafka", "http"), ports, strict=True)
         kafka_port, http_port = _stable_ports([_asked(name, port, before, wanted) for name, port in asked])
-        return NodeProcess(data, node_id=node_id, port=kafka_port, http_port=http_port, settings=wanted)
-
-
-def _format_alone(data: Path, node_id: int, num_shards: int) -> None:
-    if (data / NODE_FILE).exists():
-        return
-    identity = NodeIdentity(
-        cluster_id=fresh_id(), node_id=node_id, incarnation=fresh_id(), num_shards=num_shards
-    )
-    format_node(OsFiles(), str(data.resolve()), identity)
+        return NodeProcess(data, node_id=ALONE, port=kafka_port, http_port=http_port, settings=wanted)
 
 
 # Several nodes.
