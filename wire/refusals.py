@@ -1,10 +1,13 @@
 """Error responses: each carries the error where clients of that API and version look for it.
 
 Kafka has no common place for errors. Some responses have one code at the top level, some one per group, topic
-or partition, and several changed between versions. Each message module has its own function `refusal`.
+or partition, and several changed between versions. A message module has its own function `refusal` unless
+its response has one code, and perhaps a message, at the top level.
 """
 
-from wire.apis import ApiKey, message_module
+from typing import Any
+
+from wire.apis import ApiKey, message_classes, message_module
 from wire.errors import ErrorCode
 from wire.schema import Message
 
@@ -22,6 +25,14 @@ def refuse(
     `message` is included if the version has a field for it; `throttle` is in ms. Only ApiVersions may be
     refused without a request, since its version may be one that cannot be decoded.
     """
-    response: Message = message_module(ApiKey(api_key)).refusal(request, api_version, code, message)
-    response.throttle_time_ms = throttle  # type: ignore[attr-defined]
-    return response
+    module = message_module(ApiKey(api_key))
+    if hasattr(module, "refusal"):
+        response: Any = module.refusal(request, api_version, code, message)
+    else:
+        response = message_classes(ApiKey(api_key))[1]()
+        response.error_code = code
+        if hasattr(response, "error_message"):
+            response.error_message = message
+    response.throttle_time_ms = throttle
+    answer: Message = response
+    return answer

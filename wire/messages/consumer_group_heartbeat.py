@@ -44,10 +44,3 @@ class ConsumerGroupHeartbeatResponse(Message):
     member_epoch: int = int32("0+")
     heartbeat_interval_ms: int = int32("0+")
     assignment: Assignment | None = struct_of(Assignment, "0+", nullable="0+", default=None)
-
-
-def refusal(
-    request: ConsumerGroupHeartbeatRequest, api_version: int, code: int, message: str | None
-) -> ConsumerGroupHeartbeatResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

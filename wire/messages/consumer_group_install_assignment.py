@@ -32,10 +32,3 @@ class ConsumerGroupInstallAssignmentResponse(Message):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-
-
-def refusal(
-    request: ConsumerGroupInstallAssignmentRequest, api_version: int, code: int, message: str | None
-) -> ConsumerGroupInstallAssignmentResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=message)

@@ -50,10 +50,3 @@ class ConsumerGroupPrepareAssignmentResponse(Message):
     assignor_version: int = int16("0+")
     members: list[Member] = array_of(Member, "0+")
     topics: list[Topic] = array_of(Topic, "0+")
-
-
-def refusal(
-    request: ConsumerGroupPrepareAssignmentRequest, api_version: int, code: int, message: str | None
-) -> ConsumerGroupPrepareAssignmentResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ConsumerGroupPrepareAssignmentResponse(error_code=code, error_message=message)

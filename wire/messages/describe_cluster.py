@@ -29,10 +29,3 @@ class DescribeClusterResponse(Message):
     controller_id: int = int32("0+", default=-1)
     brokers: list[DescribeClusterBroker] = array_of(DescribeClusterBroker, "0+")
     cluster_authorized_operations: int = int32("0+", default=NOT_REQUESTED)
-
-
-def refusal(
-    request: DescribeClusterRequest, api_version: int, code: int, message: str | None
-) -> DescribeClusterResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return DescribeClusterResponse(error_code=code, error_message=message)

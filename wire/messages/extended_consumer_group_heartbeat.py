@@ -72,10 +72,3 @@ class ExtendedConsumerGroupHeartbeatResponse(Message):
     should_compute_assignment: bool = boolean("0+")
     heartbeat_interval_ms: int = int32("0+")
     assignment: Assignment | None = struct_of(Assignment, "0+", nullable="0+", default=None)
-
-
-def refusal(
-    request: ExtendedConsumerGroupHeartbeatRequest, api_version: int, code: int, message: str | None
-) -> ExtendedConsumerGroupHeartbeatResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ExtendedConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

@@ -35,10 +35,3 @@ class LeaveGroupResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
     members: list[MemberResponse] = array_of(MemberResponse, "3+")
-
-
-def refusal(
-    request: LeaveGroupRequest, api_version: int, code: int, message: str | None
-) -> LeaveGroupResponse:
-    """The error response: the code at the top level, in every version."""
-    return LeaveGroupResponse(error_code=code)

@@ -22,10 +22,3 @@ class ListConfigResourcesResponse(Message):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     config_resources: list[ConfigResource] = array_of(ConfigResource, "0+")
-
-
-def refusal(
-    request: ListConfigResourcesRequest, api_version: int, code: int, message: str | None
-) -> ListConfigResourcesResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ListConfigResourcesResponse(error_code=code)

@@ -22,10 +22,3 @@ class ListGroupsResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
     groups: list[ListedGroup] = array_of(ListedGroup, "0+")
-
-
-def refusal(
-    request: ListGroupsRequest, api_version: int, code: int, message: str | None
-) -> ListGroupsResponse:
-    """The error response: it carries `code` where clients of this version look for it."""
-    return ListGroupsResponse(error_code=code)

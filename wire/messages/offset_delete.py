@@ -37,10 +37,3 @@ class OffsetDeleteResponse(Message):
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+")
     topics: list[OffsetDeleteResponseTopic] = array_of(OffsetDeleteResponseTopic, "0+")
-
-
-def refusal(
-    request: OffsetDeleteRequest, api_version: int, code: int, message: str | None
-) -> OffsetDeleteResponse:
-    """The error response: the code at the top level, for the whole request."""
-    return OffsetDeleteResponse(error_code=code)
