@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from typing import Self
 
 from history.render import LOCAL, MS_PER_SECOND, TimeStyle, parse_time
 
@@ -33,6 +34,43 @@ ACCEPTED = (
     "give a log index, epoch milliseconds, 2026-03-01T12:03:08 (with or without an offset such as +01:00 or"
     " Z), a clock such as 03:12, a span before now such as 2h or 1h30m, or start, end or end-5m"
 )
+
+
+Place = tuple[int | None, int | None]
+"""An index or epoch ms; (None, None) if nothing was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWindow:
+    """The entries between two bounds, included, and the rows that touch them; ``None``: open."""
+
+    from_index: int | None = None
+    from_ms: int | None = None
+    to_index: int | None = None
+    to_ms: int | None = None
+
+    @classmethod
+    def between(cls, begin: Place, end: Place) -> Self:
+        return cls(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+
+    def is_begun(self, index: int, ms: int) -> bool:
+        return index >= (self.from_index or 0) and (self.from_ms is None or ms >= self.from_ms)
+
+    def reaches(self, end_index: int | None, end_ms: int | None) -> bool:
+        """Whether a row with this end (``None``: open) touches the window."""
+        if end_index is None or end_ms is None:
+            return True
+        return end_index > (self.from_index or 0) and (self.from_ms is None or end_ms > self.from_ms)
+
+    def holds_end(self, end_index: int | None, end_ms: int | None) -> bool:
+        """The same for a finding, whose end is part of it."""
+        is_before_index = (
+            self.from_index is not None and end_index is not None and end_index < self.from_index
+        )
+        return not is_before_index and (self.from_ms is None or end_ms is None or end_ms >= self.from_ms)
+
+
+WHOLE_LOG = LogWindow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of
 from history.facts.rows import GroupFinding, GroupRows, Severity
 from history.facts.shard import facts_of_all
+from history.moments import WHOLE_LOG, LogWindow
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
 from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
@@ -47,26 +48,7 @@ class Findings:
     """Limitations of the answer, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingsWindow:
-    """Bounds that select the findings touching them; ``None``: open."""
-
-    from_index: int | None = None
-    from_ms: int | None = None
-    to_index: int | None = None
-    to_ms: int | None = None
-
-    def touches(self, found: GroupFinding) -> bool:
-        return not (
-            (self.from_index is not None and found.to_index is not None and found.to_index < self.from_index)
-            or (self.from_ms is not None and found.to_ms is not None and found.to_ms < self.from_ms)
-        )
-
-
-ALWAYS = FindingsWindow()
-
-
-def findings(log: NodeLog, group_id: str | None = None, window: FindingsWindow = ALWAYS) -> Findings:
+def findings(log: NodeLog, group_id: str | None = None, window: LogWindow = WHOLE_LOG) -> Findings:
     """The findings of one group, or of all; raises `NothingToRead` for an unknown group.
 
     The log is read only to the window's end, so later entries are not considered.
@@ -85,7 +67,7 @@ def findings(log: NodeLog, group_id: str | None = None, window: FindingsWindow =
     return _of_all(log, window)
 
 
-def _of_all(log: NodeLog, window: FindingsWindow) -> Findings:
+def _of_all(log: NodeLog, window: LogWindow) -> Findings:
     found: list[GroupFindings] = []
     basis: list[Basis] = []
     count, is_noted = 0, False
@@ -111,7 +93,7 @@ def _of_all(log: NodeLog, window: FindingsWindow) -> Findings:
     )
 
 
-def _basis_of(log: NodeLog, shard: int, window: FindingsWindow) -> Basis:
+def _basis_of(log: NodeLog, shard: int, window: LogWindow) -> Basis:
     """The basis of a shard without groups."""
     walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
     for _ in walk:
@@ -126,8 +108,10 @@ def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:
     return by_group
 
 
-def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: FindingsWindow) -> GroupFindings:
-    found = tuple(one for one in findings_of(facts, notes or None) if window.touches(one))
+def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow) -> GroupFindings:
+    found = tuple(
+        one for one in findings_of(facts, notes or None) if window.holds_end(one.to_index, one.to_ms)
+    )
     names = MemberNames()
     described = {}
     for session in facts.sessions:

@@ -15,6 +15,7 @@ from history.facts.commits import CommitKeys, commit_rows
 from history.facts.group import windowed
 from history.facts.rows import EpochRow, GroupRows, Moved, TermRow, Wait
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
+from history.moments import LogWindow
 from history.reading.catalog import CatalogHistory
 from history.reading.source import LogGap, Reader, Walk
 from history.words import is_takeover, reason_names, term_why, trigger_name, type_name
@@ -38,25 +39,6 @@ FACT_TABLES = frozenset({"group_epochs", "ownership", "member_sessions", "moves"
 Take = Callable[[str, object], None]
 """Called with a table's name and one of its rows."""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportWindow:
-    """Exports entries within both bounds, included, and all rows that touch the window; ``None``: open."""
-
-    from_index: int | None = None
-    from_ms: int | None = None
-    to_index: int | None = None
-    to_ms: int | None = None
-
-    def is_begun(self, index: int, ms: int) -> bool:
-        return index >= (self.from_index or 0) and (self.from_ms is None or ms >= self.from_ms)
-
-    def reaches(self, end_index: int | None, end_ms: int | None) -> bool:
-        """Whether a row with this end (``None``: open) touches the window."""
-        if end_index is None or end_ms is None:
-            return True
-        return end_index > (self.from_index or 0) and (self.from_ms is None or end_ms > self.from_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +86,7 @@ class ShardRows:
         catalog: CatalogHistory,
         tables: Collection[str],
         groups: frozenset[str] | None,
-        window: ExportWindow,
+        window: LogWindow,
         take: Take,
     ) -> None:
         self.unreadable = 0
@@ -227,7 +209,7 @@ class ShardRows:
                         self._take(table, row)
 
 
-def fact_rows(part: GroupRows, window: ExportWindow) -> tuple[tuple[str, Iterable[Any]], ...]:
+def fact_rows(part: GroupRows, window: LogWindow) -> tuple[tuple[str, Iterable[Any]], ...]:
     """The rows of each table derived from facts of a group, except for findings."""
     shown = windowed(part, window.from_index, window.from_ms)
     return (
@@ -239,7 +221,7 @@ def fact_rows(part: GroupRows, window: ExportWindow) -> tuple[tuple[str, Iterabl
     )
 
 
-def _moves(epochs: Iterable[EpochRow], window: ExportWindow) -> Iterator[MoveRow]:
+def _moves(epochs: Iterable[EpochRow], window: LogWindow) -> Iterator[MoveRow]:
     for epoch in epochs:
         index, ms = epoch.index, epoch.timestamp_ms
         if epoch.target_index is not None and epoch.target_ms is not None:
@@ -249,7 +231,7 @@ def _moves(epochs: Iterable[EpochRow], window: ExportWindow) -> Iterator[MoveRow
                 yield MoveRow(epoch, moved)
 
 
-def _waits(epochs: Iterable[EpochRow], window: ExportWindow) -> Iterator[WaitRow]:
+def _waits(epochs: Iterable[EpochRow], window: LogWindow) -> Iterator[WaitRow]:
     for epoch in epochs:
         for wait in epoch.waits:
             if window.reaches(wait.to_index, wait.to_ms):

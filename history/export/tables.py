@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX
+from history.moments import WHOLE_LOG, LogWindow
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
@@ -21,9 +22,7 @@ from history.words import shard_name
 from .files import OutputFiles
 from .formats import FORMATS, CannotWrite, TableWriter, writer_of
 from .schema import SCHEMAS
-from .sources import ExportWindow, ShardRows
-
-EVERYTHING = ExportWindow()
+from .sources import ShardRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ def export(
     *,
     tables: Sequence[str] = (),
     groups: Sequence[str] = (),
-    window: ExportWindow = EVERYTHING,
+    window: LogWindow = WHOLE_LOG,
     force: bool = False,
 ) -> Export:
     """Write tables (by default all) of every group, or of some.

@@ -13,6 +13,7 @@ from math import inf
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
 from history.facts.rows import GroupFinding, GroupRows
+from history.moments import WHOLE_LOG, LogWindow
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -55,49 +56,34 @@ def explain(
     group_id: str,
     *,
     shard: int | None = None,
-    from_index: int | None = None,
-    from_ms: int | None = None,
-    to_index: int | None = None,
-    to_ms: int | None = None,
+    window: LogWindow = WHOLE_LOG,
     filters: Filters = NO_FILTERS,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
-    """Explain each epoch of ``group_id`` between two indexes or times (epoch ms), narrowed by filters.
+    """Explain each epoch of ``group_id`` in a window, narrowed by filters.
 
     ``shard`` is only needed if a partial copy does not say how many shards the cluster has. Raises
     `NothingToRead` if the directory or the shard is missing, the log does not know the group, or it has
     nothing that was chosen.
     """
     log = open_node(path)
-    whole = facts_of(log, group_id, shard=shard, to_index=to_index, to_ms=to_ms)
-    return explanation_of(
-        log,
-        whole,
-        from_index=from_index,
-        from_ms=from_ms,
-        to_index=to_index,
-        to_ms=to_ms,
-        filters=filters,
-        style=style,
-    )
+    whole = facts_of(log, group_id, shard=shard, to_index=window.to_index, to_ms=window.to_ms)
+    return explanation_of(log, whole, window=window, filters=filters, style=style)
 
 
 def explanation_of(
     log: NodeLog,
     whole: GroupRows,
     *,
-    from_index: int | None = None,
-    from_ms: int | None = None,
-    to_index: int | None = None,
-    to_ms: int | None = None,
+    window: LogWindow = WHOLE_LOG,
     filters: Filters = NO_FILTERS,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
     """The same as `explain`, from facts that begin with the group's oldest entry and carry their basis."""
     assert whole.basis is not None
-    whole.basis.demand(from_index, to_index, filters.at_index)
+    whole.basis.demand(window.from_index, window.to_index, filters.at_index)
     group_id = whole.group_id
-    facts = windowed(whole, from_index, from_ms)
+    facts = windowed(whole, window.from_index, window.from_ms)
     catalog = log.catalog()
     notes = log.reader(facts.shard).evidence(group_id)
     labels = MemberLabels(
@@ -106,17 +92,17 @@ def explanation_of(
     focus, said = chosen(facts, labels, filters)
     noted = GroupNotes(notes, group_id)
     what_if = counterfactuals(facts, noted, labels, focus)
-    window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
+    shown = _Shown.of(facts, focus, window)
     teller = Teller(facts, labels, focus)
-    findings = [one for one in findings_of(whole, notes or None) if window.has_finding(one, focus)]
+    findings = [one for one in findings_of(whole, notes or None) if shown.has_finding(one, focus)]
     findings = [replace(one, words=words_of(one, labels.member)) for one in findings]
     asides = _Asides(whole, noted, what_if, findings)
     epochs = [asides.beside(step) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
-    beside = [step for step in between if window.has_step(step)]
+    beside = [step for step in between if shown.has_step(step)]
     steps = with_notes(
         sorted([*epochs, *beside], key=_place),
-        [note for note in notes if window.has(note["at_ms"], note.get("member") or "")],
+        [note for note in notes if shown.has(note["at_ms"], note.get("member") or "")],
         group_id,
         labels.member,
         style,
@@ -139,7 +125,7 @@ def explanation_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _Shown:
     """Selects the notes, terms and findings to include besides the epochs."""
 
     whole: tuple[int, int | None]
@@ -151,27 +137,18 @@ class _Window:
     has_partition: bool
 
     @classmethod
-    def of(
-        cls,
-        facts: GroupRows,
-        focus: Focus,
-        from_index: int | None,
-        from_ms: int | None,
-        to_ms: int | None,
-        *,
-        has_end: bool,
-    ) -> _Window:
-        start = from_ms or -1
-        if from_index is not None and facts.epochs:
+    def of(cls, facts: GroupRows, focus: Focus, window: LogWindow) -> _Shown:
+        start = window.from_ms or -1
+        if window.from_index is not None and facts.epochs:
             start = facts.epochs[0].timestamp_ms
         end = None
-        if has_end:
-            end = (facts.last_ms if to_ms is None else to_ms) + 1
+        if (window.to_index, window.to_ms) != (None, None):
+            end = (facts.last_ms if window.to_ms is None else window.to_ms) + 1
         times: tuple[tuple[int, int | None], ...] = ((start, end),)
         if focus.rows is not None:
             rows = [row for row in facts.epochs if focus.has_row(row)]
             times = tuple((max(row.timestamp_ms, start), row.end_ms or end) for row in rows)
-        return cls((start, end), times, from_index or 0, focus.members, focus.partition is not None)
+        return cls((start, end), times, window.from_index or 0, focus.members, focus.partition is not None)
 
     def has(self, ms: int, member_id: str) -> bool:
         """Whether to include an event at this time; all events of a requested member are included."""

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
-from history.export.sources import ExportWindow, fact_rows
+from history.export.sources import fact_rows
 from history.facts.checkpoint import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupFinding, GroupRows, Severity, TermRow
+from history.moments import WHOLE_LOG
 from pipeline.errors import OutputError
 from records import Entry, RawRecord, RecordsError
 from records.entry import load_cause
@@ -35,7 +36,6 @@ STATE_VERSION = f"1.{VERSION}"
 """Version of a group's stored state: the format of this module, then that of the builder."""
 SETTLED, RESTLESS = 0, 1
 """Sequence of a state row: RESTLESS if the mere passing of time may produce a finding."""
-_EVERYTHING = ExportWindow()
 
 
 class Sink(Protocol):
@@ -175,7 +175,7 @@ class GroupRun:
         count = len(drained.epochs) + len(drained.spans) + len(drained.sessions)
         self._num_rows = self._builder.num_rows
         self._num_concluded += count
-        for table, rows in fact_rows(drained, _EVERYTHING):
+        for table, rows in fact_rows(drained, WHOLE_LOG):
             self._sink.rows(f"rows:{table}", table, rows)
         if self._num_concluded > FINDING_ROWS_MAX:
             self._parts.clear()
@@ -212,7 +212,7 @@ class GroupRun:
         self._sink.blob(STATE, sequence, self._dumped())
         if self._builder.is_known:
             open_ = self._builder.finish()
-            for table, rows in fact_rows(open_, _EVERYTHING):
+            for table, rows in fact_rows(open_, WHOLE_LOG):
                 self._sink.rows(f"open:{table}", table, rows)
             self._sink.rows(FINDINGS, FINDINGS, self._findings(open_))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
 from history.telling.explain import explain
@@ -312,7 +313,7 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
     ):
         narrowed = explain(node, GROUP, filters=filters)
         assert len(narrowed.findings) == found, filters
-    assert explain(node, GROUP, from_ms=NOON_MS + 60_000).findings == ()
+    assert explain(node, GROUP, window=LogWindow(from_ms=NOON_MS + 60_000)).findings == ()
 
 
 def test_no_lower_bound_is_claimed_where_the_slow_member_also_had_to_take_partitions() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
@@ -19,7 +20,7 @@ from tests.support.payments_log import ANN, BOB, group_log, metadata_log
 
 def asked(filters: Filters | None = None, **window: Any) -> Explanation:
     log = NodeLog("node-1", {METADATA_SHARD: metadata_log().log, 0: group_log().log}, 1)
-    return explain(log, GROUP, filters=filters or Filters(), style=UTC_STYLE, **window)
+    return explain(log, GROUP, filters=filters or Filters(), style=UTC_STYLE, window=LogWindow(**window))
 
 
 def told(explanation: Explanation) -> list[tuple[str, int | None]]:

@@ -32,9 +32,9 @@ from history.export.columns import (
 from history.export.files import OutputFiles
 from history.export.formats import ESCAPED, FORMATS, CannotWrite, writer_of
 from history.export.schema import SCHEMAS, tables_text
-from history.export.sources import ExportWindow
 from history.export.tables import export
 from history.facts.group import facts_of
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead, Walk
@@ -283,7 +283,7 @@ def test_in_parts_the_same_rows(log: NodeLog, tmp_path: Path, monkeypatch: pytes
 def test_one_group_and_a_window(log: NodeLog, tmp_path: Path) -> None:
     facts = facts_of(log, "billing")
     first, second = facts.epochs[1], facts.epochs[3]
-    window = ExportWindow(from_index=first.index, to_index=second.index)
+    window = LogWindow(from_index=first.index, to_index=second.index)
     export(log, tmp_path, "jsonl", groups=["billing"], window=window)
     rows = {name: read_back(tmp_path / f"{name}.jsonl", table) for name, table in SCHEMAS.items()}
     assert {row["group_id"] for name in rows if name != "failovers" for row in rows[name]} == {"billing"}

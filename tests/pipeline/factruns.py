@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from history.export.schema import SCHEMAS
-from history.export.sources import FACT_TABLES, ExportWindow, ShardRows
+from history.export.sources import FACT_TABLES, ShardRows
 from history.facts.rows import TermRow
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, Walk
 from history.state.group_view import MEMBERSHIP_TYPES
@@ -54,7 +55,7 @@ def exported(log: NodeLog) -> Rows:
         found[table].append((CLUSTER, *SCHEMAS[table].values(row)))
 
     for shard in log.shards:
-        ShardRows(shard, log.catalog(), FACT_TABLES, None, ExportWindow(), take).run(log.reader(shard))
+        ShardRows(shard, log.catalog(), FACT_TABLES, None, LogWindow(), take).run(log.reader(shard))
     return in_order(found)
 
 
@@ -75,7 +76,7 @@ class ShardLog:
             assert isinstance(row, TermRow)
             terms.append(row)
 
-        ShardRows(shard, log.catalog(), {"failovers"}, None, ExportWindow(), take).run(reader)
+        ShardRows(shard, log.catalog(), {"failovers"}, None, LogWindow(), take).run(reader)
         frames, bridges, last, gap, end = [], [], (0, -1), None, None
         for item in Walk(shard, reader):
             if isinstance(item, Frame):

@@ -15,7 +15,8 @@ from pyspark.sql import functions as f
 
 from benchmarks.mixedlog import write_log
 from history.export.schema import SCHEMAS
-from history.export.tables import ExportWindow, ShardRows
+from history.export.sources import ShardRows
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from pipeline.analyses import ANALYSES
@@ -94,7 +95,7 @@ def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
 
     for shard in log.shards:
         if shard >= 0:
-            ShardRows(shard, log.catalog(), [name], None, ExportWindow(), take).run(log.reader(shard))
+            ShardRows(shard, log.catalog(), [name], None, LogWindow(), take).run(log.reader(shard))
     return found
 
 

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.mixedlog import write_life
 from history.export.schema import SCHEMAS
-from history.export.sources import ExportWindow, ShardRows
+from history.export.sources import ShardRows
+from history.moments import LogWindow
 from history.reading.opening import open_node
 from pipeline.analyses import ANALYSES
 from pipeline.runs.run import run
@@ -80,7 +81,7 @@ def in_history(path: Path, tables: Collection[str], groups: frozenset[str] | Non
 
     catalog = log.catalog()
     for shard in log.shards:
-        ShardRows(shard, catalog, tables, groups, ExportWindow(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, tables, groups, LogWindow(), take).run(log.reader(shard))
     return found
 
 

@@ -16,8 +16,9 @@ from pyspark.sql import functions as f
 
 from history.answers.stats import stats
 from history.export.schema import SCHEMAS
-from history.export.sources import ExportWindow, ShardRows
+from history.export.sources import ShardRows
 from history.facts.group import facts_of
+from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.render import UTC_STYLE
@@ -46,7 +47,7 @@ def plain_tables(spark: SparkSession, log: NodeLog) -> Tables:
         def take(table: str, row: object) -> None:
             rows[table].append(("c", *SCHEMAS[table].values(row)))
 
-        ShardRows(shard, catalog, tuple(SCHEMAS), None, ExportWindow(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, tuple(SCHEMAS), None, LogWindow(), take).run(log.reader(shard))
 
     def table(name: str) -> DataFrame:
         if name == "records":

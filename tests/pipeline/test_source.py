@@ -10,7 +10,8 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.export.schema import SCHEMAS  # noqa: E402
-from history.export.sources import ExportWindow, ShardRows  # noqa: E402
+from history.export.sources import ShardRows  # noqa: E402
+from history.moments import LogWindow  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
 from pipeline.schema import RECORD_COLUMNS, ColumnKind  # noqa: E402
 from pipeline.source.options import parse_options  # noqa: E402
@@ -32,7 +33,7 @@ def exported(path: object, table: str) -> list[Row]:
     log = open_node(str(path))
     catalog = log.catalog()
     for shard in log.shards:
-        ShardRows(shard, catalog, [table], None, ExportWindow(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, [table], None, LogWindow(), take).run(log.reader(shard))
     return found
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from history.export.schema import SCHEMAS
-from history.export.sources import ExportWindow, ShardRows
+from history.export.sources import ShardRows
+from history.moments import LogWindow
 from history.reading.opening import open_node
 from pipeline.schema import TABLES
 from pipeline.tables.reading import table_files
@@ -32,7 +33,7 @@ def exported(path: Path | str, *tables: str) -> dict[str, Rows]:
 
     catalog = log.catalog()
     for shard in log.shards:
-        ShardRows(shard, catalog, wanted, None, ExportWindow(), take).run(log.reader(shard))
+        ShardRows(shard, catalog, wanted, None, LogWindow(), take).run(log.reader(shard))
     return {name: in_order(of_table) for name, of_table in rows.items()}
 
 

@@ -49,6 +49,7 @@ def explain(
 
     Example: quorate log explain quorate-data billing --at 03:12
     """
+    from history.moments import LogWindow
     from history.telling.explain import explain as read
     from history.telling.filters import Filters
     from history.telling.prose import explanation_text
@@ -59,27 +60,13 @@ def explain(
     style = style_of(utc)
     at_index, at_ms = moment(log, at, utc=utc, group=group, shard=shard)
     filters = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
+    ends = window(log, since, until, utc=utc, group=group, shard=shard)
+    asked = {"window": LogWindow.between(*ends), "filters": filters, "style": style}
     if follow:
-        from_index, from_ms = moment(log, since, utc=utc, group=group, shard=shard)
-        asked = {"from_index": from_index, "from_ms": from_ms, "filters": filters, "style": style}
         lines = explanation_as_it_grows(log, group, shard, asked, as_json=json)
         print_lines(log.path, lines, shows_now(as_json=json))
         return
-    (from_index, from_ms), (to_index, to_ms) = window(log, since, until, utc=utc, group=group, shard=shard)
-    explanation = read_log(
-        log.path,
-        lambda: read(
-            log,
-            group,
-            shard=shard,
-            from_index=from_index,
-            from_ms=from_ms,
-            to_index=to_index,
-            to_ms=to_ms,
-            filters=filters,
-            style=style,
-        ),
-    )
+    explanation = read_log(log.path, lambda: read(log, group, shard=shard, **asked))
     if json:
         print_json(plain(explanation))
     else:

@@ -40,8 +40,8 @@ def export(
     Example: quorate log export quorate-data --format parquet --output tables
     """
     from history.export.formats import CannotWrite
-    from history.export.sources import ExportWindow
     from history.export.tables import export as write
+    from history.moments import LogWindow
 
     if tables:
         _list_tables(json)
@@ -56,7 +56,7 @@ def export(
     groups = group or []
     one = groups[0] if len(groups) == 1 else None
     begin, end = window(log, since, until, utc=utc, group=one)
-    asked = ExportWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    asked = LogWindow.between(begin, end)
     try:
         done = read_log(
             log.path,

@@ -26,8 +26,9 @@ def findings(
 
     Example: quorate log findings quorate-data
     """
-    from history.answers.findings import FindingsWindow, findings_text
     from history.answers.findings import findings as read
+    from history.answers.findings import findings_text
+    from history.moments import LogWindow
 
     if rules:
         _list_rules(json)
@@ -36,7 +37,7 @@ def findings(
     log, names = subject(words, url, *(("GROUP",) if has_group else ()))
     group = names[0] if names else None
     begin, end = window(log, since, until, utc=utc, group=group)
-    asked = FindingsWindow(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    asked = LogWindow.between(begin, end)
     answer = read_log(log.path, lambda: read(log, group, asked))
     newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)
     if begin[1] is not None and newest_ms < begin[1]:

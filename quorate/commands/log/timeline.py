@@ -48,7 +48,9 @@ def timeline(
     log, (group,) = subject(words, url, "GROUP")
     begin, end = window(log, since, until, utc=utc, group=group, shard=shard)
     if follow:
-        asked = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
+        from history.moments import LogWindow
+
+        asked = {"window": LogWindow.between(begin, end), "style": style_of(utc)}
         print_lines(
             log.path, timeline_as_it_grows(log, group, shard, asked, as_json=json), shows_now(as_json=json)
         )
@@ -162,23 +164,13 @@ def _rests_on(path: str, picture: _Picture) -> list[str]:
 def _table(
     log: NodeLog, group: str, shard: int | None, begin: Point, end: Point, *, utc: bool, json: bool
 ) -> None:
+    from history.moments import LogWindow
     from history.telling.explain import explain as read
     from history.telling.timeline import timeline as rows_of
     from history.telling.timeline import timeline_text
 
-    explanation = read_log(
-        log.path,
-        lambda: read(
-            log,
-            group,
-            shard=shard,
-            from_index=begin[0],
-            from_ms=begin[1],
-            to_index=end[0],
-            to_ms=end[1],
-            style=style_of(utc),
-        ),
-    )
+    asked = LogWindow.between(begin, end)
+    explanation = read_log(log.path, lambda: read(log, group, shard=shard, window=asked, style=style_of(utc)))
     rows = rows_of(explanation)
     if json:
         shown = {"group_id": group, "members": explanation.members, "rows": rows}
