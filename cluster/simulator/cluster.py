@@ -10,7 +10,6 @@ from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
-from raftlog.env.simulated_files import Crash
 from records import METADATA_SHARD
 
 SETTLE_TIMEOUT_MS: Final = 20_000.0
@@ -127,12 +126,6 @@ class SimCluster:
 
     def reset(self, one: int, other: int, later_ms: float = 0.0) -> int:
         return self.network.reset(self.machines[one].name, self.machines[other].name, later_ms)
-
-    def crash_all(self, how: Crash) -> None:
-        """End every node at this instant."""
-        for number, machine in self.machines.items():
-            if machine.is_up:
-                machine.crash(how, seed=self.world.seed * 100 + number)
 
     def describe(self) -> str:
         """Describe the state of every shard on every node, for messages."""

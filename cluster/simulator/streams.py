@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from cluster.simulator.world import World
 
@@ -108,9 +108,6 @@ class SimTransport(asyncio.Transport):
         self._reading_paused = False
         self.network.soon(self.owner, self._deliver)
 
-    def is_reading(self) -> bool:
-        return not self._reading_paused
-
     def get_write_buffer_size(self) -> int:
         return max(0, self.in_flight_bytes - SOCKET_BUFFER_BYTES)
 
@@ -118,13 +115,6 @@ class SimTransport(asyncio.Transport):
         self._high_bytes = HIGH_WATER_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
         self._check_high_water()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = cast("asyncio.Protocol", protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        assert self.protocol is not None
-        return self.protocol
 
     # Called by the network.
 
