@@ -39,15 +39,11 @@ class Display:
     def step(self, text: str) -> None:
         """Start a chapter: the next action, with the seconds since the start."""
         elapsed_s = time.monotonic() - self._started_s
-        self._print(f"{self._dim(f'{elapsed_s:5.1f} s')}  {self._bold(text)}")
+        self.raw(f"{self._paint(_DIM, f'{elapsed_s:5.1f} s')}  {self._paint(_BOLD, text)}")
 
     def line(self, text: str = "") -> None:
         """Print a line that belongs to the chapter."""
-        self._print(f"         {text}" if text else "")
-
-    def raw(self, text: str) -> None:
-        """Print a line without indentation (rows of a table)."""
-        self._print(text)
+        self.raw(f"         {text}" if text else "")
 
     def live(self, text: str, *, change: str) -> None:
         """Redraw the live line; without a terminal, print it when `change` (the untimed part) changes."""
@@ -66,19 +62,14 @@ class Display:
         mark = (
             self._paint(_GREEN, self._good_mark) if held else self._paint(_RED, self._bad_mark + " NOT TRUE:")
         )
-        self._print(f"       {mark} {text}")
+        self.raw(f"       {mark} {text}")
 
-    def _print(self, text: str) -> None:
+    def raw(self, text: str) -> None:
+        """Print a line without indentation (rows of a table)."""
         if self._live_shown:
             self._stream.write(_ERASE_LINE)
             self._live_shown = False
         print(text, file=self._stream, flush=True)
-
-    def _bold(self, text: str) -> str:
-        return self._paint(_BOLD, text)
-
-    def _dim(self, text: str) -> str:
-        return self._paint(_DIM, text)
 
     def _paint(self, code: str, text: str) -> str:
         return f"{code}{text}{_PLAIN}" if self._colour else text
