@@ -26,9 +26,9 @@ from cluster.interval_rule import IntervalRule
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
-from cluster.runtime.catalog_runtime import CatalogDuties, CatalogRuntime
+from cluster.runtime.catalog_duties import CatalogDuties, CatalogRuntime
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
-from cluster.runtime.group_runtime import GroupDuties, GroupRuntime
+from cluster.runtime.group_duties import GroupDuties, GroupRuntime
 from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.pending_replies import PendingReply

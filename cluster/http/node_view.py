@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cluster.kafka.node_view import KafkaNode
-from cluster.runtime.catalog_runtime import CatalogRuntime
-from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.catalog_duties import CatalogRuntime
+from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator.limits import SettingsView
 from raftlog.env.host import Host

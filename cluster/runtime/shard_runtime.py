@@ -4,7 +4,7 @@ Every node keeps its projection up to date: committed entries are applied as the
 node has little to catch up with. Only a leader has timers and held replies, and only while it is Ready.
 
 A runtime is made of parts: the replica below it, the requests (`requests`), and the duties that differ
-between group shards (`group_runtime`) and the metadata shard (`catalog_runtime`).
+between group shards (`group_duties`) and the metadata shard (`catalog_duties`).
 
 Invariants:
 

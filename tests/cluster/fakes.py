@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.catalog_runtime import CatalogDuties
-from cluster.runtime.group_runtime import GroupDuties
+from cluster.runtime.catalog_duties import CatalogDuties
+from cluster.runtime.group_duties import GroupDuties
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.pending_replies import PendingReply
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.slices import SHARE_MS, SLICE_MS
 from tests.cluster.fakes import Bench
 from tests.support.requests import join_request
