@@ -148,5 +148,5 @@ def test_a_catalog_older_than_its_groups_is_said_and_not_served(
     sim.world.run_for(1_000)
     assert node.metadata.is_ready
     assert node.shards[0].state is ShardState.CATCH_UP
-    assert "decided on version 1000 of the catalog" in caplog.text
+    assert "uses version 1000 of the catalog" in caplog.text
     assert sim.consumer("late").heartbeat().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
