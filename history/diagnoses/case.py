@@ -41,13 +41,13 @@ class Threshold(int):
 class Found:
     """The result of a rule; with the rule's name and severity it becomes a `GroupFinding`."""
 
-    members: tuple[str, ...]
-    partitions: Iterable[TopicPartition]
+    members: tuple[str, ...] = ()
+    partitions: Iterable[TopicPartition] = ()
     epochs: Iterable[int]
     from_index: int
     from_ms: int
-    to_index: int | None
-    to_ms: int | None
+    to_index: int | None = None
+    to_ms: int | None = None
     words: str
     """The description, with members by their full id between backticks (`name`)."""
     rests_on: Iterable[int | None]

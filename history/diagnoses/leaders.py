@@ -56,8 +56,6 @@ def _found(case: Case, terms: list[TermRow], words: str) -> Found:
     first, last = terms[0], terms[-1]
     gap_ms = first.gap_ms if first.gap_ms is not None and first.gap_ms <= OUTAGE_MS_MAX else 0
     return Found(
-        members=(),
-        partitions=(),
         epochs=case.epochs_between(first.index, last.index),
         from_index=first.index,
         from_ms=first.timestamp_ms - gap_ms,

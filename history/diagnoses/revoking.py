@@ -116,8 +116,6 @@ def _not_given_up(case: Case) -> Iterator[Found]:
             epochs=case.epochs_between(told, None),
             from_index=told,
             from_ms=open_[0].from_ms,
-            to_index=None,
-            to_ms=None,
             words=(
                 f"{member(holder)} was told to give up {parts(held)} and has not done so for {since}, as far"
                 f" as was read; {members(waiting)} cannot go on without"

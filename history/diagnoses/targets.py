@@ -87,7 +87,6 @@ def expressions_not_resolved(case: Case) -> Iterator[Found]:
             continue
         yield Found(
             members=row.members,
-            partitions=(),
             epochs=(row.epoch,),
             from_index=row.index,
             from_ms=run[0]["at_ms"],

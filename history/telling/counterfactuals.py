@@ -80,17 +80,7 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
             said += f" again at {labels.style.clock(back.from_ms)} (index {back.from_index})"
         else:
             said += f"; whether it was late or gone is not known: {_why_unknown(known.noted)}"
-    return Counterfactual(
-        kind="heartbeat",
-        index=row.index,
-        epoch=row.epoch,
-        member_id=session.member_id,
-        deadline_ms=deadline_ms,
-        late_ms=None if at_ms is None else at_ms - deadline_ms,
-        at_ms=at_ms,
-        is_certain=at_ms is not None,
-        words=said,
-    )
+    return _told("heartbeat", row, session, at_ms, said)
 
 
 def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
@@ -99,23 +89,13 @@ def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counter
     by = labels.style.clock(deadline_ms)
     had = f"had {labels.short(session.member_id)} come back before {by} it would have kept its place"
     back = known.instance_again(session)
-    late_ms = None if back is None else back.from_ms - deadline_ms
-    if back is None or late_ms is None:
+    if back is None:
         had += "; it did not come back in what was read"
     else:
-        had += f": its instance came {duration(late_ms)} too late, at {labels.style.clock(back.from_ms)}"
+        late = duration(back.from_ms - deadline_ms)
+        had += f": its instance came {late} too late, at {labels.style.clock(back.from_ms)}"
         had += f" (index {back.from_index})"
-    return Counterfactual(
-        kind="return",
-        index=row.index,
-        epoch=row.epoch,
-        member_id=session.member_id,
-        deadline_ms=deadline_ms,
-        late_ms=late_ms,
-        at_ms=None if back is None else back.from_ms,
-        is_certain=back is not None,
-        words=had,
-    )
+    return _told("return", row, session, None if back is None else back.from_ms, had)
 
 
 def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
@@ -140,17 +120,31 @@ def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Cou
             after = duration(at_ms - deadline_ms)
             said += f"a heartbeat of it came {after} after that and was refused, "
             said += _no_acknowledgement(came, owed)
-    late_ms = at_ms - deadline_ms if at_ms is not None and is_certain else None
+    return _told("acknowledgement", row, session, at_ms, said, is_certain=is_certain)
+
+
+def _told(
+    kind: str,
+    row: EpochRow,
+    session: MemberSession,
+    at_ms: int | None,
+    words: str,
+    *,
+    is_certain: bool | None = None,
+) -> Counterfactual:
+    """What would have kept the member; ``at_ms`` is when that came after all, by default a proof of it."""
+    deadline_ms = session.deadline_ms or 0
+    is_certain = at_ms is not None if is_certain is None else is_certain
     return Counterfactual(
-        kind="acknowledgement",
+        kind=kind,
         index=row.index,
         epoch=row.epoch,
         member_id=session.member_id,
         deadline_ms=deadline_ms,
-        late_ms=late_ms,
+        late_ms=at_ms - deadline_ms if at_ms is not None and is_certain else None,
         at_ms=at_ms,
         is_certain=is_certain,
-        words=said,
+        words=words,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,16 +25,6 @@ class HeldTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldShard:
-    """Progress of one shard: its last record and that record's time, and the last entry in its facts."""
-
-    shard: int
-    records_to: int
-    facts_to: int
-    last_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputContents:
     """Contents of an output."""
 
@@ -43,7 +33,8 @@ class OutputContents:
     schema_version: int
     commits: int
     tables: tuple[HeldTable, ...]
-    shards: tuple[HeldShard, ...]
+    shards: tuple[Mapping[str, int], ...]
+    """``shard`` and its `ShardProgress`."""
 
 
 def held_in(output: str) -> OutputContents:
@@ -55,10 +46,7 @@ def held_in(output: str) -> OutputContents:
         schema_version=manifest.schema_version,
         commits=manifest.version,
         tables=tuple(_held(name, manifest.of(name)) for name in TABLES),
-        shards=tuple(
-            HeldShard(shard=shard, records_to=one.records_to, facts_to=one.facts_to, last_ms=one.last_ms)
-            for shard, one in sorted(manifest.progress.items())
-        ),
+        shards=tuple({"shard": shard, **asdict(one)} for shard, one in sorted(manifest.progress.items())),
     )
 
 

@@ -45,7 +45,7 @@ def _show(held: OutputContents) -> None:
     print_table(["TABLE", "ROWS", "BYTES", "FILES", "FROM", "TO"], rows)
     say()
     reach = [
-        (shard_name(one.shard), one.records_to, one.facts_to, UTC_STYLE.full(one.last_ms))
+        (shard_name(one["shard"]), one["records_to"], one["facts_to"], UTC_STYLE.full(one["last_ms"]))
         for one in held.shards
     ]
     print_table(["SHARD", "RECORDS TO", "FACTS TO", "LAST ENTRY"], reach)
