@@ -156,7 +156,9 @@ def test_a_log_of_a_newer_format(
         patched.setattr("raftlog.storage.segments.FORMAT", 2)
         file.write_bytes(encode_header(old.identity, 1) + data[old.frames_offset :])
     assert run([*words, "--input", str(copy), "--mode", "permissive"]) == ExitCode.UNREADABLE
-    assert "format 2 is unknown, this release reads 1; start the release that wrote it" in refusal(capsys)
+    assert "format 2 is unknown, this release reads 1; start the release that wrote this file" in refusal(
+        capsys
+    )
 
 
 def test_two_clusters_in_one_path(
