@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Append, SnapshotAck, SnapshotChunk
 from raftlog.consensus.progress import FollowerProgress
-from raftlog.consensus.raft import Raft
 from raftlog.env.files import Files
 from raftlog.env.host import Host
 from raftlog.env.settings import KIB, LogSettings
@@ -73,7 +73,7 @@ class FollowerCatchUp:
         self,
         host: Host,
         journal: Journal,
-        raft: Raft,
+        raft: RaftCore,
         settings: LogSettings,
         send: Callable[[int, bytes], bool],
         can_send: Callable[[int], bool],

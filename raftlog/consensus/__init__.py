@@ -1,8 +1,8 @@
-"""Elections, terms and the commit index: pysyncobj as the Raft engine.
+"""Elections, terms and the commit index, without I/O.
 
-raft               the engine, with every override that makes it safe
-pysyncobj_adapter  pysyncobj of one release on our clock, journal and links
-election           when a node may campaign, and for whom it may vote: the pre-vote
-progress           how far each follower is, and when it last answered
-messages           what replicas of a shard send each other, as msgpack arrays
+core              Raft's rules: the only writer of term, commit index and match indexes
+pysyncobj_engine  pysyncobj, which decides terms and votes: the only module with its private names
+election          when a node may campaign, and for whom it may vote: the pre-vote
+progress          how far each follower is, and when it last answered
+messages          what replicas of a shard send each other, as msgpack arrays
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Checkpoint, DivergedMessage
-from raftlog.consensus.raft import Raft
 from raftlog.env.host import Host
 from raftlog.replica.agreement import Agreement, Diverged, explain
 from raftlog.replica.applier import Applier
@@ -26,7 +26,7 @@ class HashComparison:
         node_id: int,
         peer_ids: Sequence[int],
         journal: Journal,
-        raft: Raft,
+        raft: RaftCore,
         applying: Applier,
         send: Callable[[int, bytes], bool],
         flush: Callable[[], None],

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject
 from raftlog.consensus.progress import NEVER_MS
-from raftlog.consensus.raft import Raft
 from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.obstacles import Obstacle
 from raftlog.env.settings import MIB
@@ -33,7 +33,7 @@ class FollowerReplication:
     def __init__(
         self,
         journal: Journal,
-        raft: Raft,
+        raft: RaftCore,
         applier: Applier,
         send: Callable[[int, bytes], bool],
         is_joining: Callable[[], bool],

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.catch_up.follower_catch_up import FollowerCatchUp
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
 from raftlog.consensus.progress import NEVER_MS, FollowerProgress
-from raftlog.consensus.raft import Raft
-from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
@@ -72,7 +71,7 @@ class LeaderReplication:
         self,
         host: Host,
         journal: Journal,
-        raft: Raft,
+        raft: RaftCore,
         settings: LogSettings,
         send: Callable[[int, bytes], bool],
         can_send: Callable[[int], bool],
@@ -181,17 +180,11 @@ class LeaderReplication:
 
     # Answers
 
-    def on_ack(self, peer: FollowerProgress, message: Ack) -> bool:
-        """Note that a follower has synced entries; returns whether that may commit some."""
-        if message.match_index > self._journal.last_index:
-            raise PeerMessageRefused(
-                f"it acknowledges entry {message.match_index}, but the last entry is "
-                f"{self._journal.last_index}"
-            )
+    def on_ack(self, peer: FollowerProgress, message: Ack) -> None:
+        """Continue after a follower's acknowledgement, which the core has counted."""
         peer.last_index = max(peer.last_index, message.match_index)
         peer.asks(message.asked_ms, self._host.monotonic_ms())
         peer.obstacle = message.obstacle
-        is_news = peer.matches(message.match_index)
         if self._feeding.is_busy and peer.next_index > self._journal.base_index:
             self._feeding.drop(peer.node_id)
         if message.applied_index > peer.applied_index:
@@ -202,7 +195,6 @@ class LeaderReplication:
             self.tell_proven()
         if self.transfer_under_way is not None:
             self._push_transfer()
-        return is_news
 
     def refused(self, peer: FollowerProgress, message: Reject) -> None:
         """Retry from the place that a follower named, because it lacks the entry before those sent.
@@ -300,8 +292,6 @@ class LeaderReplication:
 
     def linked(self, node_id: int, *, is_up: bool) -> None:
         """Note that a link came up or went down."""
-        next_index, now_ms = self._journal.last_index + 1, self._host.monotonic_ms()
-        self._progress.peers[node_id].link(is_up=is_up, next_index=next_index, now_ms=now_ms)
         transfer = self.transfer_under_way
         if transfer is not None and transfer.target == node_id and not is_up and not transfer.is_handed_over:
             self._end_transfer(f"the link to node {node_id} was lost")

@@ -22,6 +22,7 @@ from raftlog.catch_up.archive_backfill import ArchiveBackfill
 from raftlog.catch_up.archive_sender import ArchiveSender
 from raftlog.catch_up.follower_catch_up import FollowerCatchUp
 from raftlog.catch_up.snapshot_receiver import SnapshotReceiver
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import (
     Ack,
@@ -42,7 +43,6 @@ from raftlog.consensus.messages import (
     decode,
 )
 from raftlog.consensus.progress import NEVER_MS
-from raftlog.consensus.raft import Raft
 from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import Obstacle, obstacle_words
@@ -107,7 +107,7 @@ class Peering:
         owner: Owner,
         links: PeerLinks,
         journal: Journal,
-        raft: Raft,
+        raft: RaftCore,
         snapshotter: Snapshotter,
         applying: Applier,
         machine: StateMachine,
@@ -236,19 +236,19 @@ class Peering:
 
     def _link_up(self, peer: int) -> None:
         """Send the current term; a leader also announces that it leads."""
-        self._raft.linked(peer, is_up=True)
+        self._raft.linked(peer, is_up=True, now_ms=self._host.monotonic_ms())
         self.leading.linked(peer, is_up=True)
         self._say_term(peer, asks=True)
         self.election.linked(self._host.monotonic_ms())
         if self._raft.is_leader:
-            self._raft.reset_ack_timeout([peer])
+            self._raft.reset_ack_timeout([peer], self._host.monotonic_ms())
             self.leading.replicate(is_heartbeat=True)
         self._arm()
 
     def link_down(self, peer: int) -> None:
         """Note that a link is gone; if it was the leader's, an election may follow at once."""
         was_leader = self._raft.leader_id == peer
-        self._raft.linked(peer, is_up=False)
+        self._raft.linked(peer, is_up=False, now_ms=self._host.monotonic_ms())
         self.leading.linked(peer, is_up=False)
         self.feeding.drop(peer)
         self.lending.link_down(peer)
@@ -289,6 +289,10 @@ class Peering:
         self._limited_log.error(peer, "%s: node %d %s", self._name, peer, what)
 
     # Replication
+
+    def replicate(self) -> None:
+        """Send the heartbeats that are due."""
+        self.leading.replicate(is_heartbeat=True, checkpoint=self.comparing.checkpoint())
 
     def _on_append(self, peer: int, message: Append) -> None:
         if not self._followed(peer, message.term):
@@ -351,10 +355,12 @@ class Peering:
 
     def _on_ack(self, peer: int, message: Ack) -> None:
         raft = self._raft
-        if not raft.answered(peer, message):
+        if not raft.answered(peer, message, self._host.monotonic_ms()):
             return
         follower = raft.progress.peers[peer]
-        if self.leading.on_ack(follower, message) and raft.commit():
+        commits = raft.matched(peer, message.match_index)
+        self.leading.on_ack(follower, message)
+        if commits:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
@@ -362,7 +368,7 @@ class Peering:
             self.comparing.hear(peer, message.checkpoint)
 
     def _on_reject(self, peer: int, message: Reject) -> None:
-        if self._raft.answered(peer, message):
+        if self._raft.answered(peer, message, self._host.monotonic_ms()):
             self.leading.refused(self._raft.progress.peers[peer], message)
 
     def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
@@ -387,7 +393,7 @@ class Peering:
         self.backfilling.restart()
 
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
-        if self._raft.answered(peer, message):
+        if self._raft.answered(peer, message, self._host.monotonic_ms()):
             self.feeding.acknowledged(self._raft.progress.peers[peer], message)
 
     def _on_diverged(self, peer: int, message: DivergedMessage) -> None:
@@ -403,13 +409,13 @@ class Peering:
         is_protected = self.leading.has_lease(now_ms) or self.election.vote_wait_ms(now_ms) > 0
         if is_protected and not message.is_transfer:
             return
-        raft.grant_or_count(peer, message)
+        raft.grant_or_count(peer, message, now_ms)
         if message.term == raft.term and raft.vote == str(peer):
             self.election.voted(now_ms)
         self._arm()
 
     def _on_vote(self, peer: int, message: Vote) -> None:
-        self._raft.grant_or_count(peer, message)
+        self._raft.grant_or_count(peer, message, self._host.monotonic_ms())
 
     def _on_pre_vote_request(self, peer: int, message: PreVoteRequest) -> None:
         raft, journal, now_ms = self._raft, self._journal, self._host.monotonic_ms()
@@ -458,7 +464,7 @@ class Peering:
     def _campaign(self, why: TermWhy) -> None:
         self.why = why
         self._status.on(ReplicaEvent.CAMPAIGNS)
-        self._raft.tick(campaign=True, is_transfer=why is TermWhy.TRANSFER)
+        self._raft.campaign(self._host.monotonic_ms(), is_transfer=why is TermWhy.TRANSFER)
         self._owner.leader_changed()
         self._arm()
 
@@ -554,7 +560,7 @@ class Peering:
         """Send heartbeats, or step down or hand over if this node should not lead."""
         if is_late:
             self._raft.reset_ack_timeout(
-                [peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up]
+                [peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up], now_ms
             )
         stalled_ms = self._owner.sync_outstanding_ms
         if stalled_ms > 2 * self._settings.sync_stall_ms:
@@ -566,7 +572,9 @@ class Peering:
         if self._raft.is_leader:
             if self._raft.commit():  # a peer acknowledged before it had joined
                 self._owner.advance()
-            self._raft.tick()
+            self._raft.tick(self._host.monotonic_ms())
+        if self._raft.is_leader:
+            self.replicate()
         if self._raft.is_leader and self.leading.transfer_under_way is None:
             self._look_who_should_lead(now_ms)
 

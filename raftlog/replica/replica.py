@@ -18,7 +18,16 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from raftlog.consensus.raft import Raft
+from raftlog.consensus.core import (
+    Action,
+    AppendToLog,
+    Deposed,
+    Elected,
+    RaftCore,
+    SaveTerm,
+    SendVote,
+    TruncateLog,
+)
 from raftlog.env.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
 from raftlog.env.files import join, way_out
 from raftlog.env.host import Host
@@ -58,8 +67,8 @@ DISK_ROOM_AGAIN = 1.25
 class Replica:
     """The replica of `shard` in an opened directory; all methods are to be called on the loop."""
 
-    engine: type[Raft] = Raft
-    """The engine that decides terms and commits; tests substitute one that lacks an override."""
+    core: type[RaftCore] = RaftCore
+    """Raft's rules; tests substitute a core that lacks one of them."""
 
     def __init__(
         self,
@@ -85,7 +94,7 @@ class Replica:
         )
         self._time = LogTime(AgreedClock(host) if clock is None else clock, self.home)
         self._applying = Applier(host, self._journal, machine, settings)
-        self._raft: Raft | None = None
+        self._raft: RaftCore | None = None
         self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None
         self.group_commit = GroupCommit(
@@ -253,10 +262,11 @@ class Replica:
         )
         self._applying.loaded()
         self._applying.observers.append(self._snapshotter)
-        self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
+        saved = SaveTerm(self.term, self.vote)
+        self._raft = self.core(identity.node_id, peers, journal, saved, settings, self._act)
         if self._links is None or not peers:
             self.replica_status.on(ReplicaEvent.CAMPAIGNS)
-            self._raft.tick()
+            self._raft.campaign(host.monotonic_ms())
             return
         self.replica_status.on(ReplicaEvent.LOADED)
         self._peering = Peering(
@@ -298,14 +308,43 @@ class Replica:
         if self._peering is not None and not self._is_over:
             self._peering.writable(node_id)
 
-    # Calls from the engine (raft.RaftOwner)
+    # What the core decides
 
-    def save_term(self, term: int, vote: str | None) -> None:
+    def _act(self, action: Action) -> None:
+        """Carry out an action before the core continues."""
+        match action:
+            case AppendToLog(frames):
+                self._journal.append_frames(frames)
+            case TruncateLog(index):
+                self._truncate_after(index)
+            case SaveTerm(term, vote):
+                self._save_term(term, vote)
+            case SendVote(node_id, message):
+                if self._links is not None:
+                    self._links.send(node_id, self.shard, message.encode())
+            case Elected(term, index):
+                self._lead(term, index)
+            case Deposed():
+                self._no_longer_leads()
+
+    def _save_term(self, term: int, vote: str | None) -> None:
         """Sync term and vote before they take effect."""
         write_term(self._host.files, self.home, self._directory.identity, term, vote)
         self.term, self.vote = term, vote
 
-    def open_term(self, index: int, term: int) -> None:
+    def _lead(self, term: int, index: int) -> None:
+        """This node was elected; it serves once its term's first entry, at `index`, is applied."""
+        peering = self._peering
+        self._open_term(term, index)
+        if peering is not None:
+            peering.replicate()
+        self.replica_status.on(ReplicaEvent.ELECTED)
+        if peering is not None:
+            peering.on_elected()
+            self._machine.leading(term)
+            self.leader_changed()
+
+    def _open_term(self, term: int, index: int) -> None:
         """Append the first frame of a term that this node leads: who leads, and why."""
         identity = self._directory.identity
         peering = self._peering
@@ -326,18 +365,20 @@ class Replica:
         assert opened == index
         self.queue_flush()
 
-    def send(self, node_id: int, payload: bytes) -> bool:
-        """Queue a message for a peer's replica of this shard."""
-        return self._links is not None and self._links.send(node_id, self.shard, payload)
+    def _no_longer_leads(self) -> None:
+        """Leadership ended: another term began, or no majority answers."""
+        if self._is_over:
+            return
+        assert self._raft is not None
+        assert self._peering is not None
+        self.replica_status.on(ReplicaEvent.DEPOSED)
+        is_planned = self.is_handing_over
+        self._peering.no_longer_leads()
+        what = "handed over" if is_planned else "another leader, or no leader"
+        self._machine.deposed(f"{what} in term {self._raft.term}")
+        self._host.call_soon(self.leader_changed)
 
-    def replicate(self) -> None:
-        """Send the heartbeats that are due."""
-        if self._peering is not None:
-            self._peering.leading.replicate(
-                is_heartbeat=True, checkpoint=self._peering.comparing.checkpoint()
-            )
-
-    def truncate_after(self, index: int) -> None:
+    def _truncate_after(self, index: int) -> None:
         """Remove the entries after `index`, which another leader replaced; rebuild the machine if need be."""
         LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
         self._journal.truncate_after(index)
@@ -360,28 +401,6 @@ class Replica:
         self._slow_work = self._applying.rebuild()
         self._applying.is_rebuilding = True
         self._host.call_soon(self._in_slices, self._slow_work, self.advance)
-
-    def on_elected(self) -> None:
-        """This node was elected; it serves once its term's first entry is applied."""
-        self.replica_status.on(ReplicaEvent.ELECTED)
-        assert self._raft is not None
-        if self._peering is not None:
-            self._peering.on_elected()
-            self._machine.leading(self._raft.term)
-            self.leader_changed()
-
-    def no_longer_leads(self) -> None:
-        """Leadership ended: another term began, or no majority answers."""
-        if self._is_over:
-            return
-        assert self._raft is not None
-        assert self._peering is not None
-        self.replica_status.on(ReplicaEvent.DEPOSED)
-        is_planned = self.is_handing_over
-        self._peering.no_longer_leads()
-        what = "handed over" if is_planned else "another leader, or no leader"
-        self._machine.deposed(f"{what} in term {self._raft.term}")
-        self._host.call_soon(self.leader_changed)
 
     def leader_changed(self) -> None:
         """Notify the machine if the known leader has changed."""
@@ -499,7 +518,7 @@ class Replica:
             self._advance_queued = True
             self._host.call_soon(self.advance)
 
-    def _tell_committed(self, raft: Raft, applied: int) -> None:
+    def _tell_committed(self, raft: RaftCore, applied: int) -> None:
         """Notify the machine of entries that it has applied and that are committed."""
         if not self.is_current and self._peering is not None and self.state is not ReplicaState.HALTED:
             self.is_current = self._peering.is_level(applied)

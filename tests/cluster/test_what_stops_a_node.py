@@ -137,7 +137,7 @@ def failing(machine: Machine) -> str:
 
 
 @pytest.mark.parametrize(
-    "where", ["clean_up", "load_journal", "Snapshotter", "Applier.loaded", "Replica.engine"]
+    "where", ["clean_up", "load_journal", "Snapshotter", "Applier.loaded", "Replica.core"]
 )
 def test_what_fails_in_loading_stops_the_node(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1)

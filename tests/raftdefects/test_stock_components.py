@@ -42,7 +42,7 @@ from pysyncobj import (
 )
 
 import raftlog
-from raftlog.consensus.raft import Raft
+from raftlog.consensus.core import RaftCore
 from raftlog.env.simulated_files import Crash, SimFiles
 from tests.raftdefects.stock import Clock, StockCluster
 from tests.report import count_fault
@@ -283,17 +283,17 @@ def test_a_node_never_reaches_what_is_replaced(monkeypatch: pytest.MonkeyPatch) 
     node = SingleReplica(formatted(files)).start()
     for number in range(200):
         node.put_synced((f"k{number}", "v"))
-        engine_of(node).tick()
+        engine_of(node).tick(node.host.monotonic_ms())
     again = SingleReplica(files.crash(Crash.LOST), boot=2).start()
     assert again.replica.is_ready
-    engine = engine_of(again)
+    engine = engine_of(again).engine.library
     assert engine.conf.fullDumpFile is None
     assert not hasattr(engine, "_SyncObj__pipeNotifier")
     assert not isinstance(engine.conf.journalFile, STOCK_COMPONENTS)
     assert not isinstance(engine._SyncObj__transport, STOCK_COMPONENTS)
 
 
-def engine_of(node: SingleReplica) -> Raft:
+def engine_of(node: SingleReplica) -> RaftCore:
     engine = node.replica._raft
     assert engine is not None
     return engine

@@ -192,12 +192,13 @@ def test_a_duplicated_vote_counts_once() -> None:
     cluster = ReplicaCluster(num_nodes=5).start()
     leader = cluster.elect()
     candidate = cluster.followers()[0]
-    raft = candidate.replica._raft
+    raft, peering = candidate.replica._raft, candidate.replica._peering
     assert raft is not None
+    assert peering is not None
     for node in cluster.running:
         if node is not candidate:
             node.pause()
-    raft.tick(campaign=True)
+    peering._campaign(TermWhy.EXPIRY)
     voter = leader.number
     for _ in range(3):
         candidate.replica.peer_message(voter, Vote(raft.term).encode())

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pysyncobj import syncobj
 
-from raftlog.consensus import pysyncobj_adapter
-from raftlog.consensus.pysyncobj_adapter import LogView
-from raftlog.consensus.raft import Raft, majority
+from raftlog.consensus import pysyncobj_engine
+from raftlog.consensus.core import RaftCore
+from raftlog.consensus.progress import majority
+from raftlog.consensus.pysyncobj_engine import LastEntry
 from raftlog.env.simulated_files import Crash, SimFiles
 from tests.support.manual_host import Stopped
 from tests.support.single_replica import PATH, SingleReplica, formatted
@@ -25,25 +26,26 @@ def node() -> SingleReplica:
     return SingleReplica(files).start()
 
 
-def _engine(node: SingleReplica) -> Raft:
+def _core(node: SingleReplica) -> RaftCore:
     raft = node.replica._raft
     assert raft is not None
     return raft
 
 
-def test_override_4_the_library_cannot_commit_what_is_not_synced(
-    node: SingleReplica, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_librarys_commit_index_is_not_used(node: SingleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D1, D18: its commit loop counts what is only in memory."""
     index = node.put(("a", "1"))
-    _engine(node).tick()
-    assert _engine(node).commit_index == index - 1
-    monkeypatch.delattr(Raft, "_SyncObj__getEntries")
-    _engine(node).tick()
-    assert _engine(node).commit_index == index, "without the override an unsynced entry is committed"
+    core = _core(node)
+    monkeypatch.delattr(pysyncobj_engine._Library, "_SyncObj__raftCommitIndex")
+    library = core.engine.library
+    library._SyncObj__raftCommitIndex = 0
+    core.tick(node.host.monotonic_ms())
+    assert library._SyncObj__raftCommitIndex == index, "without the override an unsynced entry is committed"
+    assert core.commit_index == node.replica.commit_index == index - 1
 
 
 @pytest.mark.parametrize("ablated", [False, True])
-def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_election_does_not_walk_the_log(ablated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """D18: the library's commit loop looks at every entry above the commit index in each tick of a leader."""
     files = SimFiles()
     formatted(files)
@@ -52,17 +54,18 @@ def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch
         node.put((f"k{number}", "v"))
     node.host.run()
     looked_at = 0
-    look = Raft._SyncObj__getEntries
+    library = pysyncobj_engine._Library
+    look = library._SyncObj__getEntries
 
-    def counting(self: Raft, *args: Any) -> object:
+    def counting(self: object, *args: Any) -> object:
         nonlocal looked_at
         looked_at += 1
         return look(self, *args)
 
-    monkeypatch.setattr(Raft, "_SyncObj__getEntries", counting)
+    monkeypatch.setattr(library, "_SyncObj__getEntries", counting)
     if ablated:
-        monkeypatch.delattr(Raft, "_SyncObj__onBecomeLeader")
-    assert _engine(SingleReplica(files.crash(Crash.KEPT), boot=2).start()).is_leader
+        monkeypatch.delattr(library, "_SyncObj__raftCommitIndex")
+    assert SingleReplica(files.crash(Crash.KEPT), boot=2).start().replica.is_ready
     assert (looked_at > 2000) if ablated else (looked_at < 5)
 
 
@@ -74,7 +77,7 @@ def test_override_4_only_entries_of_the_own_term_commit(
     work = node.replica._journal.begin_flush()
     work()
     node.replica._journal.end_flush()
-    raft = _engine(node)
+    raft = _core(node)
     before = raft.commit_index
     monkeypatch.setattr(raft._log, "term_at", lambda index: 0)
     raft.commit()
@@ -86,45 +89,43 @@ def test_override_4_only_entries_of_the_own_term_commit(
 
 def test_override_5_the_command_queue_is_dead(node: SingleReplica) -> None:
     """D14: with the library's own queue a pipe fills after 65,536 commands."""
-    raft = _engine(node)
-    raft._applyCommand(b"x", None)
-    raft.tick()
+    raft = _core(node)
+    raft.engine.library._applyCommand(b"x", None)
+    raft.tick(node.host.monotonic_ms())
     assert node.replica.last_index == 1
 
 
 def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: SingleReplica) -> None:
-    raft = _engine(node)
+    raft = _core(node)
     applied = node.replica._applying.applied_index
     assert raft.is_serving(applied)
-    raft._SyncObj__onReadyCalled = True  # what the library's isReady() says from now on
-    raft._SyncObj__noopIDx = applied + 1  # a new term's first entry is not applied yet
-    assert raft.isReady()
+    raft.engine.library._SyncObj__onReadyCalled = True  # what the library's isReady() says from now on
+    raft._first_index = applied + 1  # a new term's first entry is not applied yet
+    assert raft.engine.library.isReady()
     assert not raft.is_serving(applied)
 
 
 def test_override_7_a_start_believes_no_commit_index(node: SingleReplica) -> None:
     """D6: a commit index beyond the log's end would acknowledge without a quorum."""
     node.put_synced(("a", "1"))
-    view = LogView(node.replica._journal, node.replica)
+    view = LastEntry(node.replica._journal, (1, None), _core(node))
     view.setRaftCommitIndex(10_000)
     assert view.getRaftCommitIndex() == 0
-    assert view[-1] == (b"", 2, 1)
-    entries = view[:]
-    assert isinstance(entries, list)
-    assert [index for _, index, _ in entries] == [0, 1, 2]
+    assert view[:] == [(b"", 2, 1)]
 
 
 def test_override_7_the_library_never_compacts_or_forks(node: SingleReplica) -> None:
     """D7, D8, D12, D17: no dump file is known to it, and its compaction is not reached."""
-    raft = _engine(node)
-    assert raft.conf.fullDumpFile is None
-    raft.conf.logCompactionMinEntries = 2
-    raft.forceLogCompaction()
+    raft = _core(node)
+    library = raft.engine.library
+    assert library.conf.fullDumpFile is None
+    library.conf.logCompactionMinEntries = 0
+    library.forceLogCompaction()
     for number in range(10):
         node.put_synced((f"k{number}", "v"))
-        raft.tick()
-    assert len(raft._SyncObj__raftLog) == 12
-    assert raft._SyncObj__forceLogCompaction is True
+        raft.tick(node.host.monotonic_ms())
+    assert node.replica.last_index == 11
+    assert library._SyncObj__forceLogCompaction is True
 
 
 def test_override_7_a_term_counts_only_when_it_is_synced() -> None:
@@ -150,29 +151,28 @@ def test_a_node_alone_needs_no_ticks_and_no_threads(
     threads: list[threading.Thread] = []
     monkeypatch.setattr(threading.Thread, "start", threads.append)
     node: SingleReplica = request.getfixturevalue("node")
-    raft = _engine(node)
-    raft.tick = lambda **_: ticks.append(1)  # type: ignore[method-assign]
+    raft = _core(node)
+    raft.tick = lambda now_ms: ticks.append(1)  # type: ignore[method-assign]
     node.host.advance(3_600_000)
     assert ticks == []
     assert raft.is_leader
     assert threads == []
 
 
-def test_its_clock_is_the_hosts(node: SingleReplica) -> None:
-    node.host.now_ms = 123_456.0
-    _engine(node).tick()
+def test_its_clock_is_the_callers(node: SingleReplica) -> None:
+    _core(node).tick(123_456.0)
     assert syncobj.monotonicTime() == 123.456
 
 
 def test_another_release_of_the_library_is_refused() -> None:
     code = (
         "import pysyncobj.version; pysyncobj.version.VERSION = '0.3.18'\n"
-        "try:\n    import raftlog.consensus.raft\n"
+        "try:\n    import raftlog.consensus.core\n"
         "except ImportError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "install pysyncobj==0.3.17" in said
-    assert pysyncobj_adapter.PINNED_VERSION in said
+    assert pysyncobj_engine.PINNED_VERSION in said
 
 
 def test_a_majority_is_more_than_half() -> None:

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Ack, Append, Vote
-from raftlog.consensus.raft import Raft
 from raftlog.env.simulated_files import Crash
 from raftlog.replica.leader import LeaderReplication
 from records import TermWhy
@@ -15,7 +15,7 @@ from tests.support.replica_cluster import ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 
-class TruncatesAlways(Raft):
+class TruncatesAlways(RaftCore):
     """Override 1 off: whatever follows the leader's place goes, as in the library (D1)."""
 
     def accept(self, message: Append) -> tuple[bool, int]:
@@ -25,42 +25,42 @@ class TruncatesAlways(Raft):
         return super().accept(message)
 
 
-class TakesAnyAnswer(Raft):
+class TakesAnyAnswer(RaftCore):
     """Override 1 off: an answer carries no term (D2)."""
 
     def is_answer(self, term: int) -> bool:
         return self.is_leader
 
 
-class CountsEveryVote(Raft):
+class CountsEveryVote(RaftCore):
     """Override 1 off: a duplicated vote counts twice."""
 
     def count_vote(self, peer: int, term: int) -> bool:
         return True
 
 
-class BacksOffByOne(Raft):
+class BacksOffByOne(RaftCore):
     """Override 1 off: one entry at a time, once per heartbeat (D11)."""
 
     def back_off(self, index: int) -> int:
         return index
 
 
-class AcknowledgesAtOnce(Raft):
+class AcknowledgesAtOnce(RaftCore):
     """Override 4 off: what is in memory is acknowledged."""
 
     def acknowledged(self, matched_index: int) -> int:
         return matched_index
 
 
-class CommitsAnyTerm(Raft):
+class CommitsAnyTerm(RaftCore):
     """Override 4 off: entries of earlier terms commit by counting (Raft, figure 8)."""
 
     def committable(self) -> int:
         return self.progress.commit_index(self._log.durable_index)
 
 
-def _three(engine: type[Raft], seed: int = 0) -> tuple[ReplicaCluster, ClusterNode]:
+def _three(engine: type[RaftCore], seed: int = 0) -> tuple[ReplicaCluster, ClusterNode]:
     cluster = ReplicaCluster(engine=engine, seed=seed).start()
     return cluster, cluster.elect()
 
@@ -74,8 +74,8 @@ def _resend(cluster: ReplicaCluster, leader: ClusterNode, follower: ClusterNode,
     follower.replica.peer_message(leader.number, message.encode())
 
 
-@pytest.mark.parametrize("engine", [Raft, TruncatesAlways])
-def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -> None:
+@pytest.mark.parametrize("engine", [RaftCore, TruncatesAlways])
+def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[RaftCore]) -> None:
     """D1: 629 of 1,000 acknowledged entries were lost: a slow follower, then one crash of the leader."""
     cluster, leader = _three(engine)
     leader.put_many(10)
@@ -95,13 +95,13 @@ def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -
     try:
         _resend(cluster, leader, follower, 50)
     except AssertionError:
-        assert engine is not Raft
+        assert engine is not RaftCore
     kept = follower.is_up and follower.replica.last_index == index
-    assert kept is (engine is Raft)
+    assert kept is (engine is RaftCore)
 
 
-@pytest.mark.parametrize("engine", [Raft, TakesAnyAnswer])
-def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[Raft]) -> None:
+@pytest.mark.parametrize("engine", [RaftCore, TakesAnyAnswer])
+def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[RaftCore]) -> None:
     """D2: a stale acknowledgement made a leader commit with no replica."""
     cluster, leader = _three(engine)
     leader.put_many(5)
@@ -114,11 +114,11 @@ def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[Ra
     stale = Ack(leader.replica.term - 1, index, index, cluster.now_ms)
     leader.replica.peer_message(followers[0].number, stale.encode())
     committed = leader.replica.commit_index >= index
-    assert committed is (engine is not Raft)
+    assert committed is (engine is not RaftCore)
 
 
-@pytest.mark.parametrize("engine", [Raft, CountsEveryVote])
-def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
+@pytest.mark.parametrize("engine", [RaftCore, CountsEveryVote])
+def test_override_1_a_vote_counts_once(engine: type[RaftCore]) -> None:
     cluster = ReplicaCluster(num_nodes=5, engine=engine).start()
     cluster.elect()
     candidate, voter = cluster.followers()[:2]
@@ -131,11 +131,11 @@ def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
     peering._campaign(TermWhy.EXPIRY)
     for _ in range(2):
         candidate.replica.peer_message(voter.number, Vote(raft.term).encode())
-    assert raft.is_leader is (engine is not Raft)
+    assert raft.is_leader is (engine is not RaftCore)
 
 
-@pytest.mark.parametrize(("engine", "at_most_ms"), [(Raft, 100), (BacksOffByOne, 10_000)])
-def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: float) -> None:
+@pytest.mark.parametrize(("engine", "at_most_ms"), [(RaftCore, 100), (BacksOffByOne, 10_000)])
+def test_override_1_backing_off_goes_by_terms(engine: type[RaftCore], at_most_ms: float) -> None:
     """D11: 300 entries of a divergent tail took 36 s."""
     cluster, leader = _three(engine)
     cluster.isolate(leader.number)
@@ -155,7 +155,7 @@ def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: fl
     cluster.dropped = counting
     cluster.heal()
     cluster.until(lambda: leader.replica.commit_index >= 300, at_most_ms)
-    assert (rejects < 10) is (engine is Raft)
+    assert (rejects < 10) is (engine is RaftCore)
 
 
 @pytest.mark.parametrize("window_bytes", [20_000, 1 << 40])
@@ -187,7 +187,7 @@ def test_override_2_what_is_under_way_to_a_peer_is_bounded(window_bytes: int) ->
 @pytest.mark.parametrize("shared", [True, False])
 def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library compressed for every peer and again for every repetition: 89 % of a leader's time."""
-    cluster, leader = _three(Raft)
+    cluster, leader = _three(RaftCore)
     cluster.settle()
     encodings = 0
     encode = LeaderReplication._encode
@@ -209,8 +209,8 @@ def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pyt
     assert encodings == (10 if shared else 20)
 
 
-@pytest.mark.parametrize("engine", [Raft, AcknowledgesAtOnce])
-def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) -> None:
+@pytest.mark.parametrize("engine", [RaftCore, AcknowledgesAtOnce])
+def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[RaftCore]) -> None:
     cluster, leader = _three(engine)
     cluster.settle()
     followers = cluster.followers()
@@ -220,7 +220,7 @@ def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) 
     index = leader.put(("acknowledged", "1"))
     cluster.advance(200)
     committed = leader.machine.committed_index >= index
-    assert committed is (engine is not Raft)
+    assert committed is (engine is not RaftCore)
     for node in cluster.running:
         node.kill(Crash.LOST)
     for node in followers:
@@ -229,8 +229,8 @@ def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) 
         assert node.replica.last_index < index
 
 
-@pytest.mark.parametrize("engine", [Raft, CommitsAnyTerm])
-def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type[Raft]) -> None:
+@pytest.mark.parametrize("engine", [RaftCore, CommitsAnyTerm])
+def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type[RaftCore]) -> None:
     cluster, leader = _three(engine)
     cluster.settle()
     cluster.isolate(leader.number)
@@ -240,14 +240,14 @@ def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type
     assert raft is not None
     for peer in raft.progress.peers.values():
         peer.match_index = index
-    raft._SyncObj__raftCurrentTerm += 1  # leads a later term, whose first entry is nowhere yet
+    raft.term += 1  # leads a later term, whose first entry is nowhere yet
     raft.commit()
-    assert (raft.commit_index >= index) is (engine is not Raft)
+    assert (raft.commit_index >= index) is (engine is not RaftCore)
 
 
 def test_override_5_a_proposal_is_refused_by_who_does_not_lead() -> None:
     """D5, D15: nothing is queued for a leader to come, and no outcome stays open."""
-    cluster, leader = _three(Raft)
+    cluster, leader = _three(RaftCore)
     cluster.isolate(leader.number)
     leader.put(("open", "1"))
     cluster.until(lambda: bool(leader.machine.deposed_reasons), 1000)
@@ -256,7 +256,7 @@ def test_override_5_a_proposal_is_refused_by_who_does_not_lead() -> None:
 
 def test_override_6_a_new_leader_serves_when_it_has_applied_what_was_before() -> None:
     """D15: ready in an earlier term says nothing."""
-    cluster, leader = _three(Raft)
+    cluster, leader = _three(RaftCore)
     index = leader.put_many(200)
     cluster.until(lambda: leader.machine.committed_index >= index)
     leader.kill()
@@ -267,13 +267,13 @@ def test_override_6_a_new_leader_serves_when_it_has_applied_what_was_before() ->
 
 def test_override_9_the_library_would_deny_every_transfer() -> None:
     """Its own match indexes stay 0 here; ours hands over by itself."""
-    cluster, leader = _three(Raft)
+    cluster, leader = _three(RaftCore)
     raft = leader.replica._raft
     assert raft is not None
     answers: list[object] = []
     leader.put_many(3)
     cluster.settle()
-    raft.transferLeadership(None, lambda _, error: answers.append(error))
+    raft.engine.library.transferLeadership(None, lambda _, error: answers.append(error))
     assert answers == [6]
     done: list[str | None] = []
     leader.replica.transfer(None, done.append)

@@ -19,10 +19,10 @@ import pytest
 from cluster.runtime.pending_replies import NO_PROOF, PendingReplies, PendingReply
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.state.reconcile import Report
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.election import Election
 from raftlog.consensus.messages import Vote, VoteRequest
 from raftlog.consensus.progress import ReplicationProgress
-from raftlog.consensus.raft import Raft
 from tests.report import count_fault
 from tests.simulated.actors import Member
 from tests.simulated.chaos import repeat_messages
@@ -42,19 +42,19 @@ def commit_alone(patch: pytest.MonkeyPatch) -> None:
 
 def count_what_is_in_memory(patch: pytest.MonkeyPatch) -> None:
     """Override 4: acknowledged before it is synced, on leader and followers."""
-    patch.setattr(Raft, "acknowledged", lambda self, matched_index: matched_index)
+    patch.setattr(RaftCore, "acknowledged", lambda self, matched_index: matched_index)
     commit_index = ReplicationProgress.commit_index
-    patch.setattr(Raft, "committable", lambda self: commit_index(self.progress, self._log.last_index))
+    patch.setattr(RaftCore, "committable", lambda self: commit_index(self.progress, self._log.last_index))
 
 
 def truncate_behind_every_message(patch: pytest.MonkeyPatch) -> None:
     """Override 1: a follower keeps nothing behind what a message follows, equal or not."""
-    patch.setattr(Raft, "first_new", lambda self, frames, prev: (0, prev))
+    patch.setattr(RaftCore, "first_new", lambda self, frames, prev: (0, prev))
 
 
 def serve_at_once(patch: pytest.MonkeyPatch) -> None:
     """Override 6: a leader serves before it has applied what was acknowledged before its term."""
-    patch.setattr(Raft, "is_serving", lambda self, applied_index: self.is_leader)
+    patch.setattr(RaftCore, "is_serving", lambda self, applied_index: self.is_leader)
 
 
 def answer_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -75,17 +75,17 @@ def answer_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def vote_for_shorter_logs(patch: pytest.MonkeyPatch) -> None:
     """Raft 5.4.1: a vote goes to whoever asks first, whatever it lacks."""
-    grant, answer = Raft.grant_or_count, Election.answer
+    grant, answer = RaftCore.grant_or_count, Election.answer
 
-    def grant_or_count(self: Raft, peer: int, message: VoteRequest | Vote) -> None:
+    def grant_or_count(self: RaftCore, peer: int, message: VoteRequest | Vote, now_ms: float) -> None:
         if isinstance(message, VoteRequest):
             message = VoteRequest(message.term, 1 << 60, 1 << 40, message.is_transfer)
-        grant(self, peer, message)
+        grant(self, peer, message, now_ms)
 
     def would_vote(self: Election, now_ms: float, candidate: int, **_: bool) -> tuple[bool, float]:
         return answer(self, now_ms, candidate, is_behind=False, is_equal=True)
 
-    patch.setattr(Raft, "grant_or_count", grant_or_count)
+    patch.setattr(RaftCore, "grant_or_count", grant_or_count)
     patch.setattr(Election, "answer", would_vote)
 
 

@@ -38,7 +38,7 @@ def fault(kind: str, count: int = 1) -> None:
 
 def forget_terms(patch: pytest.MonkeyPatch) -> None:
     """The group shard's term and vote are written, and not synced."""
-    save = Replica.save_term
+    save = Replica._save_term
 
     def save_term(self: Replica, term: int, vote: str | None) -> None:
         if self.shard != SHARD:
@@ -51,7 +51,7 @@ def forget_terms(patch: pytest.MonkeyPatch) -> None:
         file.close()
         self.term, self.vote = term, vote
 
-    patch.setattr(Replica, "save_term", save_term)
+    patch.setattr(Replica, "_save_term", save_term)
 
 
 def terms_of_two_leaders() -> tuple[int, int]:

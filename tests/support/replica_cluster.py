@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from raftlog.consensus.raft import Raft
+from raftlog.consensus.core import RaftCore
 from raftlog.env.host import Done, Timer
 from raftlog.env.settings import LogSettings
 from raftlog.env.simulated_files import Crash, SimFiles
@@ -49,7 +49,7 @@ class ReplicaCluster:
         *,
         seed: int = 0,
         settings: LogSettings = SETTINGS,
-        engine: type[Raft] = Raft,
+        engine: type[RaftCore] = RaftCore,
         delay_ms: float = 0.2,
     ) -> None:
         self.rng = random.Random(seed)
@@ -379,7 +379,7 @@ class ClusterNode:
         self.links = MemoryLinks(self.cluster, self.number)
         self.directory = open_node(self.files, PATH, self.host.fresh_id)
         engine = self.cluster.engine
-        kind = type("TestedReplica", (Replica,), {"engine": engine})
+        kind = type("TestedReplica", (Replica,), {"core": engine})
         self.replica = kind(self.host, self.directory, SHARD, self.machine, self.cluster.settings, self.links)
         self.is_up = True
         self.replica.start()
