@@ -50,12 +50,12 @@ class HandOver:
             self._settled(runtime, reason)
             return
         self._tried[runtime.shard].add(target)
-        runtime.replica.transfer(target, partial(self._given, runtime))
+        runtime.replica.leadership.transfer(target, partial(self._given, runtime))
 
     def _best_peer(self, runtime: AnyShardRuntime) -> int | None:
         tried = self._tried[runtime.shard]
         best: tuple[bool, bool, int, int] | None = None
-        for row in runtime.replica.followers():
+        for row in runtime.replica.leadership.followers():
             if row["in_contact"] and not row["is_joining"] and row["cannot_serve"] is None:
                 ago_ms = row["last_ack_ago_ms"]
                 is_fresh = ago_ms is not None and ago_ms <= FRESH_MS

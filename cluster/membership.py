@@ -47,7 +47,7 @@ class Membership:
             return self._own()
         replica = self._runtimes[shard].replica
         leader_id = replica.leader_id
-        if leader_id is None or replica.is_handing_over:
+        if leader_id is None or replica.leadership.is_handing_over:
             return None
         return self._info(leader_id)
 

@@ -373,7 +373,7 @@ class Node:
         elif not runtime.replica.is_leader:
             done(f"node {self.info.node_id} does not lead {runtime.name}")
         else:
-            runtime.replica.transfer(to, done)
+            runtime.replica.leadership.transfer(to, done)
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
         """Raise the format level to the highest that every node can read; `done` gets None or the reason."""

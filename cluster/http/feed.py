@@ -118,7 +118,7 @@ class Feed:
         """Send the snapshot file; a newer one that replaces it meanwhile changes nothing here."""
         async with self._place():
             try:
-                source = await _in_thread(shard.replica.snapshot)
+                source = await _in_thread(shard.replica.log.snapshot)
             except FileNotFoundError:
                 hint = "its log is complete without one"
                 raise HttpError(
@@ -199,11 +199,11 @@ class Feed:
         replica, archive, room = shard.replica, None, ANSWER_MAX_BYTES
         try:
             while room > 0 and limit > 0 and first <= shard.commit_index:
-                if first < replica.live_from:
-                    archive = archive or replica.archive()
+                if first < replica.log.live_from:
+                    archive = archive or replica.log.archive()
                     data = await _in_thread(archive.frames, first, SLICE_BYTES)
                 else:
-                    data = replica.read_committed(first, SLICE_BYTES)
+                    data = replica.log.read(first, SLICE_BYTES)
                 data, count = _cut(data, limit)
                 yield data
                 first, limit, room = first + count, limit - count, room - len(data)
@@ -252,7 +252,7 @@ async def _first(pieces: AsyncIterator[bytes], shard: AnyShardRuntime, first: in
     except RaftlogError as error:
         raise HttpError(500, "DAMAGED", str(error), VERIFY_HINT) from None
     except KeyError:
-        kept = await _in_thread(shard.replica.first_kept)
+        kept = await _in_thread(shard.replica.log.first_kept)
     if kept <= first:
         message = f"entry {first} of {shard_name(shard)} is being moved to the archive"
         raise HttpError(503, "MOVING", message, "try again", retry_after_s=RETRY_AFTER_S)

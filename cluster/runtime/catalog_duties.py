@@ -124,7 +124,9 @@ class CatalogDuties:
 
         self._num_spread += 1
         self._spreading[self._num_spread] = reply, response
-        self._shard.replica.when_everywhere(index, SPREAD_MAX_MS, partial(self._has_spread, self._num_spread))
+        self._shard.replica.leadership.when_everywhere(
+            index, SPREAD_MAX_MS, partial(self._has_spread, self._num_spread)
+        )
 
     def _has_spread(self, number: int) -> None:
         """Release a reply. The log and the end of leadership both call this; the first call counts."""

@@ -7,7 +7,7 @@ shards are notified, then the client that asked for the change is answered. Grou
 same way and at the same time.
 
 A node that does not reach the leader does not know how old its catalog has become. So it keeps the time up to
-which the catalog is known to have been complete (`Replica.horizon`), and once that is more than `age_max_ms`
+which the catalog is known to have been complete (`ReplicaLeadership.horizon`), and once that is more than `age_max_ms`
 ago it refuses every request that depends on the topic behind a *name*. In return the leader gives the name of
 a deleted topic to a new one only after every node knows of the deletion or refuses requests by name. So an
 offset is never taken for one of a different topic than its client meant.
@@ -161,7 +161,7 @@ class CommittedCatalog:
         takes them, each newer horizon is as far away.
         """
         version = self.view.version
-        for as_of_ms, index in (self._ahead, self._shard.replica.horizon):
+        for as_of_ms, index in (self._ahead, self._shard.replica.leadership.horizon):
             if index <= version:
                 self._known_ms = max(self._known_ms, as_of_ms)
             elif self._ahead[1] <= version:

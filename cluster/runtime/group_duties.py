@@ -42,7 +42,7 @@ class GroupDuties:
         self._node = shard.node
         self._jobs = GroupJobs(shard, self._arm)
         self._due_work = DueWork(shard, self._jobs)
-        lease = None if shard.is_alone else shard.replica.has_lease
+        lease = None if shard.is_alone else shard.replica.leadership.has_lease
         self._gaps = HeartbeatGaps(shard.host, shard.node.evidence, shard.shard, lease)
 
     def start(self) -> None:

@@ -236,7 +236,7 @@ class ShardRequests:
         self.observe_room(now_ms)
         if self.has_room:
             return None
-        if shard.replica.is_handing_over:
+        if shard.replica.leadership.is_handing_over:
             return Unavailable.NOT_LEADER
         return Unavailable.DISK_FULL if shard.replica.is_disk_full else Unavailable.OVERLOADED
 
@@ -244,7 +244,7 @@ class ShardRequests:
         shard = self._shard
         if not shard.is_ready:
             return self._not_ready()
-        if shard.replica.is_handing_over:
+        if shard.replica.leadership.is_handing_over:
             return Unavailable.NOT_LEADER
         return None if self._can_hold else Unavailable.OVERLOADED
 

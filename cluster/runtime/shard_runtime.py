@@ -385,7 +385,7 @@ class ShardRuntime(Generic[M, D]):
         self.pending_replies.hold(index, now_ms, pending, response, proof_ms)
         self.counters.replies_held += 1
         if proof_ms > self._proven_ms:
-            self.replica.ask_proof()
+            self.replica.leadership.ask_proof()
         if self._expiry is None:
             self._expiry = self.host.call_later(self._reply_timeout_ms, self._expire_replies)
 

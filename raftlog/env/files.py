@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, ParamSpec, Protocol, TypeVar
 
-from raftlog.env.errors import RESTORE_HINT, Corrupt
+from raftlog.env.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,6 +64,15 @@ def way_out(error: OSError) -> str:
             "LimitNOFILE=, fs.file-max)"
         )
     return "free space or replace the disk, then start again"
+
+
+def failure_words(error: BaseException) -> str:
+    """The line with which a node stops because of `error`."""
+    if isinstance(error, FileNotFoundError):
+        return f"a file or folder is gone: {error}: {RESTORE_HINT}"
+    if isinstance(error, OSError):
+        return f"a file call failed: {error}: {way_out(error)}"
+    return f"{type(error).__name__}: {error}" if isinstance(error, RaftlogError) else in_one_line(error)
 
 
 def patiently(pause: Callable[[float], object], call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -66,7 +66,7 @@ class StateMachine(Protocol):
         """The known leader changed: this node itself, another, or None when none is in contact."""
 
     def proven(self, proven_ms: float) -> None:
-        """Proof that `Replica.ask_proof` asked for: this node led at least until that monotonic time."""
+        """The proof that `ask_proof` asked for: this node led at least until that monotonic time."""
 
     def reset(self) -> None:
         """Forget everything: applied entries were removed from the log, or a snapshot replaces them."""

@@ -2,6 +2,10 @@
 
 replica        one shard's replica, as its user sees it
 replica_state  its states, and what changes them, as a table
+leadership     what it proves about its lead, and what can be asked of it as leader
+committed_log  reading what it has committed
+disk_room      whether its disk has room
+term_start     the first entry of a term
 peering        its place in elections, and which half of replication it is in
 leader         entries to followers, what their answers mean, proofs, hand-over
 follower       entries of the leader, and when they are acknowledged

@@ -52,10 +52,12 @@ from raftlog.env.state_machine import SnapshotHeader, StateMachine
 from raftlog.replica.applier import Applier
 from raftlog.replica.balancing import Balancing, preferred_node
 from raftlog.replica.comparison import HashComparison
+from raftlog.replica.disk_room import DiskRoom
 from raftlog.replica.follower import FollowerReplication
 from raftlog.replica.leader import LeaderReplication
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import NodeDirectory, is_joining, joined, shard_name
+from raftlog.storage.group_commit import GroupCommit
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshotter import Snapshotter
 from records import TermWhy
@@ -82,15 +84,13 @@ class Owner(Protocol):
 
     replica_status: ReplicaStatus
     shard: int
+    group_commit: GroupCommit
+    disk_room: DiskRoom
     is_current: bool
 
     @property
-    def sync_outstanding_ms(self) -> float: ...
-    @property
     def is_rebuilding(self) -> bool: ...
-    def look_at_disk(self) -> bool: ...
     def advance(self) -> None: ...
-    def queue_flush(self) -> None: ...
     def leader_changed(self) -> None: ...
     def installed(self, header: SnapshotHeader) -> None: ...
     def halt(self, reason: str) -> None: ...
@@ -325,7 +325,7 @@ class Peering:
         if is_news is None:
             return
         if self._journal.is_dirty:
-            self._owner.queue_flush()
+            self._owner.group_commit.queue()
         elif is_news:
             self._owner.advance()
         if self.is_joining:
@@ -474,7 +474,7 @@ class Peering:
             return Obstacle.JOINING
         if self._owner.is_rebuilding or self.installing.is_finishing:
             return Obstacle.REBUILDING
-        if self._owner.sync_outstanding_ms > self._settings.sync_stall_ms:
+        if self._owner.group_commit.outstanding_ms > self._settings.sync_stall_ms:
             return Obstacle.DISK_STALLED
         return Obstacle.NONE
 
@@ -483,7 +483,7 @@ class Peering:
         obstacle = self._obstacle_to_votes()
         if obstacle is not Obstacle.NONE:
             return obstacle
-        return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
+        return Obstacle.DISK_FULL if self._owner.disk_room.check() else self._machine.obstacle()
 
     def on_elected(self) -> None:
         """Begin the term that this node was elected for."""
@@ -562,7 +562,7 @@ class Peering:
             self._raft.reset_ack_timeout(
                 [peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up], now_ms
             )
-        stalled_ms = self._owner.sync_outstanding_ms
+        stalled_ms = self._owner.group_commit.outstanding_ms
         if stalled_ms > 2 * self._settings.sync_stall_ms:
             LOG.error(
                 "%s: the disk has not responded for %d ms: stepping down as leader", self._name, stalled_ms

@@ -28,40 +28,29 @@ from raftlog.consensus.core import (
     SendVote,
     TruncateLog,
 )
-from raftlog.env.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
-from raftlog.env.files import join, way_out
+from raftlog.env.errors import RESTORE_HINT, Corrupt
+from raftlog.env.files import failure_words, join
 from raftlog.env.host import Host
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.replica.applier import Applier
 from raftlog.replica.clock import AgreedClock, LogTime
+from raftlog.replica.committed_log import CommittedLog
+from raftlog.replica.disk_room import DiskRoom
+from raftlog.replica.leadership import ReplicaLeadership
 from raftlog.replica.peering import Peering, PeerLinks
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
-from raftlog.storage.archive import ARCHIVE, ArchiveCursor, read_manifest
+from raftlog.replica.term_start import term_start
 from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.storage.group_commit import GroupCommit
 from raftlog.storage.journal import Journal
 from raftlog.storage.loader import clean_up, load_journal, mark_clean
 from raftlog.storage.segments import LogIdentity
-from raftlog.storage.snapshot_install import SnapshotSource
 from raftlog.storage.snapshotter import Snapshotter
-from records import (
-    Cause,
-    Record,
-    TermStartKey,
-    TermStartValue,
-    TermWhy,
-    Trigger,
-    encode_entry,
-    encode_record,
-)
+from records import TermWhy
 
 LOG = logging.getLogger("quorate.raftlog")
-DISK_CHECK_MS = 1000
-"""Milliseconds between two checks of free disk space; a disk fills slowly compared to it."""
-DISK_ROOM_AGAIN = 1.25
-"""A full disk counts as full until this multiple of the floor is free, so that the state does not flap."""
 
 
 class Replica:
@@ -108,10 +97,11 @@ class Replica:
         )
         self._advance_queued = False
         self._slow_work: Iterator[None] | None = None
+        self.log = CommittedLog(host.files, self._journal, lambda: self.commit_index)
+        self.leadership = ReplicaLeadership(host, self.fail)
+        self.disk_room = DiskRoom(host, self.home, settings.disk_free_bytes_min, self.fail)
         self._told_leader: int | None = None
         self._told_commit = 0
-        self._disk_checked_ms = float("-inf")
-        self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
         self.replica_status = ReplicaStatus(host.wall_ms)
         self.is_current = False
@@ -162,17 +152,10 @@ class Replica:
         if self._is_over:
             return
         self.replica_status.on(ReplicaEvent.ENDS)
+        self.leadership.end()
         if self._peering is not None:
             self._peering.stop()
-        if isinstance(error, FileNotFoundError):
-            what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
-        elif isinstance(error, OSError):
-            what = f"a file call failed: {error}: {way_out(error)}"
-        elif isinstance(error, RaftlogError):
-            what = f"{type(error).__name__}: {error}"
-        else:
-            what = in_one_line(error)
-        self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
+        self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {failure_words(error)}")
 
     def halt(self, reason: str) -> None:
         """Stop serving this shard until an operator steps in: no majority agrees on the log or the state."""
@@ -212,6 +195,7 @@ class Replica:
             )
         self._journal.close()
         self.replica_status.on(ReplicaEvent.ENDS)
+        self.leadership.end()
         self._stop_done = None
         done()
 
@@ -266,6 +250,7 @@ class Replica:
         self._raft = self.core(identity.node_id, peers, journal, saved, settings, self._act)
         if self._links is None or not peers:
             self.replica_status.on(ReplicaEvent.CAMPAIGNS)
+            self.leadership.begin(self._raft, None, None)
             self._raft.campaign(host.monotonic_ms())
             return
         self.replica_status.on(ReplicaEvent.LOADED)
@@ -282,6 +267,7 @@ class Replica:
             settings,
             self._time.clock.past_ms,
         )
+        self.leadership.begin(self._raft, self._peering.leading, self._peering.following)
         self._peering.start(sorted(self._linked))
 
     # Calls from the links (peers.LinkUser)
@@ -345,25 +331,14 @@ class Replica:
             self.leader_changed()
 
     def _open_term(self, term: int, index: int) -> None:
-        """Append the first frame of a term that this node leads: who leads, and why."""
-        identity = self._directory.identity
+        """Append the first frame of a term that this node leads."""
         peering = self._peering
-        previous = None if peering is None else peering.last_leader
-        value = TermStartValue(
-            term=term,
-            node_id=identity.node_id,
-            why=TermWhy.START if peering is None else peering.why,
-            previous_leader=-1 if previous is None else previous,
-            incarnation=identity.incarnation,
-            boot_id=self._directory.boot_id,
-        )
-        body = encode_entry(
-            Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]
-        )
+        why, previous = (TermWhy.START, None) if peering is None else (peering.why, peering.last_leader)
+        body = term_start(self._directory, term, why, previous)
         commit_index = min(self.commit_index, index - 1)
         opened = self._journal.append(term, commit_index, self.time_at(self._host.monotonic_ms()), 1, body)
         assert opened == index
-        self.queue_flush()
+        self.group_commit.queue()
 
     def _no_longer_leads(self) -> None:
         """Leadership ended: another term began, or no majority answers."""
@@ -372,7 +347,7 @@ class Replica:
         assert self._raft is not None
         assert self._peering is not None
         self.replica_status.on(ReplicaEvent.DEPOSED)
-        is_planned = self.is_handing_over
+        is_planned = self.leadership.is_handing_over
         self._peering.no_longer_leads()
         what = "handed over" if is_planned else "another leader, or no leader"
         self._machine.deposed(f"{what} in term {self._raft.term}")
@@ -418,37 +393,15 @@ class Replica:
         To be checked before the first record of a decision is applied, because `propose` must not fail after
         that.
         """
-        if self.look_at_disk() or self.is_handing_over:
+        if self.disk_room.check() or self.leadership.is_handing_over:
             return False
         return self.is_ready and self._journal.has_room
-
-    def look_at_disk(self) -> bool:
-        """Check at most every `DISK_CHECK_MS` whether the disk is full; see `DISK_ROOM_AGAIN`."""
-        now_ms = self._host.monotonic_ms()
-        if now_ms - self._disk_checked_ms < DISK_CHECK_MS or self._is_over:
-            return self.is_disk_full
-        self._disk_checked_ms = now_ms
-        try:
-            free_bytes = self._host.files.free_bytes(self.home)
-        except OSError as error:
-            self.fail(error)
-            return self.is_disk_full
-        least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
-        self.is_disk_full = free_bytes < (DISK_ROOM_AGAIN * least if was_full else least)
-        if self.is_disk_full and not was_full:
-            what = (
-                "%d bytes are free on the disk of %s, fewer than %d: writes are refused until space is freed"
-            )
-            LOG.error(what, free_bytes, self.home, least)
-        elif was_full and not self.is_disk_full:
-            LOG.info("%d bytes are free on the disk of %s: writes are accepted again", free_bytes, self.home)
-        return self.is_disk_full
 
     def _obstacle(self) -> Obstacle:
         """The obstacle that keeps this node from serving the shard, or would if it led it."""
         if self._peering is not None:
             return self._peering.obstacle()
-        return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE
+        return Obstacle.DISK_FULL if self.disk_room.check() else Obstacle.NONE
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
         """Append an entry that the caller has applied already; returns its index, the `next_index` before.
@@ -470,10 +423,6 @@ class Replica:
         return index
 
     # Group commit
-
-    def queue_flush(self) -> None:
-        """Write and sync at the end of this turn."""
-        self.group_commit.queue()
 
     def _send_first(self) -> bool:
         """Send entries to the peers before the own sync blocks the loop: all disks then work in parallel."""
@@ -550,7 +499,7 @@ class Replica:
     @property
     def is_leader(self) -> bool:
         """Whether this node leads the shard; it may still be catching up."""
-        return self._raft is not None and self._raft.is_leader and not self._is_over
+        return self.leadership.is_leader
 
     @property
     def leader_id(self) -> int | None:
@@ -560,9 +509,9 @@ class Replica:
         return self._raft.leader_id
 
     @property
-    def is_handing_over(self) -> bool:
-        """Whether this node still leads, but takes no more proposals and waits for another to take over."""
-        return self._peering is not None and self._peering.leading.is_closing
+    def is_disk_full(self) -> bool:
+        """Whether writes are refused for want of disk space."""
+        return self.disk_room.is_full
 
     @property
     def is_rebuilding(self) -> bool:
@@ -570,75 +519,12 @@ class Replica:
         return self._applying.is_rebuilding
 
     @property
-    def sync_outstanding_ms(self) -> float:
-        """Milliseconds for which the sync in flight has been running; 0 without one."""
-        return self.group_commit.outstanding_ms
-
-    # Leadership
-
-    @property
-    def proven_ms(self) -> float:
-        """Monotonic time until which this node certainly led: inf when alone, -inf if it does not lead."""
-        if self._peering is None:
-            return float("inf") if self.is_leader else float("-inf")
-        return self._peering.leading.proven_ms
-
-    def ask_proof(self) -> None:
-        """Bring `proven_ms` up to now at the cost of one round trip, shared by all calls of a turn."""
-        if self._peering is not None:
-            self._peering.leading.ask_proof()
-
-    def has_lease(self, now_ms: float) -> bool:
-        """Whether no other node can lead before `now_ms`."""
-        if self._peering is None:
-            return self.is_leader
-        return not self._is_over and self._peering.leading.has_lease(now_ms)
-
-    @property
-    def horizon(self) -> tuple[float, int]:
-        """A time of this node's clock and an index: nothing after that index was committed by that time.
-
-        On a leader the time until which it has certainly led; elsewhere the last pair that the leader sent,
-        however old.
-        """
-        raft = self._raft
-        if raft is not None and raft.is_leader and raft.knows_commit:
-            now_ms = self._host.monotonic_ms()
-            led_until_ms = now_ms if self._peering is None else self._peering.leading.led_until(now_ms)
-            return led_until_ms, raft.commit_index
-        return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
-
-    def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand leadership to node `target`, or to the most advanced peer that can serve.
-
-        Calls `done(None)` once another term has begun, otherwise `done` with the reason why this node still
-        leads.
-        """
-        if self._peering is None:
-            self._host.call_soon(done, "the cluster has no other node")
-            return
-        try:
-            self._peering.leading.transfer(target, done)
-        except Exception as error:
-            self.fail(error)
-
-    def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
-        """Call `fn` when every node in contact has applied `index`, or after `timeout_ms`."""
-        if self._peering is None:
-            self._host.call_soon(fn)
-        else:
-            self._peering.leading.when_everywhere(index, timeout_ms, fn)
-
-    @property
     def applied_everywhere(self) -> int:
         """The last entry that every node, in contact or not, has applied, as far as this leader knows."""
-        if self._peering is None:
+        if self._raft is None:
             return self._told_commit
-        return min(self._told_commit, self._peering.leading.applied_everywhere)
-
-    def followers(self) -> list[dict[str, Any]]:
-        """The progress of each peer as a leader knows it; JSON-ready."""
-        return [] if self._peering is None else self._peering.leading.followers()
+        applied = (peer.applied_index for peer in self._raft.progress.peers.values())
+        return min([self._told_commit, *applied])
 
     def time_at(self, now_ms: float) -> int:
         """The timestamp of an entry that arrives at `now_ms` of the monotonic clock.
@@ -656,54 +542,9 @@ class Replica:
         """The newest entry's timestamp: the log's own clock."""
         return self._journal.last_timestamp_ms
 
-    @property
-    def chain_hash(self) -> bytes:
-        """16 bytes over all committed frames up to `chain_index`."""
-        return self._journal.chain.digest
-
-    @property
-    def chain_index(self) -> int:
-        """The last entry that `chain_hash` covers."""
-        return self._journal.chain.index
-
-    @property
-    def live_from(self) -> int:
-        """The first entry after the snapshot; older ones are in the archive, or removed."""
-        return self._journal.base_index + 1
-
-    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
-        """Committed entries from `from_index` on as whole frames, about `bytes_max` but at least one frame.
-
-        Returns b"" when there are none (yet).  Entries below the snapshot come from the archive.  Raises
-        Corrupt, and KeyError when retention has removed the entry.
-        """
-        commit_index = self.commit_index
-        if from_index > commit_index:
-            return b""
-        if from_index >= self.live_from:
-            return self._journal.frames_for(from_index, commit_index, bytes_max)
-        cursor = self.archive()
-        try:
-            return cursor.frames(from_index, bytes_max)
-        finally:
-            cursor.close()
-
-    def archive(self) -> ArchiveCursor:
-        """A cursor for sequential reads of entries older than the snapshot; any thread, one at a time."""
-        return ArchiveCursor(self._host.files, self.home)
-
-    def first_kept(self) -> int:
-        """The oldest entry that can be read; reads a file, on any thread.  Raises Corrupt."""
-        segments = read_manifest(self._host.files, join(self.home, ARCHIVE)).segments
-        return segments[0].first_index if segments else self.live_from
-
-    def snapshot(self) -> SnapshotSource:
-        """The current snapshot, opened for reading on any thread; raises FileNotFoundError, Corrupt."""
-        return SnapshotSource(self._host.files, self.home)
-
     def status(self) -> dict[str, Any]:
         """The replica's state for operators; JSON-ready."""
-        self.look_at_disk()
+        self.disk_room.check()
         journal, snapshotter = self._journal, self._snapshotter
         return {
             "shard": self.shard,
@@ -715,7 +556,7 @@ class Replica:
             "durable_index": journal.durable_index,
             "commit_index": self.commit_index,
             "last_timestamp_ms": journal.last_timestamp_ms,
-            "is_disk_full": self.is_disk_full,
+            "is_disk_full": self.disk_room.is_full,
             "cannot_serve": obstacle_words(self._obstacle()),
             "uncommitted_bytes": journal.uncommitted_bytes,
             "tail_records": journal.tail_records,
@@ -727,12 +568,12 @@ class Replica:
             "chain_hash": journal.chain.digest.hex(),
             "syncs": self.group_commit.count,
             "sync_average_ms": round(self.group_commit.average_ms, 3),
-            "sync_outstanding_ms": self.sync_outstanding_ms,
+            "sync_outstanding_ms": self.group_commit.outstanding_ms,
             "leader_id": self.leader_id,
             "halted_reason": self.halted_reason,
             "leader_since_ms": self.leader_since_ms,
             "is_joining": self._peering is not None and self._peering.is_joining,
             "rebuilds": self._applying.rebuilds,
             "backfill": None if self._peering is None else self._peering.backfilling.status(),
-            "followers": self.followers() if self.is_leader else [],
+            "followers": self.leadership.followers() if self.is_leader else [],
         }

@@ -62,6 +62,7 @@ class FakeReplica:
         self.term = 0
         self.is_leader = self.is_current = self.is_disk_full = self.is_handing_over = False
         self.is_rebuilding = False
+        self.leadership = self
         self.can_append = True
         self.lease = True
         self.proofs_asked = 0

@@ -45,7 +45,7 @@ def test_a_projection_that_ran_ahead_of_its_log_stops_the_node() -> None:
     machine = sim.node.shards[0].machine
 
     def half_done(api_key: int, api_version: int, request: Any, ctx: Any) -> Any:
-        commit = frames_in(sim.node.shards[0].replica.read_committed(1, 1 << 20))[0]
+        commit = frames_in(sim.node.shards[0].replica.log.read(1, 1 << 20))[0]
         machine.apply(iter_records(bytes(commit.body))[0], ctx.next_index)
         raise RuntimeError("after the first record")
 
@@ -61,7 +61,7 @@ def test_due_work_that_ran_ahead_of_its_log_stops_the_node() -> None:
     sim = SimNode(num_shards=1)
     consumer, machine = sim.consumer("one"), sim.node.shards[0].machine
     consumer.heartbeat()
-    record = iter_records(bytes(frames_in(sim.node.shards[0].replica.read_committed(2, 1))[0].body))[0]
+    record = iter_records(bytes(frames_in(sim.node.shards[0].replica.log.read(2, 1))[0].body))[0]
 
     def half_done(ctx: Any) -> Any:
         machine.apply(record, ctx.next_index)

@@ -181,7 +181,7 @@ def test_the_cause_says_who_asked(is_handed_on: bool) -> None:
     asked = next(node_id for node_id in (1, 2, 3) if (node_id != leader) is is_handed_on)
     nodes.client(asked).ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))
     replica = nodes.cluster.runtime(leader, METADATA_SHARD).replica
-    frames = frames_in(replica.read_committed(replica.commit_index, 1 << 20))
+    frames = frames_in(replica.log.read(replica.commit_index, 1 << 20))
     cause = decode_cause(frames[-1].body)
     assert cause.trigger == Trigger.CONFIG_CHANGED
     assert cause.address

@@ -70,7 +70,7 @@ def test_a_shard_stays_with_who_can_serve_it_while_its_own_node_lacks_the_catalo
     assert nodes.join(2) == 0
     status = nodes.cluster.runtime(3, SHARD).status()["log"]
     assert status["cannot_serve"] == BEHIND
-    told = nodes.cluster.runtime(2, SHARD).replica.followers()
+    told = nodes.cluster.runtime(2, SHARD).replica.leadership.followers()
     assert {row["node_id"]: row["cannot_serve"] for row in told} == {1: None, 3: BEHIND}
     assert nodes.transfer(SHARD, 2, 3) == f"node 3 cannot serve: {BEHIND}"
     nodes.network.heal_all()

@@ -204,7 +204,7 @@ def test_a_planned_end_closes_the_connections_and_another_does_not(led: Bench) -
 
 def test_a_shard_that_is_being_handed_over_sends_its_clients_away(led: Bench) -> None:
     replica = led.log(led.groups)
-    replica.can_append, replica.is_handing_over = False, True
+    replica.can_append, replica.leadership.is_handing_over = False, True
     assert led.heartbeat(JOIN)[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -386,7 +386,7 @@ def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:
 
 def test_reads_of_a_shard_that_is_handed_over_go_to_the_next_leader(led: Bench) -> None:
     replica = led.log(led.groups)
-    replica.can_append, replica.is_handing_over = False, True
+    replica.can_append, replica.leadership.is_handing_over = False, True
     assert [error_of(answer) for answer in led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)] == [
         ErrorCode.NOT_COORDINATOR
     ]

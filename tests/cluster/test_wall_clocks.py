@@ -88,7 +88,7 @@ class Trio:
 
     def hand_over(self, to: int) -> None:
         told: list[str | None] = []
-        self.nodes.runtime(self.leader, 0).replica.transfer(to, told.append)
+        self.nodes.runtime(self.leader, 0).replica.leadership.transfer(to, told.append)
         self.nodes.wait_for(lambda: self.nodes.leader_of(0) == to)
 
     def lasts(self, group_id: str) -> float:

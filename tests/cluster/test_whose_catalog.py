@@ -57,7 +57,7 @@ def cut() -> ThreeNodes:
 
 def give(nodes: ThreeNodes, node_id: int) -> None:
     """Hands the shard of `GROUP` to this node, if it takes it."""
-    nodes.runtime(nodes.leader).replica.transfer(node_id, lambda why: None)
+    nodes.runtime(nodes.leader).replica.leadership.transfer(node_id, lambda why: None)
 
 
 def lacks(runtime: AnyShardRuntime) -> Obstacle:

@@ -55,7 +55,12 @@ class Log:
     file: bytes = b""
     """The snapshot's."""
 
-    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
+    @property
+    def log(self) -> Log:
+        """As a replica has it."""
+        return self
+
+    def read(self, from_index: int, bytes_max: int) -> bytes:
         if from_index < self.first_index:
             raise KeyError(from_index)
         found = b""
@@ -67,7 +72,7 @@ class Log:
         return found
 
     def archive(self) -> Any:
-        return SimpleNamespace(frames=self.read_committed, close=lambda: None)
+        return SimpleNamespace(frames=self.read, close=lambda: None)
 
     def first_kept(self) -> int:
         return self.first_index
@@ -115,7 +120,7 @@ class Shard:
         return {
             "term": 3,
             "commit_index": self.commit_index,
-            "snapshot_index": self.replica.live_from - 1,
+            "snapshot_index": self.replica.log.live_from - 1,
             "rebuilds": 2,
             "is_disk_full": False,
             "leader_since_ms": None,

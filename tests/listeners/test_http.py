@@ -256,7 +256,7 @@ async def test_archived_and_large_entries_read_the_same(snapshot_index: int) -> 
     async with http_rig() as rig:
         rig.node.add_group("g", 1)
         shard = rig.node.shard_for("g")
-        shard.replica.live_from = snapshot_index + 1
+        shard.replica.log.live_from = snapshot_index + 1
         many = [
             Record(
                 OffsetCommitKey(group_id="g", topic="orders", partition=partition),
@@ -276,7 +276,7 @@ async def test_a_damaged_archive_is_said_to_be() -> None:
         def read_committed(from_index: int, bytes_max: int) -> bytes:
             raise Damaged("archive/1.log", 64, "no complete frame here", "verify it")
 
-        rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
+        rig.node.metadata.replica.log.read = read_committed  # type: ignore[method-assign]
         status, answer = await rig.get("/v1/shards/metadata/log")
         assert (status, answer["error"]) == (500, "DAMAGED")
         assert "archive/1.log" in answer["message"]
@@ -324,7 +324,7 @@ async def test_an_entry_on_its_way_to_the_archive_is_not_called_removed() -> Non
         def read_committed(from_index: int, bytes_max: int) -> bytes:
             raise KeyError(from_index)
 
-        rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
+        rig.node.metadata.replica.log.read = read_committed  # type: ignore[method-assign]
         async with rig.session.get(rig.url + "/v1/shards/metadata/log") as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
 
@@ -374,7 +374,7 @@ async def test_readers_of_files_are_bounded_and_told_when_to_come_again(
 
         log = rig.node.metadata.replica
         log.live_from = 2
-        log.read_committed = read_committed  # type: ignore[method-assign]
+        log.read = read_committed  # type: ignore[method-assign]
         readers = [
             asyncio.ensure_future(lines(rig, "/v1/shards/metadata/log")) for _ in range(feed.READERS_MAX)
         ]

@@ -194,7 +194,7 @@ def test_a_follower_is_fed_on_when_the_leader_made_another_snapshot_meanwhile() 
     away = _behind(cluster)
     leader = cluster.elect()
     away.start()
-    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.leadership.followers()))
     away.host.hold_disk = True
     made = leader.replica.status()["snapshots_made"]
     _grow(cluster, 1500)

@@ -125,7 +125,7 @@ def test_a_term_says_who_opened_it_and_why_and_who_led_before() -> None:
     cluster.settle()
     cluster.advance(500)
     done: list[str | None] = []
-    second.replica.transfer(first.number, done.append)
+    second.replica.leadership.transfer(first.number, done.append)
     cluster.until(lambda: cluster.leader is first)
     first.pause()
     cluster.until(lambda: cluster.leader is not None)
@@ -239,14 +239,14 @@ def test_a_lease_never_reaches_into_another_leaders_term(seed: int) -> None:
                 old.pause()
                 cluster.push(cluster.now_ms + rng.uniform(50, 800), None, old.host.resume)
             else:
-                old.replica.transfer(None, lambda reason: None)
+                old.replica.leadership.transfer(None, lambda reason: None)
         until = cluster.now_ms + rng.uniform(100, 900)
         while cluster.now_ms < until:
             cluster.advance(1)
             holders = [
                 node
                 for node in cluster.running
-                if not node.host.is_paused and node.replica.has_lease(cluster.now_ms)
+                if not node.host.is_paused and node.replica.leadership.has_lease(cluster.now_ms)
             ]
             newest = max((node.replica.term for node in cluster.running if node.replica.is_leader), default=0)
             assert all(node.replica.term == newest for node in holders)
@@ -257,26 +257,26 @@ def test_reads_are_proven_by_one_round() -> None:
     cluster, leader = _after_a_while()
     cluster.advance(3)
     asked_ms = cluster.now_ms
-    assert leader.replica.proven_ms < asked_ms
-    leader.replica.ask_proof()
-    leader.replica.ask_proof()
-    took_ms = cluster.until(lambda: leader.replica.proven_ms >= asked_ms)
+    assert leader.replica.leadership.proven_ms < asked_ms
+    leader.replica.leadership.ask_proof()
+    leader.replica.leadership.ask_proof()
+    took_ms = cluster.until(lambda: leader.replica.leadership.proven_ms >= asked_ms)
     assert took_ms <= 1
     assert leader.machine.proofs[-1] >= asked_ms
     cluster.isolate(leader.number)
     cluster.advance(10)
     later_ms = cluster.now_ms
-    leader.replica.ask_proof()
+    leader.replica.leadership.ask_proof()
     cluster.advance(200)
-    assert leader.replica.proven_ms < later_ms
-    assert not leader.replica.has_lease(cluster.now_ms)
+    assert leader.replica.leadership.proven_ms < later_ms
+    assert not leader.replica.leadership.has_lease(cluster.now_ms)
 
 
 def test_a_transfer_loses_nothing_under_load() -> None:
     cluster, leader = _after_a_while()
     target = cluster.followers()[0]
     done: list[str | None] = []
-    leader.replica.transfer(target.number, done.append)
+    leader.replica.leadership.transfer(target.number, done.append)
     acknowledged = []
     for number in range(200):
         now = cluster.leader
@@ -296,7 +296,7 @@ def test_a_transfer_to_a_node_that_is_down_says_why() -> None:
     target.kill()
     cluster.advance(10)
     done: list[str | None] = []
-    leader.replica.transfer(target.number, done.append)
+    leader.replica.leadership.transfer(target.number, done.append)
     cluster.advance(1)
     assert done == [f"node {target.number} is not connected"]
     leader.put_committed(("a", "1"))
@@ -307,23 +307,23 @@ def test_a_target_that_falls_silent_leaves_the_leader_leading() -> None:
     target = cluster.followers()[0]
     target.pause()
     done: list[str | None] = []
-    leader.replica.transfer(target.number, done.append)
+    leader.replica.leadership.transfer(target.number, done.append)
     cluster.advance(6000)
     assert done == [f"node {target.number} did not take over in time"]
     leader.put_committed(("a", "1"))
-    assert not leader.replica.has_lease(cluster.now_ms), "timeout_now may still be read one day"
+    assert not leader.replica.leadership.has_lease(cluster.now_ms), "timeout_now may still be read one day"
 
 
 def test_applied_everywhere_is_known_soon() -> None:
     cluster, leader = _after_a_while()
     index = leader.put_committed(("topic", "made"))
     done: list[float] = []
-    leader.replica.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
+    leader.replica.leadership.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
     assert cluster.until(lambda: done) < 5
     assert all(node.machine.applied >= index for node in cluster.running)
     cluster.followers()[0].pause()
     index = leader.put_committed(("topic", "again"))
-    leader.replica.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
+    leader.replica.leadership.when_everywhere(index, 1000, lambda: done.append(cluster.now_ms))
     assert cluster.until(lambda: len(done) == 2) == pytest.approx(1000)
 
 
@@ -369,12 +369,12 @@ def test_a_leader_with_longer_timeouts_than_the_others_has_the_lease_that_they_g
     first = cluster.elect()
     cluster.settle()
     if first is not old:
-        first.replica.transfer(2, lambda reason: None)
+        first.replica.leadership.transfer(2, lambda reason: None)
         cluster.until(lambda: cluster.leader is old)
     cluster.settle()
     cluster.advance(200)
-    assert old.replica.has_lease(cluster.now_ms)
+    assert old.replica.leadership.has_lease(cluster.now_ms)
     cluster.cut |= {(2, 1), (1, 2), (2, 3), (3, 2)}  # silently
     while not any(node.replica.is_leader for node in cluster.running if node is not old):
         cluster.step()
-    assert not old.replica.has_lease(cluster.now_ms)
+    assert not old.replica.leadership.has_lease(cluster.now_ms)

@@ -163,5 +163,5 @@ def test_impossible_numbers_and_frames_change_nothing(
     cluster.advance(5)
     assert all(each.is_up for each in cluster.nodes.values())
     assert node.replica.last_index >= last
-    assert not leader.replica.has_lease(cluster.now_ms + 1000)
+    assert not leader.replica.leadership.has_lease(cluster.now_ms + 1000)
     assert messages.decode(Term(term).encode()) == Term(term)

@@ -30,7 +30,7 @@ def _settled() -> tuple[ReplicaCluster, ClusterNode, list[ClusterNode]]:
 
 def _transfer(cluster: ReplicaCluster, leader: ClusterNode, target: int | None) -> list[str | None]:
     done: list[str | None] = []
-    leader.replica.transfer(target, done.append)
+    leader.replica.leadership.transfer(target, done.append)
     cluster.until(lambda: done)
     return done
 
@@ -41,8 +41,8 @@ def test_a_node_that_cannot_serve_is_not_handed_the_lead() -> None:
     cluster.advance(HEARTBEATS_MS)
     why = f"node {hindered.number} cannot serve: {obstacle_words(Obstacle.CATALOG_BEHIND)}"
     assert _transfer(cluster, leader, hindered.number) == [why]
-    assert leader.replica.has_lease(cluster.now_ms), "the lead was never at stake"
-    rows = {row["node_id"]: row["cannot_serve"] for row in leader.replica.followers()}
+    assert leader.replica.leadership.has_lease(cluster.now_ms), "the lead was never at stake"
+    rows = {row["node_id"]: row["cannot_serve"] for row in leader.replica.leadership.followers()}
     assert rows == {hindered.number: obstacle_words(Obstacle.CATALOG_BEHIND), able.number: None}
     able.machine.hindered_by = Obstacle.DISK_FULL
     cluster.advance(HEARTBEATS_MS)
@@ -65,7 +65,7 @@ def test_the_lead_is_refused_by_who_cannot_serve_before_its_leader_knows() -> No
     cluster.dropped = dropped
     target.machine.hindered_by = Obstacle.DISK_FULL
     done: list[str | None] = []
-    leader.replica.transfer(target.number, done.append)
+    leader.replica.leadership.transfer(target.number, done.append)
     held.append(b"the answer comes through")
     started_ms = cluster.now_ms
     cluster.until(lambda: done)

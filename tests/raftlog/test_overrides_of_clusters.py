@@ -276,6 +276,6 @@ def test_override_9_the_library_would_deny_every_transfer() -> None:
     raft.engine.library.transferLeadership(None, lambda _, error: answers.append(error))
     assert answers == [6]
     done: list[str | None] = []
-    leader.replica.transfer(None, done.append)
+    leader.replica.leadership.transfer(None, done.append)
     cluster.until(lambda: done)
     assert done == [None]

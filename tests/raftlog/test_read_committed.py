@@ -28,4 +28,4 @@ def test_committed_entries_that_are_not_synced_here_can_be_read() -> None:
         for bytes_max in (1, 100, 1 << 20):
             found = [one.index for one in committed(replica, first, bytes_max)]
             assert found == list(range(first, newest + 1))
-    assert replica.read_committed(newest + 1, 100) == b""
+    assert replica.log.read(newest + 1, 100) == b""

@@ -282,16 +282,16 @@ def test_the_same_entries_have_the_same_chain(disk: SimFiles) -> None:
     node = SingleReplica(disk, dataclasses.replace(SETTINGS, snapshot_tail_records=130)).start()
     for number in range(300):
         node.put_synced((f"k{number % 7}", "v"))
-    live = node.replica.chain_hash
+    live = node.replica.log.chain_hash
     again = SingleReplica(disk.crash(Crash.LOST), SETTINGS, boot=2)
     again.replica.start()
-    while again.replica.chain_index < 301:
+    while again.replica.log.chain_index < 301:
         again.host.turn()
     again.replica.stop(lambda: None)
     plain = SimFiles()
     formatted(plain)
     whole = SingleReplica(plain).start()
-    assert whole.replica.chain_hash != live
+    assert whole.replica.log.chain_hash != live
     assert again.replica.status()["snapshot_index"] > 0
 
 
@@ -303,15 +303,15 @@ def test_read_committed_reads_archive_and_live(disk: SimFiles) -> None:
     unsynced = node.put(("not", "yet"))
     assert node.replica.status()["snapshot_index"] > 64
     index, seen = 1, []
-    while frames := frames_in(node.replica.read_committed(index, 2_000)):
+    while frames := frames_in(node.replica.log.read(index, 2_000)):
         assert sum(len(frame.body) for frame in frames) < 4_000
         seen += [frame.index for frame in frames]
         index = seen[-1] + 1
     assert seen == list(range(1, unsynced))
-    assert node.replica.read_committed(unsynced, 2_000) == b""
+    assert node.replica.log.read(unsynced, 2_000) == b""
     whole = {frame.index: frame.encode() for frame in ShardReader(PATH, 0, disk).frames()}
     for index in (1, 64, 65, 200, unsynced - 1):
-        assert frames_in(node.replica.read_committed(index, 1))[0].encode() == whole[index]
+        assert frames_in(node.replica.log.read(index, 1))[0].encode() == whole[index]
 
 
 def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
@@ -320,7 +320,7 @@ def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
     node.machine.take(2, body)
     node.replica.propose(body, 2, 0)
     node.host.run()
-    frame = frames_in(node.replica.read_committed(2, 1))[0]
+    frame = frames_in(node.replica.log.read(2, 1))[0]
     assert frame.body == body
     assert frame.record_count == 2
     assert [raw.type for raw in decode_entry(frame.body).records] == [RecordType.GROUP_CONFIG] * 2

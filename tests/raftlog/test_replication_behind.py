@@ -109,7 +109,7 @@ def test_a_leader_lost_in_the_middle_of_a_snapshot_is_followed_by_another() -> N
     _grow(cluster, 1500)
     away.start()
     leader = cluster.elect()
-    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.leadership.followers()))
     leader.restart()
     cluster.elect()
     cluster.assert_equal()

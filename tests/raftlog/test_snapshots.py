@@ -183,7 +183,7 @@ def test_retention_drops_the_oldest_archived_segments(size: int, age: int, kept:
         assert total <= max(kept, 12_000)
         assert indexes[0] > 500
         with pytest.raises(KeyError, match="no longer kept"):
-            node.replica.read_committed(1, 100)
+            node.replica.log.read(1, 100)
     assert ShardReader(PATH, 0, disk).verify() == []
     SingleReplica(disk.crash(Crash.LOST), settings, boot=2).start()
 

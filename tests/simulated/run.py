@@ -219,7 +219,7 @@ class Run:
             if first != node_id:
                 what = f"nodes {first} and {node_id} both lead shard {shard} in term {replica.term}"
                 self.outcome.violations.append(what)
-            if replica.term < newest and replica.has_lease(self.world.now_ms):
+            if replica.term < newest and replica.leadership.has_lease(self.world.now_ms):
                 what = f"node {node_id} has a lease on shard {shard} in term {replica.term}, not {newest}"
                 self.outcome.violations.append(what)
 
@@ -237,7 +237,7 @@ class Run:
         """All nodes have applied all that there is."""
         for shard in self.cluster.shards:
             replicas = [self.cluster.runtime(node_id, shard).replica for node_id in self.cluster.machines]
-            if len({index for one in replicas for index in (one.last_index, one.chain_index)}) > 1:
+            if len({index for one in replicas for index in (one.last_index, one.log.chain_index)}) > 1:
                 return False
         return True
 
@@ -288,7 +288,7 @@ class Run:
             if max(log, default=0) != max(longest):
                 what = f"shard {shard} ends at {max(log, default=0)} on node {node_id}, not at {max(longest)}"
                 self.outcome.violations.append(what)
-            ends.add((runtime.replica.chain_index, runtime.replica.chain_hash.hex()))
+            ends.add((runtime.replica.log.chain_index, runtime.replica.log.chain_hash.hex()))
             if runtime.machine.state_hash != self.cluster.runtime(1, shard).machine.state_hash:
                 self.outcome.violations.append(f"shard {shard} has another state on node {node_id}")
         if len(ends) > 1:
@@ -301,7 +301,7 @@ class Run:
         index = 1
         while index <= replica.commit_index:
             try:
-                frames = frames_in(replica.read_committed(index, 1 << 20))
+                frames = frames_in(replica.log.read(index, 1 << 20))
             except KeyError:  # below what was installed on a new disk
                 index += 1
                 continue

@@ -112,7 +112,7 @@ def steady_heartbeat_of_a_member_that_left() -> bool:
     fault("reset heard late", 2)
     replica = nodes.runtime(old).replica
     cluster.wait_for(
-        lambda: not replica.has_lease(nodes.world.now_ms) or nodes.elected(*followers) is not None
+        lambda: not replica.leadership.has_lease(nodes.world.now_ms) or nodes.elected(*followers) is not None
     )
     if nodes.elected(*followers) is None:
         return False
@@ -151,7 +151,7 @@ def lease_after_an_election_of_restarted_nodes() -> bool:
     for node_id in others:
         cluster[node_id].boot()
     cluster.wait_for(lambda: nodes.elected(*others) is not None)
-    return nodes.runtime(old).replica.has_lease(nodes.world.now_ms)
+    return nodes.runtime(old).replica.leadership.has_lease(nodes.world.now_ms)
 
 
 def test_a_start_counts_as_having_heard_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:

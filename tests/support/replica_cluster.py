@@ -145,7 +145,7 @@ class ReplicaCluster:
                 return False
             last = leader.replica.last_index
             return all(
-                node.replica.commit_index == last == node.replica.chain_index
+                node.replica.commit_index == last == node.replica.log.chain_index
                 and not node.replica.is_rebuilding
                 for node in self.running
                 if not node.host.is_paused
@@ -157,7 +157,7 @@ class ReplicaCluster:
         """All running nodes hold the same history and the same state."""
         self.settle()
         nodes = self.running
-        assert len({node.replica.chain_hash for node in nodes}) == 1
+        assert len({node.replica.log.chain_hash for node in nodes}) == 1
         assert len({node.machine.state_hash() for node in nodes}) == 1
 
     # Network

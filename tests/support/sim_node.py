@@ -135,7 +135,7 @@ def replayed(runtime: AnyShardRuntime, up_to: int) -> GroupShard | CatalogShard:
     fresh = GroupShard(runtime.shard) if isinstance(runtime.machine, GroupShard) else CatalogShard()
     index = 1
     while index <= up_to:
-        for frame in frames_in(runtime.replica.read_committed(index, 1 << 20)):
+        for frame in frames_in(runtime.replica.log.read(index, 1 << 20)):
             index = frame.index + 1
             if frame.index <= up_to:
                 for raw in iter_records(bytes(frame.body)):

@@ -169,6 +169,6 @@ def formatted(files: Files, path: str = PATH) -> Files:
 def committed(replica: Replica, from_index: int = 1, bytes_max: int = 1 << 20) -> list[Frame]:
     """What a running replica hands out of its committed log, from an entry on, asked for bit by bit."""
     found: list[Frame] = []
-    while more := frames_in(replica.read_committed(from_index + len(found), bytes_max)):
+    while more := frames_in(replica.log.read(from_index + len(found), bytes_max)):
         found += more
     return found
