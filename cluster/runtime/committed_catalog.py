@@ -7,10 +7,10 @@ shards are notified, then the client that asked for the change is answered. Grou
 same way and at the same time.
 
 A node that does not reach the leader does not know how old its catalog has become. So it keeps the time up to
-which the catalog is known to have been complete (`ReplicaLeadership.horizon`), and once that is more than `age_max_ms`
-ago it refuses every request that depends on the topic behind a *name*. In return the leader gives the name of
-a deleted topic to a new one only after every node knows of the deletion or refuses requests by name. So an
-offset is never taken for one of a different topic than its client meant.
+which the catalog is known to have been complete (`ReplicaLeadership.horizon`), and once that is more than
+`age_max_ms` ago it refuses every request that depends on the topic behind a *name*. In return the leader
+gives the name of a deleted topic to a new one only after every node knows of the deletion or refuses requests
+by name. So an offset is never taken for one of a different topic than its client meant.
 
 Invariants: the committed catalog never goes back, not even while the projection is rebuilt; the
 groups are notified of every change, and if changes may have been missed, they are notified of that.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from raftlog.catch_up.archive_pieces import (
     JOB_MODULE,
@@ -32,14 +32,17 @@ from raftlog.catch_up.archive_pieces import (
     segment_aside,
     write_chunk,
 )
+from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import HistoryChunk, HistoryRequest
 from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.files import READ_BYTES_MAX
 from raftlog.env.host import ChildProcess, Host, Timer
-from raftlog.env.settings import KIB, LogSettings
+from raftlog.env.settings import KIB
+from raftlog.storage.directory import shard_name
 from raftlog.storage.hash_chain import DIGEST_BYTES
 from raftlog.storage.journal import Journal
 from raftlog.storage.sealed_index import Sealed
+from raftlog.transport.shard_links import ShardLinks
 
 LOG = logging.getLogger("quorate.raftlog")
 CHUNK_BYTES = 256 * KIB
@@ -90,6 +93,19 @@ class _Peers:
         return peer not in self.lacking and self.barred_until_ms.get(peer, 0.0) <= now_ms
 
 
+class BackfillOwner(Protocol):
+    """The replica's peering, as this module sees it."""
+
+    def may_backfill(self) -> bool:
+        """Whether the node is level with its cluster, and nothing else changes the archive on the loop."""
+
+    def past_ms(self) -> int:
+        """A wall-clock time that has certainly passed."""
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the node."""
+
+
 class ArchiveBackfill:
     """The receiving side of backfilling, for one shard; `archive_sender` is the sending side."""
 
@@ -97,27 +113,18 @@ class ArchiveBackfill:
         self,
         host: Host,
         journal: Journal,
-        settings: LogSettings,
-        name: str,
-        peers: Sequence[int],
-        send: Callable[[int, bytes], bool],
-        can_send: Callable[[int], bool],
-        leader_id: Callable[[], int | None],
-        may_work: Callable[[], bool],
-        past_ms: Callable[[], int],
-        fail: Callable[[BaseException], None],
+        raft: RaftCore,
+        links: ShardLinks,
+        owner: BackfillOwner,
     ) -> None:
         self._host = host
         self._journal = journal
-        self._settings = settings
-        self._name = name
-        self._peers = _Peers(peers)
-        self._send = send
-        self._can_send = can_send
-        self._leader_id = leader_id
-        self._may_work = may_work
-        self._past_ms = past_ms
-        self._fail = fail
+        self._settings = journal.settings
+        self._name = shard_name(journal.identity.shard)
+        self._raft = raft
+        self._peers = _Peers(tuple(raft.progress.peers))
+        self._links = links
+        self._owner = owner
         self._pace_ms = CHUNK_PACE_MS * (journal.identity.num_shards + 1)
         self._gap: Gap | None = None
         self._fetch: _Fetch | None = None
@@ -174,7 +181,7 @@ class ArchiveBackfill:
         if self._is_stopped or look != self._looks:
             return
         if error is not None:
-            self._fail(error)
+            self._owner.fail(error)
         elif not isinstance(gap, Gap):
             self._later(LOOK_MS, self._look)
         else:
@@ -186,11 +193,11 @@ class ArchiveBackfill:
 
     def _choose(self, gap: Gap) -> None:
         """Ask the next peer; the leader last, as it has the most to do."""
-        linked = [peer for peer in self._peers.ids if self._can_send(peer)]
-        if not linked or not self._may_work():
+        linked = [peer for peer in self._peers.ids if self._links.can_send(peer)]
+        if not linked or not self._owner.may_backfill():
             self._later(LOOK_MS, self._look)
             return
-        now_ms, leader = self._host.monotonic_ms(), self._leader_id()
+        now_ms, leader = self._host.monotonic_ms(), self._raft.leader_id
         for peer in sorted(linked, key=lambda one: (one == leader, one)):
             if self._peers.may_ask(peer, now_ms):
                 self._fetch = _Fetch(peer, gap, self._host.fresh_id())
@@ -243,12 +250,13 @@ class ArchiveBackfill:
 
     def _ask(self, fetch: _Fetch) -> None:
         """Ask for the next chunk; the first request only asks whether the peer has the segment."""
-        if not self._may_work() or not self._can_send(fetch.peer):
+        if not self._owner.may_backfill() or not self._links.can_send(fetch.peer):
             self._later(LOOK_MS, self._ask, fetch)
             return
         fetch.is_asking = True
         bytes_max = CHUNK_BYTES if fetch.size else 0
-        self._send(fetch.peer, HistoryRequest(fetch.gap.before_index, fetch.received, bytes_max).encode())
+        request = HistoryRequest(fetch.gap.before_index, fetch.received, bytes_max)
+        self._links.send(fetch.peer, request.encode())
         self._later(ANSWER_MS, self._lacks, fetch)
 
     def answered(self, peer: int, chunk: HistoryChunk) -> None:
@@ -274,7 +282,7 @@ class ArchiveBackfill:
         if chunk.size > READ_BYTES_MAX or len(chunk.chain_before) != DIGEST_BYTES:
             self._bar(fetch, f"the segment has {chunk.size} bytes")
             return
-        now_ms = min(self._journal.last_timestamp_ms, self._past_ms())
+        now_ms = min(self._journal.last_timestamp_ms, self._owner.past_ms())
         if not fetch.gap.has_room(self._settings, chunk.size, chunk.newest_ms, now_ms):
             self._lacks(fetch)
             return
@@ -341,7 +349,7 @@ class ArchiveBackfill:
         """Adopt a checked segment, but not while a snapshot from the leader changes the manifest too."""
         sealed, files, home = fetch.sealed, self._host.files, self._journal.home
         assert sealed is not None
-        if not self._may_work():
+        if not self._owner.may_backfill():
             self._later(LOOK_MS, self._adopt, fetch)
             return
         self.is_on_disk = True
@@ -354,7 +362,7 @@ class ArchiveBackfill:
         if self._is_stopped:
             return
         if error is not None and not isinstance(error, PeerMessageRefused):
-            self._fail(error)
+            self._owner.fail(error)
             return
         if fetch is not self._fetch:
             return
@@ -379,7 +387,7 @@ class ArchiveBackfill:
         try:
             fn(*args)
         except Exception as error:
-            self._fail(error)
+            self._owner.fail(error)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

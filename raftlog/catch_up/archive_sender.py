@@ -14,6 +14,7 @@ from raftlog.catch_up.archive_pieces import HistorySource
 from raftlog.consensus.messages import HistoryChunk, HistoryRequest
 from raftlog.env.errors import Damaged
 from raftlog.env.host import Host
+from raftlog.transport.shard_links import ShardLinks
 
 LOG = logging.getLogger("quorate.raftlog")
 
@@ -25,14 +26,12 @@ class ArchiveSender:
         self,
         host: Host,
         home: str,
-        send: Callable[[int, bytes], bool],
-        can_send: Callable[[int], bool],
+        links: ShardLinks,
         fail: Callable[[BaseException], None],
     ) -> None:
         self._host = host
         self._home = home
-        self._send = send
-        self._can_send = can_send
+        self._links = links
         self._fail = fail
         self._sources: dict[int, HistorySource] = {}
         self._reading: set[int] = set()
@@ -60,8 +59,8 @@ class ArchiveSender:
             self._fail(error)
             return
         assert isinstance(chunk, HistoryChunk)
-        if self._can_send(peer):
-            self._send(peer, chunk.encode())
+        if self._links.can_send(peer):
+            self._links.send(peer, chunk.encode())
 
     def link_down(self, peer: int) -> None:
         """Close the peer's file; it asks anew when it comes back."""

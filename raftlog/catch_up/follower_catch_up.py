@@ -7,7 +7,6 @@ live log follows.  Both are bounded: `replicate_window_bytes` of frames, or `CHU
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from raftlog.consensus.core import RaftCore
@@ -15,11 +14,12 @@ from raftlog.consensus.messages import Append, SnapshotAck, SnapshotChunk
 from raftlog.consensus.progress import FollowerProgress
 from raftlog.env.files import Files
 from raftlog.env.host import Host
-from raftlog.env.settings import KIB, LogSettings
+from raftlog.env.settings import KIB
 from raftlog.storage.archive import ArchiveCursor
 from raftlog.storage.frames import HEADER, last_in
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshot_install import SnapshotSource
+from raftlog.transport.shard_links import ShardLinks
 
 CHUNK_BYTES = 256 * KIB
 """Bytes of a snapshot per chunk: about a millisecond of reading here and writing there."""
@@ -74,16 +74,13 @@ class FollowerCatchUp:
         host: Host,
         journal: Journal,
         raft: RaftCore,
-        settings: LogSettings,
-        send: Callable[[int, bytes], bool],
-        can_send: Callable[[int], bool],
+        links: ShardLinks,
     ) -> None:
         self._host = host
         self._journal = journal
         self._raft = raft
-        self._settings = settings
-        self._send = send
-        self._can_send = can_send
+        self._settings = journal.settings
+        self._links = links
         self._archives: dict[int, _Archive] = {}
         self._sending: dict[int, _Sending] = {}
 
@@ -134,7 +131,7 @@ class FollowerCatchUp:
         for _ in range(ARCHIVE_BATCHES):
             first = peer.next_index
             has_room = not peer.is_waiting and peer.in_flight_bytes < window_bytes
-            if first > self._journal.base_index or not has_room or not self._can_send(peer.node_id):
+            if first > self._journal.base_index or not has_room or not self._links.can_send(peer.node_id):
                 break
             try:
                 prev_term, frames, last = archive.batch(first, self._settings.replicate_batch_bytes)
@@ -143,7 +140,7 @@ class FollowerCatchUp:
                 return False
             now_ms = self._host.monotonic_ms()
             message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
-            if not self._send(peer.node_id, message.encode()):
+            if not self._links.send(peer.node_id, message.encode()):
                 break
             peer.sent(last, len(frames), now_ms)
         return True
@@ -164,7 +161,7 @@ class FollowerCatchUp:
             sending.sent, sending.heard_ms = sending.acknowledged, now_ms
         header, size, raft = sending.source.header, sending.source.size, self._raft
         while sending.sent < size and sending.sent - sending.acknowledged < CHUNKS_UNDER_WAY * CHUNK_BYTES:
-            if not self._can_send(peer.node_id):
+            if not self._links.can_send(peer.node_id):
                 break
             data = sending.source.chunk(sending.sent, CHUNK_BYTES)
             message = SnapshotChunk(
@@ -177,7 +174,7 @@ class FollowerCatchUp:
                 sending.sent,
                 data,
             )
-            if not self._send(peer.node_id, message.encode()):
+            if not self._links.send(peer.node_id, message.encode()):
                 break
             sending.sent += len(data)
 

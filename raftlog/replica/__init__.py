@@ -6,6 +6,7 @@ leadership     what it proves about its lead, and what can be asked of it as lea
 committed_log  reading what it has committed
 disk_room      whether its disk has room
 term_start     the first entry of a term
+candidacy      its part in elections: votes, campaigns, what keeps it from them
 peering        its place in elections, and which half of replication it is in
 leader         entries to followers, what their answers mean, proofs, hand-over
 follower       entries of the leader, and when they are acknowledged

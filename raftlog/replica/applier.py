@@ -49,7 +49,7 @@ class Applier:
     def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
         self._host = host
         self._journal = journal
-        self._machine = machine
+        self.machine = machine
         self._settings = settings
         self._catch_up: LogReplay | None = None
         self._loaded_index = 0
@@ -74,11 +74,11 @@ class Applier:
             if (header.cluster_id, header.shard, header.num_shards) != ours:
                 raise Corrupt(path, 0, f"belongs to shard {header.shard} of cluster {header.cluster_id}")
             for _, records in snapshot.blocks():
-                self._machine.restore(records, header)
+                self.machine.restore(records, header)
                 yield header
         finally:
             snapshot.close()
-        if (state_hash := self._machine.state_hash()) != header.state_hash:
+        if (state_hash := self.machine.state_hash()) != header.state_hash:
             what = (
                 f"its records have the state hash {state_hash:016x}, but its header says "
                 f"{header.state_hash:016x}"
@@ -96,7 +96,7 @@ class Applier:
     def _new_catch_up(self, last_index: int, *, chains: bool) -> LogReplay:
         batch_bytes = self._settings.apply_batch_bytes
         return LogReplay(
-            self._host, self._journal, self._machine, batch_bytes, last_index, self._applied_one, chains
+            self._host, self._journal, self.machine, batch_bytes, last_index, self._applied_one, chains
         )
 
     # Committed entries
@@ -129,7 +129,7 @@ class Applier:
 
     def _visit(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
         if index > self.projected_index:
-            self._machine.apply_frame(index, term, timestamp_ms, body)
+            self.machine.apply_frame(index, term, timestamp_ms, body)
             self.projected_index = index
             if not index % CHAIN_STRIDE:
                 self._applied_one(index)
@@ -145,7 +145,7 @@ class Applier:
         chain_index = self._journal.chain.index
         if index < chain_index:
             return  # a rebuild: it was noted before
-        state_hash = self._machine.state_hash()
+        state_hash = self.machine.state_hash()
         for observer in self.observers:
             observer.applied(index, state_hash)
         if index == chain_index:
@@ -161,7 +161,7 @@ class Applier:
         index = self._journal.last_index
         if self.is_rebuilding or not index == self._journal.chain.index == self.projected_index:
             return None
-        return Checkpoint(index, self._journal.chain.digest, self._machine.state_hash())
+        return Checkpoint(index, self._journal.chain.digest, self.machine.state_hash())
 
     # Entries that were replaced
 
@@ -186,7 +186,7 @@ class Applier:
         self.rebuilds += 1
         journal = self._journal
         while True:
-            self._machine.reset()
+            self.machine.reset()
             self.projected_index = 0
             for _ in self.restore():
                 yield

@@ -7,7 +7,7 @@ minority stop, and without a majority no node serves the shard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Checkpoint, DivergedMessage
@@ -15,6 +15,14 @@ from raftlog.env.host import Host
 from raftlog.replica.agreement import Agreement, Diverged, explain
 from raftlog.replica.applier import Applier
 from raftlog.storage.journal import Journal
+from raftlog.transport.shard_links import ShardLinks
+
+
+class ComparisonOwner(Protocol):
+    """The replica, as this module sees it."""
+
+    def halt(self, reason: str) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
 
 
 class HashComparison:
@@ -23,37 +31,31 @@ class HashComparison:
     def __init__(
         self,
         host: Host,
-        node_id: int,
-        peer_ids: Sequence[int],
         journal: Journal,
         raft: RaftCore,
-        applying: Applier,
-        send: Callable[[int, bytes], bool],
-        flush: Callable[[], None],
-        halt: Callable[[str], None],
-        fail: Callable[[BaseException], None],
+        links: ShardLinks,
+        applier: Applier,
+        owner: ComparisonOwner,
     ) -> None:
         self._host = host
-        self._node_id = node_id
-        self._peer_ids = peer_ids
+        self._node_id = raft.node_id
+        self._peer_ids = tuple(raft.progress.peers)
         self._journal = journal
         self._raft = raft
-        self._applying = applying
-        self._send = send
-        self._flush = flush
-        self._halt = halt
-        self._fail = fail
+        self._applier = applier
+        self._links = links
+        self._owner = owner
         self._said: Checkpoint | None = None
         self._rest: Checkpoint | None = None
-        self.agreement = Agreement(node_id, len(peer_ids) + 1)
-        applying.observers.append(self.agreement)
+        self.agreement = Agreement(raft.node_id, len(self._peer_ids) + 1)
+        applier.observers.append(self.agreement)
 
     def answer(self, asked: Checkpoint | None) -> Checkpoint | None:
         """A follower's report of its hashes: at the index that is asked for, else its newest, once."""
         if asked is not None:
             point = self.agreement.at(asked.index)
             if point is None and asked.index == self._journal.last_index:
-                point = self._applying.at_rest()
+                point = self._applier.at_rest()
             return point
         newest = self.agreement.newest
         if newest is self._said:
@@ -68,7 +70,7 @@ class HashComparison:
     def _resting(self) -> Checkpoint | None:
         index = self._journal.last_index
         if self._rest is None or self._rest.index != index:
-            self._rest = self._applying.at_rest()
+            self._rest = self._applier.at_rest()
         return self._rest
 
     def hear(self, peer: int, theirs: Checkpoint) -> None:
@@ -93,18 +95,18 @@ class HashComparison:
         for node_id in verdict.wrong if verdict.right is not None else self._peer_ids:
             if node_id != self._node_id:
                 stop = DivergedMessage(self._raft.term, point, verdict.right is not None)
-                self._send(node_id, stop.encode())
-        self._flush()
+                self._links.send(node_id, stop.encode())
+        self._links.flush()
         if verdict.right is None:
-            self._halt(f"no majority agrees on the hashes up to entry {verdict.index}")
+            self._owner.halt(f"no majority agrees on the hashes up to entry {verdict.index}")
         elif self._node_id in verdict.wrong:
-            self._fail(Diverged(explain(ours, verdict.right)))
+            self._owner.fail(Diverged(explain(ours, verdict.right)))
 
     def told(self, message: DivergedMessage) -> None:
         """Stop on the leader's order: this node is in the minority, or there is no majority."""
         point = message.checkpoint
-        ours = self.agreement.at(point.index) or self._applying.at_rest()
+        ours = self.agreement.at(point.index) or self._applier.at_rest()
         if not message.is_majority:
-            self._halt(f"no majority agrees on the hashes up to entry {point.index}")
+            self._owner.halt(f"no majority agrees on the hashes up to entry {point.index}")
         elif ours is not None and ours.index == point.index and ours != point:
-            self._fail(Diverged(explain(ours, point)))
+            self._owner.fail(Diverged(explain(ours, point)))

@@ -10,16 +10,17 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from raftlog.consensus.core import RaftCore
 from raftlog.consensus.messages import Ack, Append, Checkpoint, Reject
 from raftlog.consensus.progress import NEVER_MS
 from raftlog.env.errors import PeerMessageRefused
-from raftlog.env.obstacles import Obstacle
+from raftlog.env.host import Host
 from raftlog.env.settings import MIB
 from raftlog.replica.applier import Applier
+from raftlog.replica.candidacy import Candidacy
 from raftlog.storage.journal import Journal
+from raftlog.transport.shard_links import ShardLinks
 
 DEFERRED_MAX = 4096
 """At most this many messages wait for a sync: seconds of a busy leader's.  Dropped ones are sent again."""
@@ -32,21 +33,19 @@ class FollowerReplication:
 
     def __init__(
         self,
+        host: Host,
         journal: Journal,
         raft: RaftCore,
+        links: ShardLinks,
         applier: Applier,
-        send: Callable[[int, bytes], bool],
-        is_joining: Callable[[], bool],
-        clock: Callable[[], float],
-        obstacle: Callable[[], Obstacle],
+        candidacy: Candidacy,
     ) -> None:
         self._journal = journal
         self._raft = raft
         self._applier = applier
-        self._send = send
-        self._is_joining = is_joining
-        self._clock = clock
-        self._obstacle = obstacle
+        self._links = links
+        self._candidacy = candidacy
+        self._clock = host.monotonic_ms
         self._term = 0
         self._matched_index = 0
         self._unanswered: tuple[int, float] | None = None
@@ -124,9 +123,9 @@ class FollowerReplication:
             journal.last_index,
             self._applier.applied_index,
             message.sent_ms,
-            self._is_joining(),
+            self._candidacy.is_joining,
         )
-        self._send(leader, answer.encode())
+        self._links.send(leader, answer.encode())
 
     def answer(self, leader: int, sent_ms: float, checkpoint: Checkpoint | None = None) -> None:
         """Acknowledge the synced entries."""
@@ -136,12 +135,12 @@ class FollowerReplication:
             raft.acknowledged(self._matched_index),
             self._applier.applied_index,
             sent_ms,
-            self._is_joining(),
+            self._candidacy.is_joining,
             checkpoint,
             self._clock(),
-            self._obstacle(),
+            self._candidacy.obstacle(),
         )
-        self._send(leader, answer.encode())
+        self._links.send(leader, answer.encode())
 
     def flushed(self) -> None:
         """A group is synced: acknowledge the entries that waited for it."""

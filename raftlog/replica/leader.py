@@ -29,10 +29,10 @@ from raftlog.consensus.progress import NEVER_MS, FollowerProgress
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
-from raftlog.env.settings import LogSettings
 from raftlog.replica.applier import Applier
 from raftlog.storage.frames import last_in
 from raftlog.storage.journal import Journal
+from raftlog.transport.shard_links import ShardLinks
 
 LOG = logging.getLogger("quorate.raftlog")
 TRANSFER_CATCH_UP_MS = 5_000
@@ -72,22 +72,17 @@ class LeaderReplication:
         host: Host,
         journal: Journal,
         raft: RaftCore,
-        settings: LogSettings,
-        send: Callable[[int, bytes], bool],
-        can_send: Callable[[int], bool],
-        feeding: FollowerCatchUp,
+        links: ShardLinks,
         applier: Applier,
-        proven: Callable[[float], None],
     ) -> None:
         self._host = host
         self._journal = journal
         self._raft = raft
-        self._settings = settings
-        self._send = send
-        self._can_send = can_send
-        self._feeding = feeding
+        self._settings = journal.settings
+        self._links = links
+        self.feeding = FollowerCatchUp(host, journal, raft, links)
         self._applier = applier
-        self._tell_proven = proven
+        self._tell_proven = applier.machine.proven
         self._progress = raft.progress
         self._last_round_ms = NEVER_MS
         self._asked_ms = NEVER_MS
@@ -124,16 +119,16 @@ class LeaderReplication:
         journal, last, sent = self._journal, self._journal.last_index, False
         window_bytes = self._settings.replicate_window_bytes
         while peer.next_index <= last and not peer.is_waiting and peer.in_flight_bytes < window_bytes:
-            if not self._can_send(peer.node_id):
+            if not self._links.can_send(peer.node_id):
                 break
             first = peer.next_index
             if first <= journal.base_index:
-                self._feeding.feed(peer)
+                self.feeding.feed(peer)
                 break
             if first not in encoded:
                 encoded[first] = self._encode(first, last, now_ms)
             payload, to_index = encoded[first]
-            if not self._send(peer.node_id, payload):
+            if not self._links.send(peer.node_id, payload):
                 break
             peer.sent(to_index, len(payload), now_ms)
             sent = True
@@ -158,14 +153,14 @@ class LeaderReplication:
         if prev_term is None:  # older than the live log; every log agrees on the place before the first entry
             prev = prev_term = 0
         if peer.next_index <= journal.base_index:
-            self._feeding.feed(peer)
+            self.feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
         known_ms = peer.known(self.led_until(now_ms)) if raft.knows_commit else -1.0
         message = Append(
             raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint, known_ms
         )
-        self._send(peer.node_id, message.encode())
+        self._links.send(peer.node_id, message.encode())
 
     def _joined_index(self, peer: FollowerProgress) -> int:
         """The index that a joining peer has to reach: all that was committed when it asked; -1 while unknown.
@@ -185,8 +180,8 @@ class LeaderReplication:
         peer.last_index = max(peer.last_index, message.match_index)
         peer.asks(message.asked_ms, self._host.monotonic_ms())
         peer.obstacle = message.obstacle
-        if self._feeding.is_busy and peer.next_index > self._journal.base_index:
-            self._feeding.drop(peer.node_id)
+        if self.feeding.is_busy and peer.next_index > self._journal.base_index:
+            self.feeding.drop(peer.node_id)
         if message.applied_index > peer.applied_index:
             peer.applied_index = message.applied_index
             if self._waiting:
@@ -355,7 +350,7 @@ class LeaderReplication:
         if transfer.is_closing and match_index >= self._journal.last_index:
             transfer.is_handed_over = True
             self._lease_lost_in_term = self._raft.term
-            self._send(transfer.target, TimeoutNow(self._raft.term).encode())
+            self._links.send(transfer.target, TimeoutNow(self._raft.term).encode())
 
     def _too_late(self, target: int) -> None:
         self._end_transfer(f"node {target} did not take over in time")
@@ -374,7 +369,7 @@ class LeaderReplication:
         return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
 
     def _describe(self, peer: FollowerProgress, now_ms: float, last: int) -> dict[str, Any]:
-        mode = self._feeding.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
+        mode = self.feeding.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
         ago_ms = None if peer.last_ack_ms == NEVER_MS else round(now_ms - peer.last_ack_ms, 1)
         return {
             "node_id": peer.node_id,

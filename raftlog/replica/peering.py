@@ -5,11 +5,8 @@ leader's half (`leader`) or the follower's (`follower`).  Invariants:
 
 - A loop that was blocked (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: messages from
   the leader may be waiting in them, or another node may lead by now.
-- A replaced disk (`joining`) has forgotten what it promised: until it knows the terms of all other nodes, and
-  has everything that was committed when it joined, it neither votes nor campaigns, and its answers do not
-  count.
-- A node with an obstacle to serving reports it, refuses leadership when it is handed over, and gives it away
-  when it has it; one whose disk stalls falls silent too, as it would only slow the others down.
+- A node with an obstacle to serving reports it, and gives leadership away when it has it; one whose disk
+  stalls falls silent too, as it would only slow the others down.
 """
 
 from __future__ import annotations
@@ -20,10 +17,8 @@ from typing import Protocol
 
 from raftlog.catch_up.archive_backfill import ArchiveBackfill
 from raftlog.catch_up.archive_sender import ArchiveSender
-from raftlog.catch_up.follower_catch_up import FollowerCatchUp
 from raftlog.catch_up.snapshot_receiver import SnapshotReceiver
 from raftlog.consensus.core import RaftCore
-from raftlog.consensus.election import Due, Election
 from raftlog.consensus.messages import (
     Ack,
     Append,
@@ -31,6 +26,7 @@ from raftlog.consensus.messages import (
     DivergedMessage,
     HistoryChunk,
     HistoryRequest,
+    Message,
     PreVote,
     PreVoteRequest,
     Reject,
@@ -47,20 +43,18 @@ from raftlog.env.errors import PeerMessageRefused
 from raftlog.env.host import Host, Timer
 from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.rate_limit import RateLimitedLogger
-from raftlog.env.settings import LogSettings
-from raftlog.env.state_machine import SnapshotHeader, StateMachine
+from raftlog.env.state_machine import SnapshotHeader
 from raftlog.replica.applier import Applier
-from raftlog.replica.balancing import Balancing, preferred_node
+from raftlog.replica.balancing import Balancing
+from raftlog.replica.candidacy import Candidacy, Candidate
 from raftlog.replica.comparison import HashComparison
-from raftlog.replica.disk_room import DiskRoom
 from raftlog.replica.follower import FollowerReplication
 from raftlog.replica.leader import LeaderReplication
-from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
-from raftlog.storage.directory import NodeDirectory, is_joining, joined, shard_name
-from raftlog.storage.group_commit import GroupCommit
+from raftlog.replica.replica_state import ReplicaEvent, ReplicaState
+from raftlog.storage.directory import shard_name
 from raftlog.storage.journal import Journal
 from raftlog.storage.snapshotter import Snapshotter
-from records import TermWhy
+from raftlog.transport.shard_links import ShardLinks
 
 LOG = logging.getLogger("quorate.raftlog")
 DRAIN_MS = 30.0
@@ -71,27 +65,13 @@ LOOK_AGAIN_MS = 1000.0
 _SETTLED = (ReplicaState.FOLLOWING, ReplicaState.READY)
 
 
-class PeerLinks(Protocol):
-    """The part of `peers.PeerLinks` that a replica needs."""
-
-    def send(self, node_id: int, shard: int, payload: bytes) -> bool: ...
-    def can_send(self, node_id: int) -> bool: ...
-    def flush(self) -> None: ...
-
-
-class Owner(Protocol):
+class Owner(Candidate, Protocol):
     """The replica, as this module sees it."""
 
-    replica_status: ReplicaStatus
-    shard: int
-    group_commit: GroupCommit
-    disk_room: DiskRoom
     is_current: bool
 
-    @property
-    def is_rebuilding(self) -> bool: ...
+    def past_ms(self) -> int: ...
     def advance(self) -> None: ...
-    def leader_changed(self) -> None: ...
     def installed(self, header: SnapshotHeader) -> None: ...
     def halt(self, reason: str) -> None: ...
     def fail(self, error: BaseException) -> None: ...
@@ -103,18 +83,14 @@ class Peering:
     def __init__(
         self,
         host: Host,
-        directory: NodeDirectory,
         owner: Owner,
-        links: PeerLinks,
+        links: ShardLinks,
         journal: Journal,
         raft: RaftCore,
+        applier: Applier,
         snapshotter: Snapshotter,
-        applying: Applier,
-        machine: StateMachine,
-        settings: LogSettings,
-        past_ms: Callable[[], int],
     ) -> None:
-        identity = directory.identity
+        settings = journal.settings
         self._host = host
         self._owner = owner
         self._status = owner.replica_status
@@ -122,85 +98,21 @@ class Peering:
         self._journal = journal
         self._raft = raft
         self._settings = settings
-        self._machine = machine
-        self._node_id = identity.node_id
-        self._home = directory.shard_path(owner.shard)
         self._name = shard_name(owner.shard)
-        self._peer_ids = [one for one in identity.voters if one != identity.node_id]
-        self.preferred = preferred_node(identity.voters, owner.shard)
-        self.election = Election(
-            host.rng.uniform,
-            settings,
-            identity.node_id,
-            len(identity.voters),
-            is_preferred=self.preferred == identity.node_id,
-            now_ms=host.monotonic_ms(),
-        )
-        self.is_joining = is_joining(host.files, self._home)
-        self._terms_heard: set[int] = set()
-        self.feeding = FollowerCatchUp(host, journal, raft, settings, self._send, links.can_send)
+        self.candidacy = Candidacy(host, owner, journal, raft, links)
+        self.leading = LeaderReplication(host, journal, raft, links, applier)
+        self.following = FollowerReplication(host, journal, raft, links, applier, self.candidacy)
+        self.comparing = HashComparison(host, journal, raft, links, applier, owner)
         self.installing = SnapshotReceiver(host, journal, snapshotter, self._installed, owner.fail)
-        self.leading = LeaderReplication(
-            host, journal, raft, settings, self._send, links.can_send, self.feeding, applying, machine.proven
-        )
-        self.following = FollowerReplication(
-            journal, raft, applying, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
-        )
-        self.lending = ArchiveSender(host, self._home, self._send, links.can_send, owner.fail)
-        self.backfilling = ArchiveBackfill(
-            host,
-            journal,
-            settings,
-            self._name,
-            self._peer_ids,
-            self._send,
-            links.can_send,
-            lambda: raft.leader_id,
-            self._may_backfill,
-            past_ms,
-            owner.fail,
-        )
-        self.comparing = HashComparison(
-            host,
-            identity.node_id,
-            self._peer_ids,
-            journal,
-            raft,
-            applying,
-            self._send,
-            links.flush,
-            owner.halt,
-            owner.fail,
-        )
+        self.lending = ArchiveSender(host, journal.home, links, owner.fail)
+        self.backfilling = ArchiveBackfill(host, journal, raft, links, self)
         self._balancing = Balancing(
-            self.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
+            self.candidacy.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
         )
         self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
         self._is_stopped = False
-        self._lost_leader: int | None = None
-        self.last_leader: int | None = None
-        self.why = TermWhy.START
-        self._handlers = self._table_of_handlers()
-
-    def _table_of_handlers(self) -> dict[type, Callable[[int, object], None]]:
-        return {
-            Append: self._on_append,  # type: ignore[dict-item]
-            Ack: self._on_ack,  # type: ignore[dict-item]
-            Reject: self._on_reject,  # type: ignore[dict-item]
-            VoteRequest: self._on_vote_request,  # type: ignore[dict-item]
-            Vote: self._on_vote,  # type: ignore[dict-item]
-            PreVoteRequest: self._on_pre_vote_request,  # type: ignore[dict-item]
-            PreVote: self._on_pre_vote,  # type: ignore[dict-item]
-            TimeoutNow: self._on_timeout_now,  # type: ignore[dict-item]
-            DivergedMessage: self._on_diverged,  # type: ignore[dict-item]
-            Term: self._on_term,  # type: ignore[dict-item]
-            SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
-            SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
-            HistoryRequest: self.lending.asked,  # type: ignore[dict-item]
-            HistoryChunk: self.backfilling.answered,  # type: ignore[dict-item]
-        }
 
     def start(self, linked: Sequence[int]) -> None:
         """Begin once the log is loaded; `linked` are the peers whose links are up already."""
@@ -212,21 +124,27 @@ class Peering:
     def stop(self) -> None:
         """Stop sending and handling messages."""
         self._is_stopped = True
+        self._links.close()
         if self._timer is not None:
             self._timer.cancel()
-        self.feeding.stop()
+        self.leading.feeding.stop()
         self.installing.stop()
         self.backfilling.stop()
         self.lending.stop()
 
-    def _may_backfill(self) -> bool:
+    def may_backfill(self) -> bool:
         """Whether this node is level with the cluster, and nothing else changes the archive on the loop."""
         owner = self._owner
         is_settled = self._status.state in _SETTLED and owner.is_current and not owner.is_rebuilding
         return is_settled and not self.installing.is_finishing
 
-    def _send(self, peer: int, payload: bytes) -> bool:
-        return not self._is_stopped and self._links.send(peer, self._owner.shard, payload)
+    def past_ms(self) -> int:
+        """A wall-clock time that has certainly passed."""
+        return self._owner.past_ms()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the node."""
+        self._owner.fail(error)
 
     # Links
 
@@ -238,8 +156,8 @@ class Peering:
         """Send the current term; a leader also announces that it leads."""
         self._raft.linked(peer, is_up=True, now_ms=self._host.monotonic_ms())
         self.leading.linked(peer, is_up=True)
-        self._say_term(peer, asks=True)
-        self.election.linked(self._host.monotonic_ms())
+        self.candidacy.say_term(peer, asks=True)
+        self.candidacy.election.linked(self._host.monotonic_ms())
         if self._raft.is_leader:
             self._raft.reset_ack_timeout([peer], self._host.monotonic_ms())
             self.leading.replicate(is_heartbeat=True)
@@ -250,12 +168,11 @@ class Peering:
         was_leader = self._raft.leader_id == peer
         self._raft.linked(peer, is_up=False, now_ms=self._host.monotonic_ms())
         self.leading.linked(peer, is_up=False)
-        self.feeding.drop(peer)
+        self.leading.feeding.drop(peer)
         self.lending.link_down(peer)
         self.backfilling.link_down(peer)
         if was_leader:
-            self._lost_leader = peer
-            self.election.leader_lost(self._host.monotonic_ms())
+            self.candidacy.leader_lost(peer)
             self._owner.leader_changed()
             self._arm()
 
@@ -273,7 +190,42 @@ class Peering:
         except BadMessage as error:
             self._complain(peer, f"sent an invalid message: {error}")
             return
-        self._carefully(self._handlers[type(message)], peer, message)
+        self._carefully(self._handle, peer, message)
+
+    def _handle(self, peer: int, message: Message) -> None:
+        candidacy = self.candidacy
+        match message:
+            case Ack():
+                self._on_ack(peer, message)
+            case Append():
+                self._on_append(peer, message)
+            case Reject():
+                self._on_reject(peer, message)
+            case SnapshotChunk():
+                self._on_snapshot(peer, message)
+            case SnapshotAck():
+                self._on_snapshot_ack(peer, message)
+            case HistoryRequest():
+                self.lending.asked(peer, message)
+            case HistoryChunk():
+                self.backfilling.answered(peer, message)
+            case DivergedMessage():
+                self._on_diverged(peer, message)
+            case Term():
+                candidacy.on_term(peer, message)
+            case Vote():
+                candidacy.on_vote(peer, message)
+            case VoteRequest():
+                candidacy.on_vote_request(peer, message)
+                self._arm()
+            case PreVoteRequest():
+                candidacy.on_pre_vote_request(peer, message)
+                self._arm()
+            case PreVote():
+                candidacy.on_pre_vote(peer, message)
+                self._arm()
+            case TimeoutNow():
+                self._on_timeout_now(peer, message)
 
     def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
         """Run the handler of a message: PeerMessageRefused is logged against the peer, other errors stop
@@ -305,14 +257,14 @@ class Peering:
         """Follow the leader of `term`, from which a message came; False when that term is over."""
         raft = self._raft
         if self._status.state is ReplicaState.FOLLOWING and raft.is_following(peer, term):
-            self.election.heard(self._host.monotonic_ms())
+            self.candidacy.election.heard(self._host.monotonic_ms())
             return True
         before = raft.leader_id
         if not raft.follow(peer, term):
             return False
-        self.election.heard(self._host.monotonic_ms())
+        self.candidacy.election.heard(self._host.monotonic_ms())
         if before != peer or self._status.state is ReplicaState.CAMPAIGNING:
-            self._lost_leader, self.last_leader = None, peer
+            self.candidacy.follows(peer)
             self._balancing.leads(peer, self._host.monotonic_ms())
             self._status.on(ReplicaEvent.FOLLOWS)
             self._owner.leader_changed()
@@ -328,8 +280,8 @@ class Peering:
             self._owner.group_commit.queue()
         elif is_news:
             self._owner.advance()
-        if self.is_joining:
-            self._look_whether_joined(message)
+        if self.candidacy.is_joining and self.candidacy.look_whether_joined(message):
+            self._arm()
         if not message.frames or not following.is_waiting:
             following.answer(peer, message.sent_ms, self.comparing.answer(message.checkpoint))
 
@@ -384,8 +336,8 @@ class Peering:
             following.knows(message.last_index)
             following.answer(peer, message.sent_ms)
         else:
-            answer = self.installing.take(peer, message, is_joining=self.is_joining)
-            self._send(peer, answer.encode())
+            answer = self.installing.take(peer, message, is_joining=self.candidacy.is_joining)
+            self._links.send(peer, answer.encode())
 
     def _installed(self, header: SnapshotHeader) -> None:
         self._owner.installed(header)
@@ -394,7 +346,7 @@ class Peering:
 
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
         if self._raft.answered(peer, message, self._host.monotonic_ms()):
-            self.feeding.acknowledged(self._raft.progress.peers[peer], message)
+            self.leading.feeding.acknowledged(self._raft.progress.peers[peer], message)
 
     def _on_diverged(self, peer: int, message: DivergedMessage) -> None:
         if self._followed(peer, message.term):
@@ -402,122 +354,24 @@ class Peering:
 
     # Elections
 
-    def _on_vote_request(self, peer: int, message: VoteRequest) -> None:
-        now_ms, raft = self._host.monotonic_ms(), self._raft
-        if self.is_joining:
-            return
-        is_protected = self.leading.has_lease(now_ms) or self.election.vote_wait_ms(now_ms) > 0
-        if is_protected and not message.is_transfer:
-            return
-        raft.grant_or_count(peer, message, now_ms)
-        if message.term == raft.term and raft.vote == str(peer):
-            self.election.voted(now_ms)
-        self._arm()
-
-    def _on_vote(self, peer: int, message: Vote) -> None:
-        self._raft.grant_or_count(peer, message, self._host.monotonic_ms())
-
-    def _on_pre_vote_request(self, peer: int, message: PreVoteRequest) -> None:
-        raft, journal, now_ms = self._raft, self._journal, self._host.monotonic_ms()
-        theirs = (message.last_term, message.last_index)
-        ours = (journal.last_term, journal.last_index)
-        if raft.is_leader or self.is_joining or message.term <= raft.term:
-            granted, wait_ms = False, self.election.vote_wait_ms(now_ms)
-        else:
-            granted, wait_ms = self.election.answer(
-                now_ms, peer, is_behind=theirs < ours, is_equal=theirs == ours
-            )
-        self._send(peer, PreVote(raft.term, message.round, granted, wait_ms).encode())
-        self._arm()
-
-    def _on_pre_vote(self, peer: int, message: PreVote) -> None:
-        if message.term > self._raft.term:
-            self._raft.observe(message.term)
-        self.election.answered(
-            self._host.monotonic_ms(),
-            peer,
-            message.round,
-            granted=message.granted,
-            wait_ms=message.wait_ms,
-        )
-        self._arm()
-
     def _on_timeout_now(self, peer: int, message: TimeoutNow) -> None:
-        raft = self._raft
-        if message.term != raft.term or raft.leader_id != peer:
-            return
-        if self.obstacle() is Obstacle.NONE:
-            self._campaign(TermWhy.TRANSFER)
+        if self.candidacy.take_over(peer, message):
+            self._arm()
         else:
             self.following.answer(peer, NEVER_MS)  # reports the obstacle; proves nothing
-
-    def _on_term(self, peer: int, message: Term) -> None:
-        self._terms_heard.add(peer)
-        self._raft.progress.protects(peer, message.protects_ms)
-        self._raft.observe(message.term)
-        if message.asks:
-            self._say_term(peer, asks=False)
-
-    def _say_term(self, peer: int, *, asks: bool) -> None:
-        self._send(peer, Term(self._raft.term, asks, self.election.protects_ms).encode())
-
-    def _campaign(self, why: TermWhy) -> None:
-        self.why = why
-        self._status.on(ReplicaEvent.CAMPAIGNS)
-        self._raft.campaign(self._host.monotonic_ms(), is_transfer=why is TermWhy.TRANSFER)
-        self._owner.leader_changed()
-        self._arm()
-
-    def _obstacle_to_votes(self) -> Obstacle:
-        """The obstacle that keeps this node from campaigning."""
-        if self.is_joining:
-            return Obstacle.JOINING
-        if self._owner.is_rebuilding or self.installing.is_finishing:
-            return Obstacle.REBUILDING
-        if self._owner.group_commit.outstanding_ms > self._settings.sync_stall_ms:
-            return Obstacle.DISK_STALLED
-        return Obstacle.NONE
-
-    def obstacle(self) -> Obstacle:
-        """The obstacle that keeps this node from serving the shard, or would if it led it."""
-        obstacle = self._obstacle_to_votes()
-        if obstacle is not Obstacle.NONE:
-            return obstacle
-        return Obstacle.DISK_FULL if self._owner.disk_room.check() else self._machine.obstacle()
 
     def on_elected(self) -> None:
         """Begin the term that this node was elected for."""
         self.leading.begin_term()
-        self._balancing.leads(self._node_id, self._host.monotonic_ms())
+        self._balancing.leads(self._raft.node_id, self._host.monotonic_ms())
         self._arm()
 
     def no_longer_leads(self) -> None:
         """End the leader's work: this node does not lead any more."""
         self.leading.end_term()
-        self.feeding.stop()
+        self.leading.feeding.stop()
         self.comparing.agreement.forget()
-        now_ms = self._host.monotonic_ms()
-        self.last_leader = self._node_id
-        self.election.voted(now_ms)
-        self._arm()
-
-    # Joining
-
-    def _look_whether_joined(self, message: Append) -> None:
-        for peer in self._peer_ids:
-            if peer not in self._terms_heard:
-                self._say_term(peer, asks=True)
-        everybody = self._terms_heard.issuperset(self._peer_ids)
-        index = message.joined_index
-        if not everybody or not 0 <= index <= self._raft.acknowledged(self._raft.commit_index):
-            return
-        self._raft.forgo_vote()
-        joined(self._host.files, self._home)
-        self.is_joining = False
-        LOG.info(
-            "%s: has all entries that were committed when this disk was added: it votes from now on",
-            self._name,
-        )
+        self.candidacy.no_longer_leads()
         self._arm()
 
     # Time
@@ -526,13 +380,13 @@ class Peering:
         """Set the timer to the next deadline."""
         if self._is_stopped:
             return
-        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
         now_ms = self._host.monotonic_ms()
+        deadline_ms = self.candidacy.next_deadline_ms()
         if self._raft.is_leader:
             step_ms = self._settings.raft_heartbeat_ms
             due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
         else:
-            due_ms = min(self.election.next_deadline_ms(), now_ms + LOOK_AGAIN_MS)  # barred: look again
+            due_ms = min(deadline_ms, now_ms + LOOK_AGAIN_MS)  # barred: look again
         if due_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -549,9 +403,9 @@ class Peering:
             if self._raft.is_leader:
                 self._lead_on(now_ms, is_late=is_late)
             elif is_late:
-                self.election.postpone(now_ms, DRAIN_MS)
+                self.candidacy.election.postpone(now_ms, DRAIN_MS)
             else:
-                self._stand(now_ms)
+                self.candidacy.stand(now_ms)
         except Exception as error:
             self._owner.fail(error)
         self._arm()
@@ -579,7 +433,7 @@ class Peering:
             self._look_who_should_lead(now_ms)
 
     def _look_who_should_lead(self, now_ms: float) -> None:
-        obstacle = self.obstacle()
+        obstacle = self.candidacy.obstacle()
         to = self._balancing.successor(
             now_ms, self._raft.progress, self._journal.last_index, can_serve=obstacle is Obstacle.NONE
         )
@@ -589,25 +443,3 @@ class Peering:
             what = "%s: handing leadership to node %d, because this node cannot serve it: %s"
             self._limited_log.warning(obstacle, what, self._name, to, obstacle_words(obstacle))
         self.leading.transfer(to, lambda reason: None)
-
-    def _stand(self, now_ms: float) -> None:
-        """Act on a deadline of the election."""
-        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
-        due = self.election.due(now_ms)
-        raft, journal = self._raft, self._journal
-        if due is Due.CAMPAIGN:
-            if self._lost_leader is not None:
-                self._campaign(TermWhy.RESET)
-            else:
-                self._campaign(TermWhy.START if self.last_leader is None else TermWhy.EXPIRY)
-        elif due is Due.ASK:
-            if self._status.state is ReplicaState.FOLLOWING:
-                self._status.on(ReplicaEvent.CAMPAIGNS)
-            request = PreVoteRequest(
-                raft.term + 1, journal.last_index, journal.last_term, self.election.round
-            ).encode()
-            for peer in self._peer_ids:
-                self._send(peer, request)
-
-
-__all__ = ["Owner", "PeerLinks", "Peering"]

@@ -39,7 +39,7 @@ from raftlog.replica.clock import AgreedClock, LogTime
 from raftlog.replica.committed_log import CommittedLog
 from raftlog.replica.disk_room import DiskRoom
 from raftlog.replica.leadership import ReplicaLeadership
-from raftlog.replica.peering import Peering, PeerLinks
+from raftlog.replica.peering import Peering
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.replica.term_start import term_start
 from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
@@ -48,6 +48,7 @@ from raftlog.storage.journal import Journal
 from raftlog.storage.loader import clean_up, load_journal, mark_clean
 from raftlog.storage.segments import LogIdentity
 from raftlog.storage.snapshotter import Snapshotter
+from raftlog.transport.shard_links import PeerLinks, ShardLinks
 from records import TermWhy
 
 LOG = logging.getLogger("quorate.raftlog")
@@ -256,16 +257,12 @@ class Replica:
         self.replica_status.on(ReplicaEvent.LOADED)
         self._peering = Peering(
             host,
-            self._directory,
             self,
-            self._links,
+            ShardLinks(self._links, self.shard),
             journal,
             self._raft,
-            self._snapshotter,
             self._applying,
-            self._machine,
-            settings,
-            self._time.clock.past_ms,
+            self._snapshotter,
         )
         self.leadership.begin(self._raft, self._peering.leading, self._peering.following)
         self._peering.start(sorted(self._linked))
@@ -333,7 +330,11 @@ class Replica:
     def _open_term(self, term: int, index: int) -> None:
         """Append the first frame of a term that this node leads."""
         peering = self._peering
-        why, previous = (TermWhy.START, None) if peering is None else (peering.why, peering.last_leader)
+        why, previous = (
+            (TermWhy.START, None)
+            if peering is None
+            else (peering.candidacy.why, peering.candidacy.last_leader)
+        )
         body = term_start(self._directory, term, why, previous)
         commit_index = min(self.commit_index, index - 1)
         opened = self._journal.append(term, commit_index, self.time_at(self._host.monotonic_ms()), 1, body)
@@ -400,8 +401,17 @@ class Replica:
     def _obstacle(self) -> Obstacle:
         """The obstacle that keeps this node from serving the shard, or would if it led it."""
         if self._peering is not None:
-            return self._peering.obstacle()
+            return self._peering.candidacy.obstacle()
         return Obstacle.DISK_FULL if self.disk_room.check() else Obstacle.NONE
+
+    def serving_obstacle(self) -> Obstacle:
+        """The obstacle of a replica that may campaign: its disk's, or the machine's."""
+        return Obstacle.DISK_FULL if self.disk_room.check() else self._machine.obstacle()
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether a snapshot of the leader is complete and being put in place."""
+        return self._peering is not None and self._peering.installing.is_finishing
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
         """Append an entry that the caller has applied already; returns its index, the `next_index` before.
@@ -572,7 +582,7 @@ class Replica:
             "leader_id": self.leader_id,
             "halted_reason": self.halted_reason,
             "leader_since_ms": self.leader_since_ms,
-            "is_joining": self._peering is not None and self._peering.is_joining,
+            "is_joining": self._peering is not None and self._peering.candidacy.is_joining,
             "rebuilds": self._applying.rebuilds,
             "backfill": None if self._peering is None else self._peering.backfilling.status(),
             "followers": self.leadership.followers() if self.is_leader else [],

@@ -86,7 +86,7 @@ class Journal:
         self, files: Files, home: str, identity: LogIdentity, settings: LogSettings, *, is_alone: bool = True
     ) -> None:
         self._files = files
-        self._settings = settings
+        self.settings = settings
         self._header_bytes = len(encode_header(identity, 0))
         self._append_offset = 0
         self._cuts: deque[int] = deque()
@@ -200,11 +200,11 @@ class Journal:
     @property
     def has_room(self) -> bool:
         """Whether the uncommitted bytes are below their bound."""
-        return self.uncommitted_bytes < self._settings.uncommitted_bytes_max
+        return self.uncommitted_bytes < self.settings.uncommitted_bytes_max
 
     def append(self, term: int, commit_index: int, timestamp_ms: int, count: int, body: bytes) -> int:
         """Queue an entry for the next group; returns its index.  Raises LogFull when it is too large."""
-        if len(body) > self._settings.entry_bytes_max:
+        if len(body) > self.settings.entry_bytes_max:
             raise LogFull(f"an entry of {len(body)} bytes is larger than entry_bytes_max")
         index = self.last_index + 1
         if term < self.last_term or timestamp_ms < self.last_timestamp_ms:
@@ -238,7 +238,7 @@ class Journal:
             self._link_ended(index, term)
 
     def _link_ended(self, index: int, term: int) -> None:
-        if self._append_offset >= self._settings.segment_bytes:
+        if self._append_offset >= self.settings.segment_bytes:
             self.cut_here()
         if self.at_link_end is not None:
             self.at_link_end(index, term)
@@ -293,7 +293,7 @@ class Journal:
         """
         assert self._flush is None
         assert not self._is_held
-        settings, recent = self._settings, self._recent
+        settings, recent = self.settings, self._recent
         start = self.durable_index - self._recent_base
         stop = self._cuts[0] - self._recent_base if self._cuts else len(recent)
         is_lagging = self._named_commit > self.durable_index

@@ -9,6 +9,7 @@ refusals   why a node does not talk to another, as codes that travel
 boots      which starts of which disks were accepted, so that an old disk is found out
 packets    messages of all shards to one peer: framed, counted, authenticated
 peer       what is kept of one configured peer
+shard_links  the links as the replica of one shard uses them
 secret     the file with the cluster's secret
 contract   what a user of links gives them and gets from them
 """

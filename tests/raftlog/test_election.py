@@ -198,7 +198,7 @@ def test_a_duplicated_vote_counts_once() -> None:
     for node in cluster.running:
         if node is not candidate:
             node.pause()
-    peering._campaign(TermWhy.EXPIRY)
+    peering.candidacy._campaign(TermWhy.EXPIRY)
     voter = leader.number
     for _ in range(3):
         candidate.replica.peer_message(voter, Vote(raft.term).encode())

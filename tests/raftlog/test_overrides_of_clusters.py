@@ -128,7 +128,7 @@ def test_override_1_a_vote_counts_once(engine: type[RaftCore]) -> None:
     raft, peering = candidate.replica._raft, candidate.replica._peering
     assert raft is not None
     assert peering is not None
-    peering._campaign(TermWhy.EXPIRY)
+    peering.candidacy._campaign(TermWhy.EXPIRY)
     for _ in range(2):
         candidate.replica.peer_message(voter.number, Vote(raft.term).encode())
     assert raft.is_leader is (engine is not RaftCore)

@@ -15,7 +15,7 @@ def test_a_halted_shard_names_its_reason_and_coordinates_nothing() -> None:
     assert nodes.commit(leader, 1) == 0
     cluster[away].kill()
     replica = nodes.runtime(other).replica
-    machine: StateMachine = replica._applying._machine
+    machine: StateMachine = replica._applying.machine
     state_hash = machine.state_hash
     machine.state_hash = lambda: state_hash() ^ 1  # type: ignore[method-assign]
     count_fault("simulated", "state gone astray")

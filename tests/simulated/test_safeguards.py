@@ -14,7 +14,7 @@ import pytest
 from raftlog.consensus.election import Due, Election
 from raftlog.env.files import join
 from raftlog.env.simulated_files import Crash
-from raftlog.replica.peering import Peering
+from raftlog.replica.candidacy import Candidacy
 from raftlog.replica.replica import Replica
 from raftlog.storage.directory import TERM_FILE, TERM_KIND
 from raftlog.storage.metafile import encode_meta
@@ -205,7 +205,7 @@ def test_a_node_that_comes_back_does_not_depose_the_leader(monkeypatch: pytest.M
 
 def trust_empty_disks(patch: pytest.MonkeyPatch) -> None:
     """A replaced disk votes and counts from its first moment."""
-    patch.setattr(Peering, "is_joining", property(lambda _: False, lambda _, value: None), raising=False)
+    patch.setattr(Candidacy, "is_joining", property(lambda _: False, lambda _, value: None), raising=False)
 
 
 def trust_old_disks(patch: pytest.MonkeyPatch) -> None:
