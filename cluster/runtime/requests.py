@@ -31,7 +31,7 @@ from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partiti
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardState
-from cluster.runtime.slices import MORE, OWN
+from cluster.runtime.slices import OWN
 from coordinator.api import Context, Decision, Failure
 from raftlog.env.errors import in_one_line
 from raftlog.replica.replica import Replica
@@ -181,7 +181,7 @@ class ShardRequests:
     def _go_on_later(self) -> None:
         if not self._is_going_on:
             self._is_going_on = True
-            self._slices.queue(self, MORE)
+            self._slices.queue(self, OWN)
 
     def go_on(self, now_ms: float, end_ms: float) -> float | None:
         """Take the next decision of the oldest unfinished request (`slices.Work`): one for each share."""
@@ -190,7 +190,7 @@ class ShardRequests:
         if unfinished and unfinished[0].deadline_ms <= now_ms:
             unfinished.popleft().pending.refuse(Unavailable.TIMED_OUT)
         elif unfinished and not self._may_go_on(now_ms):
-            self._host.call_later(NO_ROOM_PAUSE_MS, self._slices.queue, self, MORE)
+            self._host.call_later(NO_ROOM_PAUSE_MS, self._slices.queue, self, OWN)
             return now_ms
         elif unfinished:
             asked = unfinished.popleft()

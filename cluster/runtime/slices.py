@@ -1,11 +1,11 @@
 """One budget per turn of the loop for all slow work of a node, so that no request waits for all of it.
 
 There are three kinds of work: the requests of a connection; an answer that may be long, as an iterator that
-yields every fraction of a millisecond; and the shards' own work, such as beginning to lead or handling what
-is due. Work that arrives while the turn has time left is done at once. Later work is queued in a lane. The
-shards' lane (`own`) goes first, because clients wait for it: it may use the time that a turn otherwise spends
-on arriving work, in shares, round-robin. The other three lanes together get one share (a millisecond) per
-turn:
+yields every fraction of a millisecond; and the shards' own work, such as beginning to lead, handling what is
+due, or the rest of a request that takes several decisions. Work that arrives while the turn has time left is
+done at once. Later work is queued in a lane. The shards' lane (`own`) goes first, because clients wait for
+it: it may use the time that a turn otherwise spends on arriving work, in shares, round-robin. The other three
+lanes together get one share (a millisecond) per turn:
 
 - `soon`: work that has just arrived and is small;
 - `more`: work that was not finished after its share. These get shares round-robin;
