@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from history.diagnoses.keeping import KeptRows
@@ -39,30 +40,6 @@ FACT_TABLES = frozenset({"group_epochs", "ownership", "member_sessions", "moves"
 Take = Callable[[str, object], None]
 """Called with a table's name and one of its rows."""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRow:
-    shard: int
-    index: int
-    term: int
-    timestamp_ms: int
-    sequence: int
-    type: int
-    type_name: str
-    version: int
-    group_id: str | None
-    member_id: str | None
-    topic: str | None
-    partition: int | None
-    key: str
-    value: str | None
-    trigger: str
-    reasons: list[str]
-    cause_member_id: str | None
-    principal: str | None
-    address: str | None
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +125,8 @@ class ShardRows:
                 if raw.type == RecordType.TERM_START:
                     self._term(frame, decode_value(raw))
 
-    def _records(self, frame: Frame) -> Iterator[RecordRow]:
+    def _records(self, frame: Frame) -> Iterator[SimpleNamespace]:
+        """A row for each record of interest, with the attributes that table `records` reads."""
         raws = list(enumerate(iter_records(frame.body)))
         if self._groups is not None:
             raws = [(at, raw) for at, raw in raws if group_id_of(raw) in self._groups]
@@ -160,7 +138,7 @@ class ShardRows:
         for sequence, raw in raws:
             record = shown["records"][sequence]
             key = _key_of(raw)
-            yield RecordRow(
+            yield SimpleNamespace(
                 shard=self._shard,
                 index=frame.index,
                 term=frame.term,

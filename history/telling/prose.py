@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from history.diagnoses import worst_first
 from history.render import LOCAL, TimeStyle, duration, plural
@@ -25,9 +25,12 @@ def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iter
     for note in explanation.notes:
         yield f"note: {note}"
     words = {word for line in told for word in _WORD.findall(line)}
-    named = [(name, described) for name, described in explanation.members.items() if name in words]
-    for name, described in _cut(named, "member"):
-        yield f"{name} is {described}" if described else name
+    named = [
+        f"{name} is {described}" if described else name
+        for name, described in explanation.members.items()
+        if name in words
+    ]
+    yield from _cut_lines(named, "more member")
     yield from told
 
 
@@ -132,10 +135,3 @@ def _cut_lines(lines: Sequence[str], noun: str) -> Iterator[str]:
     yield from lines[:LINES_MAX]
     if len(lines) > LINES_MAX:
         yield f"… and {plural(len(lines) - LINES_MAX, noun)} (--json has them all)"
-
-
-def _cut(pairs: Iterable[tuple[str, str]], noun: str) -> Iterator[tuple[str, str]]:
-    every = list(pairs)
-    yield from every[:LINES_MAX]
-    if len(every) > LINES_MAX:
-        yield f"… and {plural(len(every) - LINES_MAX, f'more {noun}')} (--json has them all)", ""

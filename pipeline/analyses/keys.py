@@ -1,4 +1,4 @@
-"""Helpers shared by several analyses: group keys, topic names, time bounds and durations as columns."""
+"""Helpers shared by several analyses: group keys, topic names and time bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from records import RecordType
 from records.ids import METADATA_SHARD
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.window import WindowSpec
 
 GROUP = ("cluster_id", "shard", "group_id")
@@ -75,7 +75,3 @@ def with_topic_names(frame: DataFrame, records: DataFrame) -> DataFrame:
     names = f.broadcast(topic_names(records))  # small: one name and one id per topic of a cluster
     named = frame.join(names, ["cluster_id", "topic_id"], "left")
     return named.withColumn("topic", f.coalesce("topic", "topic_id"))
-
-
-def lasted(start: str, end: str) -> Column:
-    return f.col(end) - f.col(start)

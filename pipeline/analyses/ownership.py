@@ -17,7 +17,7 @@ from history.export.columns import int64, moment, span, text
 from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
-from .keys import GROUP, by, by_group, lasted, with_topic_names
+from .keys import GROUP, by, by_group, with_topic_names
 from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ def _told(spans: DataFrame, columns: tuple[TableColumn, ...]) -> DataFrame:
     is_over = f.col("end") < NEVER
     ended = spans.withColumn("to_index", f.when(is_over, f.col("end")))
     ended = ended.withColumn("to_ms", f.when(is_over, f.col("to_ms")))
-    return ended.withColumn("duration_ms", lasted("from_ms", "to_ms")).select(*[one.name for one in columns])
+    return ended.withColumn("duration_ms", f.col("to_ms") - f.col("from_ms")).select(
+        *[one.name for one in columns]
+    )
 
 
 INTERVAL_COLUMNS = columns_named(

@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
-from .keys import GROUP, by, by_group, lasted
+from .keys import GROUP, by, by_group
 from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ def _told(epochs: DataFrame) -> DataFrame:
         f.col("end.raft_index").alias("end_index"),
         f.col("end.timestamp_ms").alias("end_ms"),
     )
-    spans = shown.withColumn("time_to_stable_ms", lasted("timestamp_ms", "settled_ms"))
-    spans = spans.withColumn("duration_ms", lasted("timestamp_ms", "end_ms"))
+    spans = shown.withColumn("time_to_stable_ms", f.col("settled_ms") - f.col("timestamp_ms"))
+    spans = spans.withColumn("duration_ms", f.col("end_ms") - f.col("timestamp_ms"))
     return spans.select(*[one.name for one in COLUMNS])
 
 

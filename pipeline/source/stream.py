@@ -54,7 +54,10 @@ class RowsPartition(InputPartition):
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver while a query runs, and briefly on each executor."""
+    """Lives on the driver while a query runs, and briefly on each executor.
+
+    It keeps nothing for batches that are not read yet, and no file open between two looks.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         if options.ranges is not None:
@@ -112,12 +115,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif isinstance(partition, RowsPartition):
             yield batch_of(partition.columns, partition.rows)
         settle()
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: no data is kept for batches that are not yet read."""
-
-    def stop(self) -> None:
-        """Do nothing: no file stays open between two looks."""
 
     @property
     def _log(self) -> FollowedInput:
