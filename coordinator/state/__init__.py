@@ -1,14 +1,16 @@
 """State derived from the log, and the records that change it.
 
-Groups and offsets, the state-machine tables, and reconciliation of one member. Only `Projection.apply`
-changes the projected state. Nothing in this package knows the time or which node leads.
+Groups and offsets, the state-machine tables, and reconciliation of one member. Only applied records change
+the state. Nothing in this package knows the time or which node leads.
 
-projection   the projection of a group shard, and `apply`
-model        groups, members and targets, as functions of their newest records
-offsetstore  committed offsets by group
-machines     the state machines of members and groups, as tables
-reconcile    one member's next step towards its target
-writes       the records that decisions write
-statehash    a number that is equal for equal projections
-freeing      large tables freed in steps
+changes        what records change in a group, for readers of history
+projection     the projection of a group shard, and `apply`
+group_records  what each type of record does to its group
+model          groups, members and targets, as functions of their newest records
+offsetstore    committed offsets by group
+machines       the state machines of members and groups, as tables
+reconcile      one member's next step towards its target
+writes         the records that decisions write
+statehash      a number that is equal for equal projections
+freeing        large tables freed in steps
 """

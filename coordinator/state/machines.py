@@ -86,7 +86,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupFacts:
     """The values that determine the state of a consumer group."""
 

@@ -5,7 +5,7 @@ index depends on which older records were seen. So a log from which compaction r
 the same state, without consistency checks and without exceptions. KAFKA-17306, -19862, -21102 and -21117 are
 bugs that come from doing it otherwise.
 
-Only `coordinator.state.projection` changes these objects, and only while it applies a record.
+Only `coordinator.state.group_records` changes these objects, and only while it applies a record.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Member:
         No process sends heartbeats for it."""
         return self.current.epoch == AWAY_EPOCH
 
+    def copy(self) -> Member:
+        """The member as it is now."""
+        return Member(self.member_id, self.metadata, self.current_value, self.current)
+
 
 @dataclass(slots=True)
 class Group:
@@ -83,6 +87,8 @@ class Group:
     Equal lists are stored once: with 100 topics, separate copies would take 60 MB in a group of 10,000
     members. A list is removed with its last member."""
     server_assignors: Counter[str] = field(default_factory=Counter)
+    stable_at: dict[int, int] = field(default_factory=dict)
+    """Number of STABLE members that have joined, by epoch."""
     static_members: dict[str, str] = field(default_factory=dict)
     """Instance id → id of the member that has it; the last one written wins, as with `owners`."""
     # Computed on first use, invalidated by the member's next record 7:
@@ -91,7 +97,6 @@ class Group:
     )
     version: int = field(default=0, compare=False, repr=False)
     """Number of records applied to this object. A reply that was cached at another version is out of date."""
-    _state: tuple[int, GroupState] | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_consumer(self) -> bool:
@@ -174,16 +179,10 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """EMPTY, ASSIGNING, RECONCILING or STABLE; computed once per record."""
-        if self._state is None or self._state[0] != self.version:
-            epoch = self.assignment_epoch
-            settled = all(
-                member.current.state is MemberState.STABLE and member.current.epoch == epoch
-                for member in self.joined()
-            )
-            facts = GroupFacts(self.num_members > 0, self.epoch, epoch, settled)
-            self._state = (self.version, group_state(facts))
-        return self._state[1]
+        """EMPTY, ASSIGNING, RECONCILING or STABLE."""
+        num_members, epoch = self.num_members, self.assignment_epoch
+        are_settled = self.stable_at.get(epoch, 0) == num_members
+        return group_state(GroupFacts(num_members > 0, self.epoch, epoch, are_settled))
 
     def own(self, member_id: str, current: Current) -> None:
         """Record the member as owner of its partitions; the last one written wins (C.7)."""
