@@ -5,7 +5,7 @@ one), never writes to it, and returns dataclasses. Functions ending in `_text` a
 lines of text or JSON.
 
     reading/    opening directories and clusters; the walk over a shard that bridges damage and reports it
-    state/      the state of a shard or a group at an index or a moment
+    state/      the state of a shard at an index or a moment
     facts/      what the entries of a group say, as rows: epochs, ownership, sessions, moves, waits
     telling/    why each epoch began, as prose and as a table; terms; entries one by one
     diagnoses/  named rules that detect what a healthy group does not show

@@ -68,11 +68,13 @@ class GroupChange:
     """Member id → its part of the target before and after, for every record 7."""
 
 
-def apply_and_compare(group: Group, records: Iterable[tuple[Any, Any]]) -> GroupChange:
+def apply_and_compare(
+    group: Group, records: Iterable[tuple[Any, Any]], before: GroupSummary | None = None
+) -> GroupChange:
     """Apply the records of one entry, as keys and values; return what they changed.
 
-    All of them must belong to the group."""
-    before = GroupSummary.of(group)
+    All of them must belong to the group. `before` is its summary, if the caller has it."""
+    before = before or GroupSummary.of(group)
     members: dict[str, Member | None] = {}
     targets: dict[str, TargetPart | None] = {}
     for key, value in records:

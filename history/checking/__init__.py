@@ -3,6 +3,6 @@
 verify         a node's directory: bytes, replay, rules
 compare        the nodes of a cluster: the same entries, hash chain and state
 invariants     rules that hold at every index
-secondopinion  the records compared with the coordinator's projection
+secondopinion  the newest record of each key compared with the coordinator's projection
 commits        every offset commit: the proof behind an acknowledgement
 """

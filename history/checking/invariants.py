@@ -1,19 +1,24 @@
-"""Invariants that must hold after every entry of a shard, checked from its records alone.
+"""Invariants that must hold after every entry of a shard.
 
 Each check is one row of `MEMBER_CHECKS` or `GROUP_CHECKS`: the rule as a sentence, and a predicate. Only the
-groups and members that an entry touched are checked, so that a long log stays cheap. The checks use
-`GroupView`, so that a defect of the coordinator's own projection cannot hide itself.
+groups and members that an entry touched are checked, so that a long log stays cheap. `secondopinion` verifies
+that the checked state is what the records say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from coordinator.state.changes import NO_EPOCH, GroupChange, apply_and_compare
+from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES
+from coordinator.state.model import Group, Member
 from history.render import ranges
-from history.state.group_view import MEMBERSHIP_TYPES, GroupView, MemberView, Partition, grouped
-from records import MemberState, RawRecord, group_id_of
+from records import MemberState, RawRecord, decode_key_and_value
 
+Partition = tuple[bytes, int]
+"""Topic id and partition number."""
 VIOLATIONS_MAX = 100
 """Maximum number of violations per shard. A defect tends to repeat in every later entry, and the first
 ones suffice to identify it."""
@@ -29,47 +34,54 @@ class Violation:
     found: str
 
 
-MemberRule = Callable[[GroupView, MemberView], str | None]
-GroupRule = Callable[[GroupView], str | None]
+MemberRule = Callable[[Group, Member], str | None]
+GroupRule = Callable[[Group], str | None]
 
 
-def _member_epoch_bound(group: GroupView, member: MemberView) -> str | None:
-    if member.epoch <= group.epoch:
+def _member_epoch_bound(group: Group, member: Member) -> str | None:
+    epoch = member.current.epoch
+    return None if epoch <= group.epoch else f"epoch {epoch} of {member.member_id} > {group.epoch}"
+
+
+def _previous_epoch_bound(_group: Group, member: Member) -> str | None:
+    epoch, previous = member.current.epoch, member.current.previous_epoch
+    if epoch < 0 or previous <= epoch:
         return None
-    return f"epoch {member.epoch} of {member.member_id} > {group.epoch}"
+    return f"previous epoch {previous} > {epoch} of {member.member_id}"
 
 
-def _previous_epoch_bound(_group: GroupView, member: MemberView) -> str | None:
-    if member.epoch < 0 or member.previous_epoch <= member.epoch:
+def _stable_has_its_target(group: Group, member: Member) -> str | None:
+    current, part = member.current, group.target.get(member.member_id)
+    if current.state is not MemberState.STABLE or current.epoch != group.assignment_epoch:
         return None
-    return f"previous epoch {member.previous_epoch} > {member.epoch} of {member.member_id}"
-
-
-def _stable_has_its_target(group: GroupView, member: MemberView) -> str | None:
-    if member.state != MemberState.STABLE or member.epoch != group.assignment_epoch:
-        return None
-    if group.target_epochs.get(member.member_id, group.assignment_epoch) > group.assignment_epoch:
+    if part is not None and part.assignment_epoch > group.assignment_epoch:
         return None  # its part of a target that is still being written, by several decisions
-    target = group.target.get(member.member_id, frozenset())
-    names = group.subscribed(member)
-    subscribed = {topic_id for name, (topic_id, _) in group.topics.items() if name in names}
-    beyond = (member.assigned - target) | member.pending
-    lacking = {partition for partition in target - member.assigned if partition[0] in subscribed}
-    if group.epoch > group.assignment_epoch:
-        lacking = set()  # it may have changed its subscription and back; the next target will tell
+    target = _flat(group.target_of(member.member_id))
+    assigned = _flat(current.assigned)
+    beyond = (assigned - target) | _flat(current.pending)
+    lacking: set[Partition] = set()
+    # After another epoch began, it may have changed its subscription and back; the next target will tell.
+    if group.epoch <= group.assignment_epoch and member.metadata is not None:
+        names = {
+            *member.metadata.subscribed_topic_names,
+            *group.resolved(member.metadata.subscribed_topic_regex),
+        }
+        subscribed = {topic.topic_id for topic in group.topics if topic.topic_name in names}
+        lacking = {partition for partition in target - assigned if partition[0] in subscribed}
     if not beyond and not lacking:
         return None
     return f"{member.member_id} has {_numbers(beyond)} beyond its target and lacks {_numbers(lacking)}"
 
 
-def _unrevoked_has_pending(_group: GroupView, member: MemberView) -> str | None:
-    if member.state != MemberState.UNREVOKED_PARTITIONS or member.pending or member.is_away:
+def _unrevoked_has_pending(_group: Group, member: Member) -> str | None:
+    current = member.current
+    if current.state is not MemberState.UNREVOKED_PARTITIONS or current.pending or member.is_away:
         return None
     return f"{member.member_id} has nothing to give up"
 
 
-def _assignment_epoch_bound(group: GroupView) -> str | None:
-    if group.epoch < 0 or group.assignment_epoch <= group.epoch:
+def _assignment_epoch_bound(group: Group) -> str | None:
+    if group.metadata is None or group.assignment_epoch <= group.epoch:
         return None
     return f"assignment epoch {group.assignment_epoch} > group epoch {group.epoch}"
 
@@ -91,7 +103,7 @@ NEVER_BACK = "epochs never go back"
 class InvariantChecker:
     """Follows all groups of one shard; `violations` holds the first `VIOLATIONS_MAX` violations."""
 
-    groups: dict[str, GroupView] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
     _owners: dict[str, dict[Partition, str]] = field(default_factory=dict)
 
@@ -100,81 +112,85 @@ class InvariantChecker:
         self.groups, self._owners = {}, {}
         for raw in raws:
             if raw.type in MEMBERSHIP_TYPES:
-                self._group(raw).apply(raw)
+                key, value = decode_key_and_value(raw)
+                APPLY[type(key)](self._group(key.group_id), key, value)
         for group_id, group in self.groups.items():
-            self._owners[group_id] = group.owners()
+            self._owners[group_id] = {
+                partition: member.member_id
+                for member in group.members.values()
+                for partition in _owned(member)
+            }
 
     def entry(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Apply one entry, then check what it touched."""
-        touched: dict[str, list[RawRecord]] = {}
+        touched: dict[str, list[tuple[Any, Any]]] = {}
         for raw in raws:
             if raw.type in MEMBERSHIP_TYPES:
-                touched.setdefault(group_id_of(raw) or "", []).append(raw)
+                key, value = decode_key_and_value(raw)
+                touched.setdefault(key.group_id, []).append((key, value))
         for group_id, mine in touched.items():
-            group = self.groups.get(group_id) or self.groups.setdefault(group_id, GroupView(group_id))
-            before, epochs = dict(group.members), (group.epoch, group.assignment_epoch)
-            for raw in mine:
-                group.apply(raw)
-            self._check(index, group, before, epochs)
-            if not group.exists and not group.target and group.assignment_epoch < 0:
+            group = self._group(group_id)
+            self._check(index, group, apply_and_compare(group, mine))
+            if group.is_gone:
                 del self.groups[group_id]
                 self._owners.pop(group_id, None)
 
-    def _group(self, raw: RawRecord) -> GroupView:
-        group_id = group_id_of(raw) or ""
-        return self.groups.get(group_id) or self.groups.setdefault(group_id, GroupView(group_id))
+    def _group(self, group_id: str) -> Group:
+        return self.groups.get(group_id) or self.groups.setdefault(group_id, Group(group_id))
 
-    def _check(
-        self, index: int, group: GroupView, before: dict[str, MemberView], epochs: tuple[int, int]
-    ) -> None:
-        changed = [
-            member for member_id, member in group.members.items() if before.get(member_id) is not member
-        ]
-        left = [member for member_id, member in before.items() if group.members.get(member_id) is not member]
-        self._own(index, group, left, changed)
+    def _check(self, index: int, group: Group, change: GroupChange) -> None:
+        self._own(index, group, change)
+        changed = [(before, after) for before, after in change.members.values() if after is not None]
         for rule, member_rule in MEMBER_CHECKS:
-            for member in changed:
+            for _, member in changed:
                 self._report(index, group, rule, member_rule(group, member))
         for rule, group_rule in GROUP_CHECKS:
             self._report(index, group, rule, group_rule(group))
         for name, old, new in (
-            ("group epoch", epochs[0], group.epoch),
-            ("assignment epoch", epochs[1], group.assignment_epoch),
-            *((f"epoch of {m.member_id}", _epoch_of(before, m), m.epoch) for m in changed),
+            ("group epoch", change.before.epoch, change.after.epoch),
+            ("assignment epoch", change.before.assignment_epoch, change.after.assignment_epoch),
+            *((f"epoch of {new.member_id}", _epoch_of(old), _epoch_of(new)) for old, new in changed),
         ):
             if 0 <= new < old:
                 self._report(index, group, NEVER_BACK, f"{name} went from {old} to {new}")
 
-    def _own(self, index: int, group: GroupView, left: list[MemberView], changed: list[MemberView]) -> None:
+    def _own(self, index: int, group: Group, change: GroupChange) -> None:
         owners = self._owners.setdefault(group.group_id, {})
-        for member in left:
-            for partition in member.owned:
-                if owners.get(partition) == member.member_id:
+        for member_id, (before, _) in change.members.items():
+            for partition in _owned(before):
+                if owners.get(partition) == member_id:
                     del owners[partition]
-        for member in changed:
-            twice = [partition for partition in member.owned if partition in owners]
-            for partition in twice:
-                self._report(
-                    index,
-                    group,
-                    ONE_OWNER,
-                    f"{_numbers([partition])} is owned by {owners[partition]} and by {member.member_id}",
-                )
-            owners.update(dict.fromkeys(member.owned, member.member_id))
+        for member_id, (_, after) in change.members.items():
+            owned = _owned(after)
+            for partition in owned & owners.keys():
+                found = f"{_numbers([partition])} is owned by {owners[partition]} and by {member_id}"
+                self._report(index, group, ONE_OWNER, found)
+            owners.update(dict.fromkeys(owned, member_id))
 
-    def _report(self, index: int, group: GroupView, rule: str, found: str | None) -> None:
+    def _report(self, index: int, group: Group, rule: str, found: str | None) -> None:
         if found is not None and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(index=index, group_id=group.group_id, rule=rule, found=found))
 
 
-def _epoch_of(members: dict[str, MemberView], member: MemberView) -> int:
-    old = members.get(member.member_id)
-    return -1 if old is None else old.epoch
+def _epoch_of(member: Member | None) -> int:
+    return NO_EPOCH if member is None or member.current_value is None else member.current.epoch
+
+
+def _flat(parts: Mapping[bytes, Iterable[int]]) -> frozenset[Partition]:
+    return frozenset((topic_id, number) for topic_id, numbers in parts.items() for number in numbers)
+
+
+def _owned(member: Member | None) -> frozenset[Partition]:
+    if member is None:
+        return frozenset()
+    return _flat(member.current.assigned) | _flat(member.current.pending)
 
 
 def _numbers(partitions: Iterable[Partition]) -> str:
-    parts = [f"{part.topic_id.hex()} {ranges(part.partitions)}" for part in grouped(partitions)]
-    return "; ".join(parts) or "nothing"
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(number)
+    return "; ".join(f"{topic_id.hex()} {ranges(of)}" for topic_id, of in by_topic.items()) or "nothing"
 
 
 MEMBERSHIP_RULES: tuple[str, ...] = (

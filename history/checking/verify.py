@@ -2,16 +2,17 @@
 
 Two questions per shard. *Files*: every byte against its CRC, index, manifest and hash chain, and the node's
 own files outside the logs; `raftlog.offline.verify` does this. *Meaning*: the invariants of consumer groups
-after every entry, checked from the records alone; the live state hash in the snapshot against a replay;
-snapshot + tail against the whole log; the coordinator's projection and its indexes against a second reading
-of the same records. A finding says where, what it means and what to do. What passed is reported too.
+after every entry; the live state hash in the snapshot against a replay; snapshot + tail against the whole
+log; the coordinator's projection and its indexes against the newest record of each key. A finding says where,
+what it means and what to do. What passed is reported too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog, open_one
 from history.reading.source import Basis, LogGap, SnapshotLike, Walk
@@ -22,7 +23,7 @@ from raftlog.env.files import OsFiles
 from raftlog.offline.reader import Damaged, Problem
 from raftlog.offline.verify import verify_node
 from raftlog.storage.frames import Frame
-from records import RecordsError, iter_records
+from records import RawRecord, RecordsError, iter_records
 from records.ids import METADATA_SHARD
 
 from .invariants import InvariantChecker, Violation
@@ -102,6 +103,8 @@ class _ShardCheck:
     problems: list[Problem] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
     checker: InvariantChecker = field(default_factory=InvariantChecker)
+    newest: dict[tuple[int, bytes], RawRecord] = field(default_factory=dict)
+    """The newest record of each key of a group, apart from offsets."""
     entries: int = 0
     records: int = 0
 
@@ -123,6 +126,8 @@ class _ShardCheck:
             else:
                 replay.load(item)
                 self.checker.load(item.records)
+                self.newest.clear()
+                self._note(item.records)
         self._compare_end(walk, replay, snapshot)
         return ShardReport(
             shard=self.shard,
@@ -148,6 +153,7 @@ class _ShardCheck:
             raws = iter_records(frame.body)
             replay.take(frame.index, frame.term, raws)
             self.checker.entry(frame.index, raws)
+            self._note(raws)
         except RecordsError as error:
             self._problem(frame.index, str(error), DECODE_HINT, frame.file, frame.offset)
             return
@@ -155,6 +161,14 @@ class _ShardCheck:
         if len(raws) != frame.record_count:
             what = f"its header announces {frame.record_count} records, it holds {len(raws)}"
             self._problem(frame.index, what, DEFECT_HINT, frame.file, frame.offset)
+
+    def _note(self, raws: Iterable[RawRecord]) -> None:
+        for raw in raws:
+            if raw.type in MEMBERSHIP_TYPES:
+                if raw.value is None:
+                    self.newest.pop((raw.type, raw.key), None)
+                else:
+                    self.newest[raw.type, raw.key] = raw
 
     def _gap(self, gap: LogGap) -> None:
         """Report a gap that the check of the files did not see, such as missing archived segments."""
@@ -190,7 +204,7 @@ class _ShardCheck:
                 )
                 self._problem(replay.index, what, DEFECT_HINT)
         if isinstance(replay.projection, Projection):
-            found = disagreements(replay.projection, self.checker.groups)
+            found = disagreements(replay.projection, self.newest.values())
             for what in found:
                 self._problem(replay.index, what, DEFECT_HINT)
             if not found:

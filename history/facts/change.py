@@ -1,8 +1,8 @@
 """The change of a group by one entry: the difference between the states before and after it.
 
-`Follower` applies the records of an entry to a `GroupView` and reports what changed, including each affected
-member and target partition. Everything that derives rows from entries takes a `Change`, so its cost is that
-of the change and not of the group: an entry about one of 10,000 members touches one member.
+`Follower` applies the records of an entry as the coordinator does and reports what changed, including each
+affected member and target partition. Everything that derives rows from entries takes a `Change`, so its cost
+is that of the change and not of the group: an entry about one of 10,000 members touches one member.
 
 A half-written target is not in force (docs/records.md): the members' parts take effect when record 6 closes
 it.
@@ -10,14 +10,18 @@ it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
 
+from coordinator.state.changes import GroupChange, GroupSummary, TargetPart, apply_and_compare
+from coordinator.state.model import JOINING, Group, Member
 from history.reading.catalog import TopicShape
-from history.state.group_view import AWAY_EPOCH, NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
-from records import Cause, Entry, MemberState, RecordType, Trigger, decode_key, decode_value
+from records import Cause, Entry, RecordType, TopicMetadata, Trigger, decode_key_and_value
+
+Partition = tuple[bytes, int]
+"""Topic id and partition number."""
+Partitions = frozenset[Partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +32,51 @@ class EntryPosition:
     ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
+class MemberChange:
+    """A member before and after an entry, and what became of its partitions.
+
+    A member owns the partitions that are assigned to it and those that it has yet to revoke."""
+
+    before: Member | None
+    after: Member | None
+    released: set[Partition]
+    """Owned before, not any more."""
+    taken: set[Partition]
+    """Assigned now, not owned before."""
+    gained: set[Partition]
+    """Owned now, not before."""
+    told: set[Partition]
+    """Pending revocation now, not before."""
+    kept: set[Partition]
+    """Pending revocation before, still owned, and not pending any more."""
+
+
+@dataclass(slots=True)
 class Change:
     """The effect of one entry on one group."""
 
     at: EntryPosition
     cause: Cause
-    members: Mapping[str, tuple[MemberView | None, MemberView | None]]
-    """Member id -> (before, after), for every member that a record of the entry names."""
+    before: GroupSummary
+    after: GroupSummary
+    members: Mapping[str, MemberChange]
+    """Every member that a record of the entry names, by id."""
     target: Mapping[Partition, tuple[str | None, str | None]]
     """Partition -> (previous, new) owner in the target, where they differ."""
-    topics_before: Mapping[str, TopicShape]
-    topics: Mapping[str, TopicShape]
-    epoch_before: int
-    epoch: int
-    existed: bool
-    exists: bool
-    state_before: str
-    state: str
     away_before: tuple[str, ...]
     """Static members that were away before; filled only if the entry has a record of the group's epoch."""
-    had_members: bool
-    has_members: bool
-    target_epoch: int | None
-    """The epoch of the target that the entry closed; ``None``: it closed none."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the entry ended the group."""
+        return self.before.exists and not self.after.exists
+
+    @property
+    def target_epoch(self) -> int | None:
+        """The epoch of the target that the entry closed; ``None``: it closed none."""
+        epoch = self.after.assignment_epoch
+        return epoch if epoch > self.before.assignment_epoch else None
 
     @property
     def replaced(self) -> tuple[str, str] | None:
@@ -65,24 +90,24 @@ class Change:
 class Follower:
     """A group's state, and what each entry does to it."""
 
-    view: GroupView
+    group: Group
     target_owner: dict[Partition, str] = field(default_factory=dict)
     """Partition -> its owner in the target that is in force."""
-    _target: dict[str, Partitions] = field(default_factory=dict)
-    _unclosed: set[str] = field(default_factory=set)
-    """Members whose part of the target awaits record 6."""
+    unclosed: dict[str, TargetPart | None] = field(default_factory=dict)
+    """Members whose part of the target awaits record 6 -> their part that is in force until then."""
     _away: set[str] = field(default_factory=set)
-    _num_joined: int = 0
-    _stable_at: Counter[int] = field(default_factory=Counter)
-    """Epoch -> number of STABLE members in it."""
+    _now: GroupSummary | None = None
 
     @classmethod
-    def of(cls, view: GroupView) -> Follower:
-        """Continue from an existing state."""
-        follower = cls(view)
-        for member in view.members.values():
-            follower._count(None, member)
-        follower._retarget(set(view.target))
+    def of(cls, group: Group, unclosed: Mapping[str, TargetPart | None] | None = None) -> Follower:
+        """Continue from an existing state; without ``unclosed``, parts that await record 6 replace none."""
+        follower = cls(group)
+        follower._away = {member_id for member_id, member in group.members.items() if member.is_away}
+        for member_id, part in group.target.items():
+            in_force: TargetPart | None = part
+            if _is_unclosed(group, part):
+                in_force = follower.unclosed[member_id] = (unclosed or {}).get(member_id)
+            follower.target_owner.update(dict.fromkeys(_beyond(in_force, None), member_id))
         return follower
 
     def take(self, at: EntryPosition, entry: Entry) -> Change:
@@ -90,112 +115,97 @@ class Follower:
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
-        decoded = [
-            (raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
-            for raw in entry.records
-        ]
-        names_epoch = any(type_ == RecordType.CONSUMER_GROUP_METADATA for type_, _, _ in decoded)
-        view = self.view
-        before = _Before(
-            topics=view.topics,
-            epoch=view.epoch,
-            target_epoch=view.assignment_epoch,
-            exists=view.exists,
-            state=self.state,
-            away=tuple(sorted(self._away)) if names_epoch else (),
-            has_members=self._num_joined > 0,
-        )
-        members: dict[str, MemberView | None] = {}
-        for type_, key, value in decoded:
-            member_id: Any = getattr(key, "member_id", None)
-            if member_id is not None and member_id not in members:
-                members[member_id] = view.members.get(member_id)
-            view.take(type_, key, value)
-        for member_id, old in members.items():
-            self._count(old, view.members.get(member_id))
-        retargeted = set(members)
-        if view.assignment_epoch != before.target_epoch:
-            retargeted |= self._unclosed
-        return Change(
-            at=at,
-            cause=entry.cause,
-            members={member_id: (old, view.members.get(member_id)) for member_id, old in members.items()},
-            target=self._retarget(retargeted),
-            topics_before=before.topics,
-            topics=view.topics,
-            epoch_before=before.epoch,
-            epoch=view.epoch,
-            existed=before.exists,
-            exists=view.exists,
-            state_before=before.state,
-            state=self.state,
-            away_before=before.away,
-            had_members=before.has_members,
-            has_members=self._num_joined > 0,
-            target_epoch=view.assignment_epoch if view.assignment_epoch > before.target_epoch else None,
-        )
+        decoded = [decode_key_and_value(raw) for raw in entry.records]
+        names_epoch = any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records)
+        away = tuple(sorted(self._away)) if names_epoch else ()
+        change = apply_and_compare(self.group, decoded, self._now)
+        self._now = change.after
+        members: dict[str, MemberChange] = {}
+        for member_id, (before, after) in change.members.items():
+            members[member_id] = _compared(before, after)
+            if after is not None and after.is_away:
+                self._away.add(member_id)
+            else:
+                self._away.discard(member_id)
+        return Change(at, entry.cause, change.before, change.after, members, self._retarget(change), away)
 
     @property
-    def state(self) -> str:
-        """The same as `GroupView.state`, without visiting every member."""
-        view = self.view
-        if view.classic is not None:
-            return "Classic"
-        if view.epoch < 0 and not view.members:
-            return "Dead"
-        if not self._num_joined:
-            return "Empty"
-        if view.epoch > view.assignment_epoch:
-            return "Assigning"
-        is_stable = self._stable_at[view.assignment_epoch] == self._num_joined
-        return "Stable" if is_stable else "Reconciling"
+    def now(self) -> GroupSummary:
+        self._now = self._now or GroupSummary.of(self.group)
+        return self._now
 
-    def _count(self, old: MemberView | None, new: MemberView | None) -> None:
-        for member, step in ((old, -1), (new, 1)):
-            if member is not None and member.described:
-                self._num_joined += step
-                if member.state == MemberState.STABLE:
-                    self._stable_at[member.epoch] += step
-                    if not self._stable_at[member.epoch]:
-                        del self._stable_at[member.epoch]
-        if new is not None and new.epoch == AWAY_EPOCH:
-            self._away.add(new.member_id)
-        elif (gone := new or old) is not None:
-            self._away.discard(gone.member_id)
-
-    def _retarget(self, member_ids: set[str]) -> dict[Partition, tuple[str | None, str | None]]:
-        """Update the target in force for these members; return the partitions that changed owner in it."""
-        view = self.view
+    def _retarget(self, change: GroupChange) -> dict[Partition, tuple[str | None, str | None]]:
+        """Update the target in force; return the partitions that changed owner in it."""
+        is_closed = change.after.assignment_epoch != change.before.assignment_epoch
+        in_force = {member_id: before for member_id, (before, _) in change.targets.items()}
+        in_force |= {one: part for one, part in self.unclosed.items() if is_closed or one in in_force}
+        now = self.target_owner
         was: dict[Partition, str | None] = {}
         added: list[tuple[Partition, str]] = []
-        for member_id in member_ids:
-            if view.target_epochs.get(member_id, -1) > view.assignment_epoch >= 0:
-                self._unclosed.add(member_id)
+        for member_id, old in in_force.items():
+            new = self.group.target.get(member_id)
+            if new is not None and _is_unclosed(self.group, new):
+                self.unclosed[member_id] = old
                 continue
-            self._unclosed.discard(member_id)
-            old, new = self._target.get(member_id, NO_PARTITIONS), view.target.get(member_id, NO_PARTITIONS)
-            for partition in old - new:
-                was.setdefault(partition, self.target_owner.get(partition))
-                if self.target_owner.get(partition) == member_id:
-                    del self.target_owner[partition]
-            added += [(partition, member_id) for partition in new - old]
-            if new:
-                self._target[member_id] = new
-            else:
-                self._target.pop(member_id, None)
+            self.unclosed.pop(member_id, None)
+            for partition in _beyond(old, new):
+                was.setdefault(partition, now.get(partition))
+                if now.get(partition) == member_id:
+                    del now[partition]
+            added += [(partition, member_id) for partition in _beyond(new, old)]
         for partition, member_id in added:
-            was.setdefault(partition, self.target_owner.get(partition))
-            self.target_owner[partition] = member_id
-        now = self.target_owner
+            was.setdefault(partition, now.get(partition))
+            now[partition] = member_id
         return {p: (old_id, now.get(p)) for p, old_id in was.items() if old_id != now.get(p)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Before:
-    topics: Mapping[str, TopicShape]
-    epoch: int
-    target_epoch: int
-    exists: bool
-    state: str
-    away: tuple[str, ...]
-    has_members: bool
+def shapes(topics: Iterable[TopicMetadata]) -> dict[str, TopicShape]:
+    """Topics by name, as the catalog's history has them."""
+    return {topic.topic_name: (topic.topic_id, topic.num_partitions) for topic in topics}
+
+
+def partitions_of(parts: Mapping[bytes, Iterable[int]]) -> Iterator[Partition]:
+    return ((topic_id, partition) for topic_id, numbers in parts.items() for partition in numbers)
+
+
+def _is_unclosed(group: Group, part: TargetPart) -> bool:
+    """Whether the part belongs to a target whose record 6 has yet to come."""
+    closed = group.target_metadata
+    return closed is not None and part.assignment_epoch > closed.assignment_epoch >= 0
+
+
+def _beyond(part: TargetPart | None, other: TargetPart | None) -> Iterator[Partition]:
+    """The partitions of one part of the target that another part lacks."""
+    known = {} if other is None else {one.topic_id: one.partitions for one in other.topic_partitions}
+    for one in () if part is None else part.topic_partitions:
+        lacking = known.get(one.topic_id, ())
+        if lacking != one.partitions:
+            topic_id = one.topic_id
+            yield from ((topic_id, number) for number in set(one.partitions).difference(lacking))
+
+
+_NOWHERE: Mapping[int, int] = {}
+
+
+def _compared(before: Member | None, after: Member | None) -> MemberChange:
+    change = MemberChange(before, after, set(), set(), set(), set(), set())
+    old = JOINING if before is None else before.current
+    new = JOINING if after is None else after.current
+    if old is new:
+        return change
+    for topic_id in {*old.assigned, *old.pending, *new.assigned, *new.pending}:
+        pending_before = old.pending.get(topic_id, _NOWHERE).keys()
+        owned_before = old.assigned.get(topic_id, _NOWHERE).keys() | pending_before
+        pending = new.pending.get(topic_id, _NOWHERE).keys()
+        assigned = new.assigned.get(topic_id, _NOWHERE).keys()
+        owned = assigned | pending
+        for found, numbers in (
+            (change.released, owned_before - owned),
+            (change.taken, assigned - owned_before),
+            (change.gained, owned - owned_before),
+            (change.told, pending - pending_before),
+            (change.kept, (pending_before - pending) & owned),
+        ):
+            if numbers:
+                found.update(zip(repeat(topic_id), numbers))
+    return change

@@ -10,15 +10,39 @@ Bytes of another version are refused, and the log is walked from its beginning i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from coordinator.state.group_records import APPLY
+from coordinator.state.model import Group
 from history.reading.catalog import TopicChange, TopicNames
-from history.state.group_view import GroupView, MemberView, Partition, Partitions
-from records import Cause, Expiry, GroupMetadataValue, RecordsError
+from records import (
+    Cause,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    Expiry,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    Key,
+    RecordsError,
+    Value,
+)
 from records.packing import pack, unpack_nested
 
 from . import epochs, ownership, rows, sessions
-from .change import EntryPosition, Follower
+from .change import EntryPosition, Follower, Partition, Partitions
 from .group import FactsBuilder
 from .positional_codec import PositionalCodec, StateError
 from .rows import GroupRows
@@ -26,27 +50,87 @@ from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
 
-VERSION = 1
+VERSION = 2
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class FollowerValues:
+    """What a `Follower` is made of: the newest value of each key of its group, and `Follower.unclosed`."""
+
+    group_id: str
+    metadata: ConsumerGroupMetadataValue | None
+    target_metadata: ConsumerGroupTargetAssignmentMetadataValue | None
+    partition_metadata: ConsumerGroupPartitionMetadataValue | None
+    classic: GroupMetadataValue | None
+    regexes: dict[str, ConsumerGroupRegularExpressionValue]
+    described: dict[str, ConsumerGroupMemberMetadataValue]
+    current: dict[str, ConsumerGroupCurrentMemberAssignmentValue]
+    target: dict[str, ConsumerGroupTargetAssignmentMemberValue]
+    unclosed: dict[str, ConsumerGroupTargetAssignmentMemberValue | None]
+
+    @classmethod
+    def of(cls, follower: Follower) -> FollowerValues:
+        group = follower.group
+        return cls(
+            group_id=group.group_id,
+            metadata=group.metadata,
+            target_metadata=group.target_metadata,
+            partition_metadata=group.partition_metadata,
+            classic=group.classic,
+            regexes=group.regexes,
+            described={m.member_id: m.metadata for m in group.members.values() if m.metadata is not None},
+            current={
+                m.member_id: m.current_value for m in group.members.values() if m.current_value is not None
+            },
+            target=group.target,
+            unclosed=follower.unclosed,
+        )
+
+    def follower(self) -> Follower:
+        group, group_id = Group(self.group_id), self.group_id
+
+        def put(key: Key, value: Value | None) -> None:
+            if value is not None:
+                APPLY[type(key)](group, key, value)
+
+        put(GroupMetadataKey(group_id=group_id), self.classic)
+        put(ConsumerGroupMetadataKey(group_id=group_id), self.metadata)
+        put(ConsumerGroupPartitionMetadataKey(group_id=group_id), self.partition_metadata)
+        put(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), self.target_metadata)
+        for regex, resolved in self.regexes.items():
+            put(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), resolved)
+        for one, described in self.described.items():
+            put(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=one), described)
+        for one, current in self.current.items():
+            put(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), current)
+        for one, part in self.target.items():
+            put(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=one), part)
+        return Follower.of(group, self.unclosed)
+
 
 _CLASSES = (
     FactsBuilder,
     GroupRows,
-    *(EntryPosition, Follower, GroupView, MemberView, TopicChange, OpenWait, Waits),
+    *(EntryPosition, FollowerValues, TopicChange, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
     *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
     *(rows.MemberSession, rows.Away, rows.TermRow, rows.TopicPartition),
-    *(Cause, Expiry, GroupMetadataValue),
+    *(Cause, Expiry, GroupMetadataValue, ConsumerGroupMetadataValue, ConsumerGroupPartitionMetadataValue),
+    *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
+    *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
+    ConsumerGroupRegularExpressionValue,
 )
 _SHARED = {
     str: True,
     Partition: True,
     rows.TopicPartition: True,
+    EntryPosition: False,
     tuple[str, ...]: False,
     Partitions: False,
     Cause: False,
-    MemberView: False,
+    ConsumerGroupMemberMetadataValue: True,
     OpenWait: False,
     epochs._Epoch: False,
     sessions._Session: False,
@@ -55,7 +139,8 @@ _SHARED = {
 and goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
 state."""
 _LEFT_OUT = {FactsBuilder: {"_names": None}, GroupRows: {"basis": None}}
-_CODEC = PositionalCodec(_CLASSES, _SHARED, _LEFT_OUT)
+_STAND_INS = {Follower: (FollowerValues, FollowerValues.of, FollowerValues.follower)}
+_CODEC = PositionalCodec(_CLASSES, _SHARED, _LEFT_OUT, _STAND_INS)
 
 
 def dump_builder(builder: FactsBuilder) -> bytes:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from coordinator.state.changes import NO_EPOCH, GroupSummary
+from coordinator.state.model import Group, Member
 from history.reading.catalog import TopicChange, changes_between
-from history.state.group_view import NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
 from records import Cause
 
-from .change import Change, EntryPosition
+from .change import Change, EntryPosition, MemberChange, Partition, Partitions, shapes
 from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, MemberProgress, Moved, Relapse, TopicPartition
 from .waits import OpenWait
 
@@ -130,16 +131,17 @@ class Epochs:
     _members: tuple[str, ...] | None = None
     """The sorted member ids, shared by rows while no member joins or leaves."""
 
-    def update(self, change: Change, view: GroupView) -> None:
+    def update(self, change: Change, group: Group) -> None:
         """Update the epochs with what an entry changed, except for waits (see `wait`)."""
-        if any((old is None) != (new is None) for old, new in change.members.values()):
+        before, after = change.before, change.after
+        if any((member.before is None) != (member.after is None) for member in change.members.values()):
             self._members = None
-        if change.existed and not change.exists:
-            self._close(change.at, change.state_before)
+        if change.is_end:
+            self._close(change.at, before.state)
             return
-        if change.epoch != change.epoch_before and change.epoch >= 0:
-            self._close(change.at, change.state_before, change.epoch)
-            self._begin(change, view)
+        if after.epoch != before.epoch and after.epoch >= 0:
+            self._close(change.at, before.state, after.epoch)
+            self._begin(change, group)
         if change.target:
             of_target = self._of_target(change)
             if of_target is not None:
@@ -159,21 +161,22 @@ class Epochs:
         if self._open is not None:
             self._open.waits += waits
 
-    def begin(self, view: GroupView, at: EntryPosition, state: str) -> None:
+    def begin(self, group: Group, at: EntryPosition) -> None:
         """Continue in an epoch that began before the first entry read."""
         self._members = None
-        if view.epoch < 0:
+        now = GroupSummary.of(group)
+        if now.epoch < 0:
             return
         self._open = _Epoch(
-            view.epoch,
-            max(view.epoch - 1, 0),
+            now.epoch,
+            max(now.epoch - 1, 0),
             at,
             UNKNOWN_CAUSE,
-            self._listed(view),
-            len(view.members),
-            away=tuple(sorted(m.member_id for m in view.members.values() if m.is_away)),
+            self._listed(group),
+            len(group.members),
+            away=tuple(sorted(m.member_id for m in group.members.values() if m.is_away)),
             is_begin_known=False,
-            settled=at if state in SETTLED_STATES else None,
+            settled=at if now.state in SETTLED_STATES else None,
         )
         self._all.append(self._open)
 
@@ -199,15 +202,16 @@ class Epochs:
         drained, self._all = self._all[:done], self._all[done:]
         return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
-    def _begin(self, change: Change, view: GroupView) -> None:
-        seen = changes_between(change.topics_before, change.topics) if change.topics_before else {}
+    def _begin(self, change: Change, group: Group) -> None:
+        before, after = change.before, change.after
+        seen = changes_between(shapes(before.topics), shapes(after.topics)) if before.topics else {}
         self._open = _Epoch(
-            change.epoch,
-            max(change.epoch_before, 0),
+            after.epoch,
+            max(before.epoch, 0),
             change.at,
             change.cause,
-            self._listed(view),
-            len(view.members),
+            self._listed(group),
+            len(group.members),
             away=change.away_before,
             topics=tuple(seen.values()),
         )
@@ -220,11 +224,11 @@ class Epochs:
                 self._open.relapse(True, at)
             self._open = None
 
-    def _listed(self, view: GroupView) -> tuple[str, ...]:
-        if len(view.members) > MEMBERS_LISTED_MAX:
+    def _listed(self, group: Group) -> tuple[str, ...]:
+        if len(group.members) > MEMBERS_LISTED_MAX:
             return ()
         if self._members is None:
-            self._members = tuple(sorted(view.members))
+            self._members = tuple(sorted(group.members))
         return self._members
 
     def _of_target(self, change: Change) -> _Epoch | None:
@@ -243,13 +247,13 @@ class Epochs:
         epoch.target_at, epoch.target_cause = change.at, change.cause
 
     def _step(self, epoch: _Epoch, change: Change) -> None:
-        for member_id, (old, new) in change.members.items():
-            if new is None or old is new:
+        for member_id, member in change.members.items():
+            if member.after is None:
                 continue
-            step = _step_of(member_id, old, new, epoch.epoch, change.at)
-            if step.released or step.told or step.took or step.reached:
-                epoch.steps.append(step)
-        is_settled = change.state in SETTLED_STATES
+            reached = _epoch_of(member.after) == epoch.epoch != _epoch_of(member.before)
+            if member.released or member.told or member.taken or reached:
+                epoch.steps.append(_step_of(member_id, member, change.at, reached))
+        is_settled = change.after.state in SETTLED_STATES
         if epoch.settled is not None:
             epoch.relapse(is_settled, change.at)
         elif is_settled:
@@ -261,16 +265,19 @@ def _relapse(start: EntryPosition, end: EntryPosition | None) -> Relapse:
     return Relapse(from_index=start.index, from_ms=start.ms, to_index=to_index, to_ms=to_ms)
 
 
-def _step_of(member_id: str, old: MemberView | None, new: MemberView, epoch: int, at: EntryPosition) -> _Step:
-    owned = NO_PARTITIONS if old is None else old.owned
-    pending = NO_PARTITIONS if old is None else old.pending
+def _epoch_of(member: Member | None) -> int:
+    """The member's epoch by its record 8."""
+    return NO_EPOCH if member is None or member.current_value is None else member.current.epoch
+
+
+def _step_of(member_id: str, member: MemberChange, at: EntryPosition, reached: bool) -> _Step:
     return _Step(
         member_id,
         at,
-        released=owned - new.owned,
-        told=new.pending - pending,
-        took=new.assigned - owned,
-        reached=new.epoch == epoch and (old is None or old.epoch != epoch),
+        released=frozenset(member.released),
+        told=frozenset(member.told),
+        took=frozenset(member.taken),
+        reached=reached,
     )
 
 

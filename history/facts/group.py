@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES
+from coordinator.state.model import Group
 from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, NothingToRead, SnapshotLike, Walk
-from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from history.words import is_takeover, term_why
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
@@ -26,12 +27,13 @@ from records import (
     RecordType,
     TermStartValue,
     decode_cause,
+    decode_key_and_value,
     decode_value,
     group_id_of,
     iter_records,
 )
 
-from .change import EntryPosition, Follower
+from .change import EntryPosition, Follower, Partition, shapes
 from .epochs import Epochs
 from .ownership import Ownership
 from .rows import GroupRows, TermRow, TopicPartition
@@ -89,7 +91,7 @@ class FactsBuilder:
     _last: EntryPosition = field(default_factory=lambda: EntryPosition(0, -1))
 
     def __post_init__(self) -> None:
-        self._follower = Follower(GroupView(self.group_id))
+        self._follower = Follower(Group(self.group_id))
 
     @property
     def num_rows(self) -> int:
@@ -107,9 +109,9 @@ class FactsBuilder:
         return self._epochs.is_settled and self._ownership.is_settled
 
     @property
-    def view(self) -> GroupView:
+    def group(self) -> Group:
         """The current state of the group; read-only."""
-        return self._follower.view
+        return self._follower.group
 
     def passed(self, timestamp_ms: int, index: int | None = None) -> None:
         """Note an entry of the shard that says nothing about the group."""
@@ -149,17 +151,17 @@ class FactsBuilder:
         """
         at = EntryPosition(index, timestamp_ms)
         change = self._follower.take(at, entry)
-        if change.topics is not change.topics_before:
-            self._names.learn(change.topics)
-        touched = self._ownership.update(change)
+        if change.after.topics is not change.before.topics:
+            self._names.learn(shapes(change.after.topics))
+        touched = self._ownership.update(change, self.group)
         ended = self._sessions.update(change)
-        self._epochs.update(change, self.view)
+        self._epochs.update(change, self.group)
         self._epochs.wait(
             self._waits.update(
                 change, touched.union(change.target), self._ownership, self._follower.target_owner, ended
             )
         )
-        if change.existed and not change.exists:
+        if change.is_end:
             self._gone.append((at, entry.cause))
         self._keep_term()
         self._last = at
@@ -168,23 +170,24 @@ class FactsBuilder:
         """Continue from a snapshot, as the entries before it are missing; the rows mark what is unknown."""
         last, at = self._last, EntryPosition(index, timestamp_ms)
         self._gaps.append((last.index, last.ms, index))
-        self._epochs.cut(last, self._follower.state)
+        self._epochs.cut(last, self._follower.now.state)
         self._waits.cut(last)
         self._ownership.cut(last)
-        view = track_from_snapshot(self.group_id, raws)
-        self._names.learn(view.topics)
-        self._follower = Follower.of(view)
-        self._ownership.begin(view, at)
-        self._sessions.begin(view, at, last)
-        self._epochs.begin(view, at, self._follower.state)
-        self._epochs.wait(self._waits.begin(view.epoch, self._ownership, self._follower.target_owner, at))
+        group = group_in_snapshot(self.group_id, raws)
+        self._names.learn(shapes(group.topics))
+        self._follower = Follower.of(group)
+        epoch = self._follower.now.epoch
+        self._ownership.begin(group, epoch, at)
+        self._sessions.begin(group, at, last)
+        self._epochs.begin(group, at)
+        self._epochs.wait(self._waits.begin(epoch, self._ownership, self._follower.target_owner, at))
         self._keep_term()
         self._last = at
 
     def finish(self) -> GroupRows:
         """The rows so far; may be called again after more entries."""
         named = _Named(self._names)
-        state = self._follower.state
+        state = self._follower.now.state
         return GroupRows(
             group_id=self.group_id,
             shard=self._shard,
@@ -225,7 +228,7 @@ class FactsBuilder:
         return drained
 
     def _keep_term(self) -> None:
-        if not self.view.exists:
+        if not self._follower.now.exists:
             return
         self.is_known = True
         if self._term is not None:
@@ -283,13 +286,14 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
         builder.passed(frame.timestamp_ms, frame.index)
 
 
-def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupView:
+def group_in_snapshot(group_id: str, raws: Iterable[RawRecord]) -> Group:
     """The state of the group in a snapshot."""
-    view = GroupView(group_id)
+    group = Group(group_id)
     for raw in raws:
         if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
-            view.apply(raw)
-    return view
+            key, value = decode_key_and_value(raw)
+            APPLY[type(key)](group, key, value)
+    return group
 
 
 def windowed(facts: GroupRows, from_index: int | None, from_ms: int | None) -> GroupRows:

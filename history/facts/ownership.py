@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from history.reading.catalog import TopicShape
-from history.state.group_view import NO_PARTITIONS, GroupView, MemberView, Partition, Partitions
+from coordinator.state.model import Group
+from records import TopicMetadata
 from records.ids import topic_id_text
 
-from .change import Change, EntryPosition
+from .change import Change, EntryPosition, Partition, partitions_of
 from .rows import OwnershipSpan, SpanKind, TopicPartition
+
+_NOBODY: Mapping[int, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,6 @@ class _Span:
 class Ownership:
     """The ownership spans of one group, updated with each `Change`."""
 
-    owner: dict[Partition, str] = field(default_factory=dict)
     told: dict[Partition, EntryPosition | None] = field(default_factory=dict)
     """Partition pending revocation -> the entry that asked its owner to revoke it (``None``: before the first
     entry read)."""
@@ -41,50 +42,50 @@ class Ownership:
     _counts: dict[bytes, int] = field(default_factory=dict)
     """Topic id -> number of partitions, for the subscribed topics while the group has members."""
 
-    def update(self, change: Change) -> set[Partition]:
+    def update(self, change: Change, group: Group) -> set[Partition]:
         """Apply a change; return the partitions whose owner or revocation changed."""
         touched: set[Partition] = set()
-        for member_id, (old, new) in change.members.items():
-            for partition in _owned(old) - _owned(new):
-                if self.owner.get(partition) == member_id:
-                    del self.owner[partition]
+        for member_id, member in change.members.items():
+            for partition in member.released:
+                if self.owner(partition) == member_id:
                     self.told.pop(partition, None)
                     touched.add(partition)
-        for member_id, (old, new) in change.members.items():
-            pending_before, pending = _pending(old), _pending(new)
-            for partition in _owned(new) - _owned(old):
-                self.owner[partition] = member_id
+        for member in change.members.values():
+            for partition in member.gained | member.kept:
                 self.told.pop(partition, None)
                 touched.add(partition)
-            for partition in pending - pending_before:
-                self.told[partition] = change.at
-                touched.add(partition)
-            for partition in (pending_before - pending) & _owned(new):
-                self.told.pop(partition, None)
-                touched.add(partition)
-        expected = self._expect(change.topics if change.has_members else {})
-        for partition in touched | expected:
-            self._put(partition, change.epoch, change.at)
+            if member.told:
+                self.told.update(dict.fromkeys(member.told, change.at))
+                touched |= member.told
+        before, after = change.before, change.after
+        moved = touched
+        if before.topics is not after.topics or bool(before.num_members) != bool(after.num_members):
+            moved = touched | self._expect(after.topics if after.num_members else ())
+        for partition in moved:
+            self._put(partition, group, after.epoch, change.at)
         return touched
+
+    def owner(self, partition: Partition) -> str | None:
+        span = self._open.get(partition)
+        return None if span is None else span.member_id
 
     @property
     def is_settled(self) -> bool:
         """Whether every partition has an owner that need not revoke it."""
         return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
-    def begin(self, view: GroupView, at: EntryPosition) -> None:
+    def begin(self, group: Group, epoch: int, at: EntryPosition) -> None:
         """Continue from an existing state at one place."""
-        for member_id, member in view.members.items():
-            self.owner.update(dict.fromkeys(member.owned, member_id))
-            self.told.update(dict.fromkeys(member.pending))
-        joined = any(member.described for member in view.members.values())
-        for partition in self._expect(view.topics if joined else {}) | self.owner.keys():
-            self._put(partition, view.epoch, at)
+        for member in group.members.values():
+            self.told.update(dict.fromkeys(partitions_of(member.current.pending)))
+        expected = self._expect(group.topics if group.num_members else ())
+        for partition in expected.union(partitions_of(group.owners)):
+            self._put(partition, group, epoch, at)
 
     def cut(self, at: EntryPosition) -> None:
         """End all spans here, because the entries after ``at`` are missing."""
         self._ended += [_ended(span, at) for span in self._open.values()]
-        self._open, self.owner, self.told, self._counts = {}, {}, {}, {}
+        self._open, self.told, self._counts = {}, {}, {}
 
     def spans(
         self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
@@ -124,11 +125,9 @@ class Ownership:
         rows.sort(key=by_partition)
         return tuple(rows)
 
-    def _expect(self, topics: Mapping[str, TopicShape]) -> set[Partition]:
+    def _expect(self, topics: Iterable[TopicMetadata]) -> set[Partition]:
         """Update the subscribed topics; return the partitions added to or removed from them."""
-        counts = dict(topics.values())
-        if counts == self._counts:
-            return set()
+        counts = {topic.topic_id: topic.num_partitions for topic in topics}
         changed: set[Partition] = set()
         for topic_id in counts.keys() | self._counts.keys():
             before, after = self._counts.get(topic_id, 0), counts.get(topic_id, 0)
@@ -136,9 +135,9 @@ class Ownership:
         self._counts = counts
         return changed
 
-    def _put(self, partition: Partition, epoch: int, at: EntryPosition) -> None:
+    def _put(self, partition: Partition, group: Group, epoch: int, at: EntryPosition) -> None:
         """If the partition changed owner or kind, end its span and begin another."""
-        member_id = self.owner.get(partition)
+        member_id = group.owners.get(partition[0], _NOBODY).get(partition[1])
         kind: SpanKind | None = None
         if member_id is not None:
             kind = SpanKind.REVOKING if partition in self.told else SpanKind.OWNED
@@ -168,11 +167,3 @@ def _ended(span: _Span, at: EntryPosition) -> _Span:
 
 def _between(before: int, after: int) -> Iterator[int]:
     yield from range(min(before, after), max(before, after))
-
-
-def _owned(member: MemberView | None) -> Partitions:
-    return NO_PARTITIONS if member is None else member.owned
-
-
-def _pending(member: MemberView | None) -> Partitions:
-    return NO_PARTITIONS if member is None else member.pending

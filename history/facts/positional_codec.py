@@ -22,6 +22,7 @@ from records import RecordsError
 from records.layouts import layout_of
 
 Tables = list[list[Any]]
+_NAMES = tuple[str, ...]
 Dump = Callable[[Any, "Writing"], Any]
 Load = Callable[[Any, Tables], Any]
 
@@ -57,7 +58,8 @@ class PositionalCodec:
 
     ``shared`` lists the types with a table, in an order in which none refers to a later one. True: equal
     values are shared; False: only the same object is. ``left_out`` names the fields that are not written,
-    with the values that they get when read.
+    with the values that they get when read. Objects of a class in ``stand_ins`` are written as another class:
+    it is given with the function that makes the other object, and the one that makes the first one again.
     """
 
     def __init__(
@@ -65,11 +67,13 @@ class PositionalCodec:
         classes: Sequence[type[Any]],
         shared: Mapping[Any, bool],
         left_out: Mapping[type[Any], Mapping[str, Any]],
+        stand_ins: Mapping[type[Any], tuple[type[Any], Callable[[Any], Any], Callable[[Any], Any]]],
     ) -> None:
         self._classes = frozenset(classes)
         self._tables = {hint: number for number, hint in enumerate(shared)}
         self._by_value = shared
         self._left_out = left_out
+        self._stand_ins = stand_ins
         self._made: dict[Any, TypeCodec] = {}
         self._inner: list[TypeCodec] = []
         self._inner += (self._codec_of(hint) for hint in shared)
@@ -146,17 +150,15 @@ class PositionalCodec:
             return _plain(hint)
         if isinstance(hint, type) and issubclass(hint, StrEnum):
             return TypeCodec(hint.__name__, lambda value, _: value.value, lambda item, _: hint(item))
+        if hint in self._stand_ins:
+            return self._stand_in(*self._stand_ins[hint])
         if hint in self._classes:
             return self._fields(hint)
         raise TypeError(f"{hint!r} is not a type of which a state may be made")
 
     def _fields(self, cls: type[Any]) -> TypeCodec:
         if cls.__module__.partition(".")[0] == "records":
-            layout = layout_of(cls)
-            names = " ".join(f"{one.name} {one.kind.name}" for one in layout.columns)
-            return TypeCodec(
-                f"{cls.__name__}({names})", lambda v, _: layout.dump(v), lambda i, _: layout.load(i)
-            )
+            return self._of_record(cls)
         members = self._members(cls)
         read = _reading([name for name, _ in members])
         dumps = [codec.dump for _, codec in members]
@@ -177,6 +179,44 @@ class PositionalCodec:
             return made
 
         return TypeCodec(cls.__name__, dump, load)
+
+    def _stand_in(
+        self, cls: type[Any], written: Callable[[Any], Any], made: Callable[[Any], Any]
+    ) -> TypeCodec:
+        codec = self.of(cls)
+        return TypeCodec(
+            codec.name,
+            lambda v, w: codec.dumped(written(v), w),
+            lambda i, tables: made(codec.load(i, tables)),
+        )
+
+    def _of_record(self, cls: type[Any]) -> TypeCodec:
+        """A class of `records` in its own layout, but for lists of names if these are shared."""
+        layout, hints = layout_of(cls), get_type_hints(cls)
+        shared = [
+            (place, one.name, self.of(_NAMES))
+            for place, one in enumerate(layout.columns)
+            if hints[one.name] == _NAMES and _NAMES in self._tables
+        ]
+        width = len(layout.columns)
+        columns = [f"{one.name} {one.kind.name}" for one in layout.columns]
+        for place, name, codec in shared:
+            columns[place] = f"{name} {codec.name}"
+
+        def dump(value: Any, writing: Writing) -> list[Any]:
+            items = layout.dump(value)
+            for place, name, codec in shared:
+                items[place] = codec.dumped(getattr(value, name), writing)
+            return items
+
+        def load(items: Any, tables: Tables) -> Any:
+            if shared:
+                items = list(_array(items, width))
+                for place, _, codec in shared:
+                    items[place] = list(codec.load(items[place], tables))
+            return layout.load(items)
+
+        return TypeCodec(f"{cls.__name__}({' '.join(columns)})", dump, load)
 
     def _members(self, cls: type[Any]) -> list[tuple[str, TypeCodec]]:
         if cls.__module__.partition(".")[0] == "records":

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from history.state.group_view import GroupView, MemberView
-from records import Cause, Expiry, ReasonKind, Trigger
+from coordinator.state.model import Group, Member
+from records import Cause, ConsumerGroupMemberMetadataValue, Expiry, ReasonKind, Trigger
 
 from .change import Change, EntryPosition
 from .rows import Away, MemberSession, SessionEnd
@@ -28,10 +28,15 @@ _BY_TRIGGER = {
 }
 
 
+_NOT_DESCRIBED = ConsumerGroupMemberMetadataValue(client_id="", client_host="", subscribed_topic_names=())
+
+
 @dataclass(slots=True)
 class _Session:
-    member: MemberView
-    """The member's last known state."""
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue | None
+    """The newest record 5 of the member."""
+    is_away: bool
     start: EntryPosition
     is_begin_known: bool = True
     end: SessionEnd = SessionEnd.OPEN
@@ -46,15 +51,15 @@ class _Session:
             self.aways[-1] = (self.aways[-1][0], at)
 
     def row(self, group_id: str, shard: int) -> MemberSession:
-        member, expiry = self.member, self.expiry
+        metadata, expiry = self.metadata or _NOT_DESCRIBED, self.expiry
         heard_ms = -1 if expiry is None else expiry.last_heartbeat_ms
         return MemberSession(
             group_id=group_id,
             shard=shard,
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
+            member_id=self.member_id,
+            instance_id=metadata.instance_id,
+            client_id=metadata.client_id,
+            client_host=metadata.client_host,
             from_index=self.start.index,
             from_ms=self.start.ms,
             to_index=None if self.at is None else self.at.index,
@@ -73,7 +78,7 @@ class _Session:
                 )
                 for start, end in self.aways
             ),
-            rebalance_timeout_ms=None if member.rebalance_timeout_ms < 0 else member.rebalance_timeout_ms,
+            rebalance_timeout_ms=None if metadata.rebalance_timeout_ms < 0 else metadata.rebalance_timeout_ms,
             replaced=self.replaced,
             is_begin_known=self.is_begin_known,
             rejoined=tuple((place.index, place.ms) for place in self.rejoined),
@@ -91,30 +96,30 @@ class Sessions:
         """Apply a change; return member id -> end of its session, for sessions that it ended."""
         ended: dict[str, SessionEnd] = {}
         came: list[_Session] = []
-        for member_id, (old, new) in sorted(change.members.items()):
+        for member_id, member in sorted(change.members.items()):
             session = self._open.get(member_id)
-            if new is None:
+            if member.after is None:
                 if session is not None:
                     ended[member_id] = self._end(session, change)
             elif session is None:
-                came.append(self._begin(new, change.at))
+                came.append(self._begin(member.after, change.at))
             else:
-                self._bring_on(session, old, new, change)
+                self._bring_on(session, member.after, change)
         if change.replaced is not None and came:
             came[0].replaced = change.replaced[0]
         return ended
 
-    def begin(self, view: GroupView, at: EntryPosition, last: EntryPosition) -> None:
+    def begin(self, group: Group, at: EntryPosition, last: EntryPosition) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
-            if member_id not in view.members:
+            if member_id not in group.members:
                 del self._open[member_id]
                 session.end, session.at = SessionEnd.UNKNOWN, last
-        for member_id, member in sorted(view.members.items()):
+        for member_id, member in sorted(group.members.items()):
             session = self._open.get(member_id) or self._begin(member, at, is_begin_known=False)
-            if session.member.is_away and not member.is_away:
+            if session.is_away and not member.is_away:
                 session.come_back(at)
-            session.member = member
+            session.metadata, session.is_away = member.metadata, member.is_away
 
     def rows(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
         return tuple(session.row(group_id, shard) for session in self._all)
@@ -128,17 +133,17 @@ class Sessions:
         self._all = [session for session in self._all if session.at is None]
         return tuple(session.row(group_id, shard) for session in ended)
 
-    def _begin(self, member: MemberView, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
-        session = _Session(member, at, is_begin_known)
+    def _begin(self, member: Member, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
+        session = _Session(member.member_id, member.metadata, member.is_away, at, is_begin_known)
         if member.is_away:
             session.aways.append((at, None))
         self._all.append(session)
         self._open[member.member_id] = session
         return session
 
-    def _bring_on(self, session: _Session, old: MemberView | None, new: MemberView, change: Change) -> None:
-        session.member = new
-        was_away = old is not None and old.is_away
+    def _bring_on(self, session: _Session, new: Member, change: Change) -> None:
+        was_away = session.is_away
+        session.metadata, session.is_away = new.metadata, new.is_away
         if new.is_away and not was_away:
             session.aways.append((change.at, None))
         elif was_away and not new.is_away:
@@ -147,7 +152,7 @@ class Sessions:
             session.rejoined.append(change.at)
 
     def _end(self, session: _Session, change: Change) -> SessionEnd:
-        member_id = session.member.member_id
+        member_id = session.member_id
         del self._open[member_id]
         session.end, session.at = _why_it_ended(member_id, change), change.at
         session.expiry = next((e for e in change.cause.expiries if e.member_id == member_id), None)

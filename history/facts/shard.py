@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import replace
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, SnapshotLike, Walk
-from history.state.group_view import MEMBERSHIP_TYPES
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
 from records import (

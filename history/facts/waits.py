@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from history.state.group_view import Partition
-
-from .change import Change, EntryPosition
+from .change import Change, EntryPosition, Partition
 from .ownership import Ownership
 from .rows import SessionEnd, TopicPartition, Wait, WaitEnd
 
@@ -79,7 +77,7 @@ class Waits:
             if present is not None and old_id:
                 present.waiter = new_id if present.waiter == old_id else present.waiter
                 present.holder = new_id if present.holder == old_id else present.holder
-            waiter, holder = target_owner.get(partition), ownership.owner.get(partition)
+            waiter, holder = target_owner.get(partition), ownership.owner(partition)
             goes_on = waiter is not None and holder is not None and waiter != holder
             if present is not None and goes_on and (waiter, holder) == (present.waiter, present.holder):
                 present.told = present.told or ownership.told.get(partition)
@@ -90,7 +88,7 @@ class Waits:
                 del self._open[partition]
             if goes_on and waiter is not None and holder is not None:
                 self._open[partition] = wait = OpenWait(
-                    change.epoch, partition, waiter, holder, change.at, ownership.told.get(partition)
+                    change.after.epoch, partition, waiter, holder, change.at, ownership.told.get(partition)
                 )
                 began.append(wait)
         return began
@@ -100,7 +98,7 @@ class Waits:
     ) -> list[OpenWait]:
         """Continue from an existing state at one place; return the waits in it."""
         for partition, waiter in target_owner.items():
-            holder = ownership.owner.get(partition)
+            holder = ownership.owner(partition)
             if holder is not None and holder != waiter:
                 self._open[partition] = OpenWait(epoch, partition, waiter, holder, at, None)
         return list(self._open.values())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from coordinator.catalog.shard import CatalogShard
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
+from coordinator.state.reconcile import AWAY_EPOCH
 from coordinator.state.statehash import STALE_IN_REPLAY_MAX
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
@@ -25,8 +26,6 @@ from history.words import shard_name, state_name
 from raftlog.storage.frames import Frame
 from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
-
-from .group_view import AWAY_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

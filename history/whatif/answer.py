@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
-from history.state.group_view import MEMBERSHIP_TYPES
 from raftlog.storage.frames import Frame
 from records import (
     Entry,

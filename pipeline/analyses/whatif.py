@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.export.columns import boolean, float64, int64, span, text, texts
-from history.state.group_view import MEMBERSHIP_TYPES
 from history.whatif.answer import WhatIfResult
 from history.whatif.answer import whatif as whatif_of_one
 from history.whatif.extract import Extractor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from history.state.group_view import MEMBERSHIP_TYPES
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 
 from .batches import (
     BRIDGE_ORIGIN,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.state.group_view import MEMBERSHIP_TYPES
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from pipeline.schema import conformed
 
 from .batches import BRIDGE_ORIGIN, IN_COLUMNS, RAW, RECORD_ORIGIN, STORED_ORIGINS, derive_batches

@@ -15,7 +15,7 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from history.state.group_view import MEMBERSHIP_TYPES
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from pipeline.errors import InputError
 from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group

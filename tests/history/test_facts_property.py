@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from history.facts.change import Partition
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows, SessionEnd, SpanKind, WaitEnd
 from history.reading.catalog import CatalogHistory
-from history.state.group_view import GroupView, Partition
 from records import Entry, MemberState
 from records.ids import topic_id_text
+from tests.support.group_view import GroupView, differences
 from tests.support.random_worlds import a_world, mine
 from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
@@ -73,12 +74,15 @@ def blocked(
 
 
 def built(log: Iterable[Written], group_id: str) -> GroupRows:
-    builder = FactsBuilder(group_id, CatalogHistory(), 0)
+    builder, view = FactsBuilder(group_id, CatalogHistory(), 0), GroupView(group_id)
     for written in log:
         raws = mine(written, group_id)
         if raws:
             builder.entry(written.index, written.timestamp_ms, Entry(cause=written.cause, records=raws))
-            assert builder._follower.state == builder.view.state
+            for raw in raws:
+                view.apply(raw)
+            assert builder._follower.now.state == view.state
+            assert differences(builder.group, view) == []
         else:
             builder.passed(written.timestamp_ms, written.index)
     return builder.finish()

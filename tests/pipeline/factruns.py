@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.export.schema import SCHEMAS
 from history.export.sources import FACT_TABLES, ShardRows
 from history.facts.rows import TermRow
 from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, Walk
-from history.state.group_view import MEMBERSHIP_TYPES
 from pipeline.facts.batches import (
     BRIDGE_ORIGIN,
     IN_COLUMNS,

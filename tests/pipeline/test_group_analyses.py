@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.answers.stats import stats
 from history.checking.invariants import ONE_OWNER, InvariantChecker
+from history.facts.change import Partition
 from history.reading.node import NodeLog
-from history.state.group_view import MEMBERSHIP_TYPES, GroupView, Partition
 from pipeline.analyses import ANALYSES
 from pipeline.analyses.ownership import double_ownership, ownership_intervals
 from pipeline.analyses.rebalances import rebalance_timeline
@@ -21,6 +22,7 @@ from pipeline.analyses.unowned import unowned_partition_seconds
 from pipeline.schema import TABLES, spark_type
 from records import Cause, Record, Trigger, group_id_of, iter_records
 from records.ids import topic_id_text
+from tests.support.group_view import GroupView
 from tests.support.memory_log import (
     MemoryReader,
     Writer,

@@ -39,6 +39,7 @@ Logs to read:
 
 Checks and means:
 
+    group_view           a group by its records alone: a second opinion on the coordinator's
     write_order          the order of the records of an entry
     leader_state_checks  a leader forgets nothing that is due, and keeps nothing of groups that are gone
     reference_cycles     cycles that a piece of work leaves to the collector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from history.state.group_view import MEMBERSHIP_TYPES
+from coordinator.state.group_records import MEMBERSHIP_TYPES
 from records import RawRecord, group_id_of
 from tests.support.schedules import GROUPS
 from tests.support.schedules_in_parts import InParts, steps_in_parts

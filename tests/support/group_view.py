@@ -1,18 +1,17 @@
 """A group's state derived from its records alone: a second opinion on the coordinator's.
 
-`coordinator.shard.GroupShard` is the projection that decides, live and at replay. The readers of history need
-two things that it does not offer: what one entry changed (old member against new one), and a judgement
-independent of the coordinator's own indexes. `GroupView` provides both. It implements the replay rules of
-Kafka's group records (docs/records.md) on plain dictionaries. It accepts records in any order, as a compacted
-log requires. ``verify`` compares the two at the end of a log.
+`GroupView` implements the replay rules of Kafka's group records (docs/records.md) on plain dictionaries and
+shares no code with `coordinator.state`. It accepts records in any order, as a compacted log requires.
+`differences` compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from coordinator.state.model import Group
 from records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -113,7 +112,7 @@ class GroupView:
             self.take(raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
 
     def take(self, type_: int, key: Any, value: Any) -> None:
-        """Apply a decoded record of one of the `MEMBERSHIP_TYPES`; a tombstone has no value."""
+        """Apply a decoded record of a type in `_HANDLERS`; a tombstone has no value."""
         _HANDLERS[type_](self, key, value)
 
     def subscribed(self, member: MemberView) -> frozenset[str]:
@@ -209,20 +208,31 @@ _HANDLERS: dict[int, Callable[[GroupView, Any, Any], None]] = {
     RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: GroupView._current,
     RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupView._regex,
 }
-MEMBERSHIP_TYPES = frozenset(_HANDLERS)
-"""Record types that `GroupView` follows; entries with other types only leave every view unchanged."""
 
 
 def flat(parts: Iterable[TopicPartitions]) -> Partitions:
     return frozenset((part.topic_id, partition) for part in parts for partition in part.partitions)
 
 
-def grouped(parts: Iterable[Partition]) -> tuple[TopicPartitions, ...]:
-    """The inverse of `flat`: sorted topic ids, each with its sorted partitions."""
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, partition in parts:
-        by_topic.setdefault(topic_id, []).append(partition)
-    return tuple(
-        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(by_topic[topic_id])))
-        for topic_id in sorted(by_topic)
-    )
+def differences(group: Group, view: GroupView) -> list[str]:
+    """Every difference between the coordinator's group and the second opinion, as a sentence."""
+    seen = [
+        ("epoch", group.epoch, max(view.epoch, 0)),
+        ("assignment epoch", group.assignment_epoch, max(view.assignment_epoch, 0)),
+        ("members", set(group.members), set(view.members)),
+        ("target", {m: flat(value.topic_partitions) for m, value in group.target.items()}, view.target),
+        ("owners", _flat(group.owners), set(view.owners())),
+        ("topics", {t.topic_name: (t.topic_id, t.num_partitions) for t in group.topics}, view.topics),
+    ]
+    for member_id in set(group.members) & set(view.members):
+        current, known = group.members[member_id].current, view.members[member_id]
+        seen += [
+            (f"epoch of {member_id}", current.epoch, 0 if known.epoch == NO_EPOCH else known.epoch),
+            (f"assigned partitions of {member_id}", _flat(current.assigned), known.assigned),
+            (f"pending partitions of {member_id}", _flat(current.pending), known.pending),
+        ]
+    return [f"the projection has {name} {one}, the records {two}" for name, one, two in seen if one != two]
+
+
+def _flat(parts: Mapping[bytes, Iterable[int]]) -> Partitions:
+    return frozenset((topic_id, partition) for topic_id, numbers in parts.items() for partition in numbers)
