@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 
+from benchmarks.figures import cpu_seconds_of
 from cluster.collector import look_at_the_young
 from coordinator.api import Context, Decision, Job
 from coordinator.assignors import (
@@ -43,12 +44,6 @@ REPEATS = 7
 
 def _ids(topics: int) -> list[bytes]:
     return [number.to_bytes(16, "big") for number in range(1, topics + 1)]
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    started = time.process_time()
-    work()
-    return (time.process_time() - started) * 1e3
 
 
 def _line(what: str, figures: Iterable[float]) -> None:
@@ -94,7 +89,7 @@ def bench_assignor(members: int, partitions: int, topics: int, kind: str, chosen
     fresh = spec({}, members)
     joined = spec(assignor.assign(fresh).members, members + 1)
     for name, one in (("from scratch", fresh), ("one more member", joined)):
-        figures = [_milliseconds(lambda one=one: assignor.assign(one)) for _ in range(REPEATS)]
+        figures = [1e3 * cpu_seconds_of(lambda one=one: assignor.assign(one)) for _ in range(REPEATS)]
         _line(f"{members} x {partitions}, {topics} topics, {kind}, {name}", figures)
 
 
@@ -172,7 +167,7 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
             decision = in_turn("describe", partial(continuation, ctx()))
     reply: Any = decision.reply
     turns["encode the description"] = [
-        _milliseconds(lambda: encode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0, reply))
+        1e3 * cpu_seconds_of(lambda: encode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0, reply))
         for _ in range(REPEATS)
     ]
     for what, figures in turns.items():
@@ -219,9 +214,10 @@ def bench_decision(topics: int) -> None:
         join(f"member-{number}")
     turn = 0
     _line(
-        f"whole decision, {topics} topics, first target of {MEMBERS}", [_milliseconds(lambda: join("last"))]
+        f"whole decision, {topics} topics, first target of {MEMBERS}",
+        [1e3 * cpu_seconds_of(lambda: join("last"))],
     )
-    figures = [_milliseconds(lambda n=n: join(f"more-{n}")) for n in range(REPEATS)]
+    figures = [1e3 * cpu_seconds_of(lambda n=n: join(f"more-{n}")) for n in range(REPEATS)]
     _line(f"whole decision, {topics} topics, one more member", figures)
 
 

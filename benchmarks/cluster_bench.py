@@ -23,8 +23,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import load
-from benchmarks.raw import RawGroup, RawMember
-from cluster.launching.launcher import ClusterProcess, launch_cluster
+from benchmarks.figures import report
+from benchmarks.raw import RawGroup, RawMember, coordinator_of
+from cluster.launching.launcher import launch_cluster
 from quorate.client import Client
 
 HOST = "127.0.0.1"
@@ -34,10 +35,6 @@ SETTLED_S = 3.0
 """Seconds after the start before anything is measured, when loading and importing are over."""
 
 MB = 1e6
-
-
-def report(what: str, figure: str, target: str = "-", kafka: str = "-") -> None:
-    print(f"{what:<56} {figure:>30}   target {target:<10} Kafka {kafka}", flush=True)
 
 
 # Starts
@@ -131,20 +128,13 @@ def bench_rest(seconds: float) -> None:
             report("RSS of all three, empty", resident(pids))
             with Client(cluster.bootstrap) as client:
                 client.create_topic(TOPIC, PARTITIONS)
-            with load.peers(coordinator(cluster), MEMBERS) as opened:
+            with load.peers(coordinator_of(cluster.nodes, GROUP), MEMBERS) as opened:
                 members = load.settled_members(opened, GROUP, [TOPIC])
                 report(f"RSS of all three, {MEMBERS} members", resident(pids), "<= 240 MB", "1,170 MB")
                 what = f"CPU of all three, {MEMBERS} members beating once a second"
                 report(what, idle_cpu(pids, lambda: beat_each_second(members, seconds)), "<= 9 %", "16 %")
         finally:
             cluster.kill()
-
-
-def coordinator(cluster: ClusterProcess) -> tuple[str, int]:
-    group = RawGroup([(node.host, node.port) for node in cluster.nodes], GROUP)
-    address = group.until_accepted(group.find)
-    group.close()
-    return address
 
 
 def beat_each_second(members: list[load.Member], seconds: float) -> None:

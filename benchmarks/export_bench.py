@@ -13,7 +13,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.replay_bench import timed, write_log
+from benchmarks.figures import cpu_seconds_of
+from benchmarks.replay_bench import write_log
 from history.answers.stats import stats
 from history.export.formats import FORMATS
 from history.export.schema import SCHEMAS
@@ -33,12 +34,12 @@ def main() -> None:
         records, entries = write_log(str(Path(directory, "node")), wanted)
         print(f"mixed log of {records:,} records in {entries:,} entries")
         log = open_node(str(Path(directory, "node")))
-        took = timed(lambda: stats(log))
+        took = cpu_seconds_of(lambda: stats(log))
         print(f"  {'stats':20} {records / took:10,.0f} records per CPU second")
         for format_ in FORMATS:
             for names, label in ((["commits"], "commits"), (TABLES, "all tables")):
                 folder = Path(directory, format_, label)
-                took = timed(lambda f=format_, o=folder, t=names: export(log, o, f, tables=t))  # type: ignore[misc]
+                took = cpu_seconds_of(lambda f=format_, o=folder, t=names: export(log, o, f, tables=t))  # type: ignore[misc]
                 size = sum(path.stat().st_size for path in folder.iterdir())
                 rate = f"{records / took:10,.0f} records per CPU second"
                 print(f"  {format_ + ', ' + label:20} {rate}, {size / records:6.1f} bytes per record")

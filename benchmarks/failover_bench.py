@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import consumer, load
+from benchmarks import consumer, figures, load
 from benchmarks.committing import committing
 from benchmarks.diaries import read_diary
+from benchmarks.figures import percentile
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
@@ -40,11 +41,8 @@ SETTINGS = {"group.consumer.session.timeout.ms": "30000", "group.consumer.heartb
 
 
 def report(what: str, seconds: list[float], target: str, kafka: str) -> None:
-    ordered = sorted(seconds)
-    figure = (
-        f"{ordered[0]:.2f} / {load.percentile(ordered, 0.5):.2f} / {ordered[-1]:.2f} s (n={len(ordered)})"
-    )
-    print(f"{what:<52} {figure:>30}   target {target:<20} Kafka {kafka}", flush=True)
+    low, middle, high = min(seconds), percentile(seconds, 0.5), max(seconds)
+    figures.report(what, f"{low:.2f} / {middle:.2f} / {high:.2f} s (n={len(seconds)})", target, kafka)
 
 
 class Watched:

@@ -26,7 +26,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
-from benchmarks.load import CLIENT_ID, percentile
+from benchmarks.figures import percentile
+from benchmarks.load import CLIENT_ID
 from benchmarks.raw import Address, RawGroup
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client

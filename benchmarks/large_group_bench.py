@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from benchmarks import load
-from benchmarks.raw import RawGroup
+from benchmarks.figures import report
+from benchmarks.raw import coordinator_of
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from wire.apis import ApiKey
@@ -28,10 +29,6 @@ AT_ONCE = 100
 """Heartbeats in flight on one connection."""
 SETTLE_S = 180.0
 STEADY_S = 30.0
-
-
-def report(what: str, figure: str) -> None:
-    print(f"{what:<64} {figure:>30}", flush=True)
 
 
 class SwarmMember:
@@ -125,9 +122,7 @@ class Swarm:
 def bench(cluster: ClusterProcess, num_members: int, num_partitions: int) -> None:
     with Client(cluster.bootstrap) as client:
         client.create_topic(TOPIC, num_partitions)
-    group = RawGroup([(node.host, node.port) for node in cluster.nodes], GROUP)
-    coordinator = group.until_accepted(group.find)
-    group.close()
+    coordinator = coordinator_of(cluster.nodes, GROUP)
     pids = [node.pid for node in cluster.nodes]
     with load.peers(coordinator, CONNECTIONS) as peers:
         swarm = Swarm(peers, num_members)

@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import load
+from benchmarks.figures import percentile
 from benchmarks.takeover_bench import NUM_SHARDS, leader, names_in
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
@@ -111,11 +112,9 @@ def compare(what: str, node: NodeProcess, group_id: str, rounds: int) -> None:
             for kind, (where, count) in kinds.items():
                 with readers(where, count, read[kind]):
                     times[kind].append(sorted(beats_ms(peer, frame)))
-    idle = statistics.median(load.percentile(turn, 0.99) for turn in times["nobody reads"])
+    idle = statistics.median(percentile(turn, 0.99) for turn in times["nobody reads"])
     for kind, turns in times.items():
-        half, most = (
-            statistics.median(load.percentile(turn, part) for turn in turns) for part in (0.5, 0.99)
-        )
+        half, most = (statistics.median(percentile(turn, part) for turn in turns) for part in (0.5, 0.99))
         rate = [size / seconds / 1e6 for size, seconds in read[kind]]
         speed = f"{statistics.median(rate):5.1f} MB/s each, {len(rate)} whole reads" if rate else ""
         worst = max(turn[-1] for turn in turns)

@@ -355,11 +355,6 @@ def timed_ms(fn: Callable[[], object], count: int) -> list[float]:
     return times
 
 
-def percentile(ordered: list[float], share: float) -> float:
-    """A percentile of a sorted list; `share` 0.5 is the median."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def median_rate(rates: list[Rate]) -> Rate:
     """The median run by requests per CPU-second."""
     middle = statistics.median_low([rate.per_cpu_s for rate in rates])

@@ -15,15 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import load
+from benchmarks.figures import percentile, report
 from cluster.launching.launcher import NodeProcess, launch_node
 
 CONNECTIONS = 50
 JOIN_RETRY_S = 0.005
 MIB = 1 << 20
-
-
-def report(what: str, figure: str, target: str, kafka: str = "") -> None:
-    print(f"{what:<52} {figure:>22}   target {target:<22} {f'Kafka {kafka}' if kafka else ''}", flush=True)
 
 
 def median(runs: int, measure: Callable[[int], load.Rate]) -> load.Rate:
@@ -74,7 +71,7 @@ def commits(node: NodeProcess, seconds: float, runs: int) -> None:
 
 def latency(node: NodeProcess) -> None:
     times, disk = load.commits_beside_fdatasync_ms((node.host, node.port), node.data)
-    disk_ms, p50, p99 = load.percentile(disk, 0.5), load.percentile(times, 0.5), load.percentile(times, 0.99)
+    disk_ms, p50, p99 = percentile(disk, 0.5), percentile(times, 0.5), percentile(times, 0.99)
     report(f"fdatasync of {load.PROBE_BYTES} bytes, p50", f"{disk_ms:.3f} ms", "-")
     bound_ms = 1.5 * disk_ms + 0.2
     report(

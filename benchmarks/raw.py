@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from cluster.launching.launcher import NodeProcess
 from quorate.connection import ClientConnection, ConnectionLost
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (
@@ -53,6 +54,15 @@ class Refused(Exception):
     def __init__(self, error_code: int) -> None:
         super().__init__(f"error {error_code}")
         self.error_code = error_code
+
+
+def coordinator_of(nodes: Iterable[NodeProcess], group_id: str) -> Address:
+    """The coordinator of a group, waited for."""
+    group = RawGroup([(node.host, node.port) for node in nodes], group_id)
+    try:
+        return group.until_accepted(group.find)
+    finally:
+        group.close()
 
 
 class RawGroup:

@@ -27,6 +27,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from benchmarks import load
+from benchmarks.figures import percentile, report
 from cluster.launching.launcher import NodeProcess, launch_node
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -51,15 +52,6 @@ CALM_S = 8.0
 
 RESOLVE_S = 120.0
 CHILD = b"cluster.children.resolve"
-
-
-def report(what: str, figure: str, target: str = "-") -> None:
-    print(f"{what:<72} {figure:>24}   target {target}", flush=True)
-
-
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def probe(host: str, port: int) -> None:

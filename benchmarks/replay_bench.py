@@ -16,9 +16,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from benchmarks.figures import cpu_seconds_of
 from history.reading.node import ShardFiles
 from history.reading.source import Walk
 from history.state.replay import ShardReplay
@@ -146,13 +146,6 @@ def write_log(path: str, records: int) -> tuple[int, int]:
     return written, entries
 
 
-def timed(work: Callable[[], object]) -> float:
-    """CPU seconds of one call."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 def phases(path: str) -> dict[str, float]:
     """CPU seconds to read frames, to read and split them into records, and for two kinds of replay."""
 
@@ -170,11 +163,11 @@ def phases(path: str) -> dict[str, float]:
         return replay.state_hash
 
     return {
-        "frames": timed(lambda: sum(1 for _ in ShardFiles(path, 0).frames())),
-        "walk": timed(lambda: sum(1 for _ in walk())),
-        "records": timed(split),
-        "every": timed(every_record),
-        "replay": timed(lambda: ShardReplay(0).run(walk()).state_hash),
+        "frames": cpu_seconds_of(lambda: sum(1 for _ in ShardFiles(path, 0).frames())),
+        "walk": cpu_seconds_of(lambda: sum(1 for _ in walk())),
+        "records": cpu_seconds_of(split),
+        "every": cpu_seconds_of(every_record),
+        "replay": cpu_seconds_of(lambda: ShardReplay(0).run(walk()).state_hash),
     }
 
 

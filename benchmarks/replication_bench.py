@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import load
+from benchmarks.figures import percentile, report
 from benchmarks.floor import floor
-from benchmarks.raw import RawGroup
+from benchmarks.raw import coordinator_of
 from benchmarks.replicas import replicas
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
@@ -25,17 +26,6 @@ PARTITIONS = 100
 TURNS, PER_TURN = 20, 100
 
 
-def report(what: str, figure: str, target: str, kafka: str = "") -> None:
-    print(f"{what:<52} {figure:>34}   target {target:<24} {f'Kafka {kafka}' if kafka else ''}", flush=True)
-
-
-def coordinator(cluster: ClusterProcess, group_id: str) -> tuple[str, int]:
-    group = RawGroup([(node.host, node.port) for node in cluster.nodes], group_id)
-    address = group.until_accepted(group.find)
-    group.close()
-    return address
-
-
 def heartbeats(cluster: ClusterProcess, seconds: float, runs: int) -> None:
     pids = [node.pid for node in cluster.nodes]
     for in_flight, target, kafka in ((16, ">= 70,000", "25,500"), (1, ">= 40,000", "19,900")):
@@ -44,7 +34,7 @@ def heartbeats(cluster: ClusterProcess, seconds: float, runs: int) -> None:
             group_id = f"bench-{in_flight}-{run}"
             rates.append(
                 load.steady_heartbeats(
-                    coordinator(cluster, group_id),
+                    coordinator_of(cluster.nodes, group_id),
                     *pids,
                     connections=CONNECTIONS,
                     in_flight=in_flight,
@@ -76,7 +66,9 @@ def _commits(
 ) -> load.Rate:
     groups = [f"bench-{number}" for number in range(CONNECTIONS)]
     with ExitStack() as stack:
-        opened = [stack.enter_context(load.peers(coordinator(cluster, group), 1))[0] for group in groups]
+        opened = [
+            stack.enter_context(load.peers(coordinator_of(cluster.nodes, group), 1))[0] for group in groups
+        ]
         frames = [load.commit_frame(group, TOPIC, partitions) for group in groups]
         for peer, frame in zip(opened, frames, strict=True):
             load.check_commit(peer, frame)
@@ -94,7 +86,7 @@ def latency(cluster: ClusterProcess, directory: Path) -> None:
     with (
         floor(directory) as bare,
         replicas(directory) as alone,
-        load.peers(coordinator(cluster, group), 1) as (peer,),
+        load.peers(coordinator_of(cluster.nodes, group), 1) as (peer,),
     ):
         frame = load.commit_frame(group, TOPIC, 1)
         load.check_commit(peer, frame)
@@ -105,17 +97,17 @@ def latency(cluster: ClusterProcess, directory: Path) -> None:
             times += load.timed_ms(lambda: peer.exchange(frame), PER_TURN)
     for each in (least, proposals, times):
         each.sort()
-    floor_ms = load.percentile(least, 0.5)
+    floor_ms = percentile(least, 0.5)
     report("floor: TCP and fdatasync on a quorum, p50 / p99", _of(least), "-")
     for what, each, target, kafka in (
         ("propose to committed, p50 / p99", proposals, "<= 2.5 x floor", ""),
         ("sequential commit over the wire, p50 / p99", times, "<= 4 x floor", "0.5-0.8 ms (no fsync)"),
     ):
-        report(what, f"{_of(each)} ({load.percentile(each, 0.5) / floor_ms:.1f} x)", target, kafka)
+        report(what, f"{_of(each)} ({percentile(each, 0.5) / floor_ms:.1f} x)", target, kafka)
 
 
 def _of(times: list[float]) -> str:
-    return f"{load.percentile(times, 0.5):.3f} / {load.percentile(times, 0.99):.3f} ms"
+    return f"{percentile(times, 0.5):.3f} / {percentile(times, 0.99):.3f} ms"
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks import gaps, load
+from benchmarks.figures import report
 from cluster.launching.launcher import NodeProcess, launch_node
 from records import shard_of
 from wire.apis import ApiKey
@@ -43,10 +44,6 @@ RETRY_S = 0.005
 START_TIMEOUT_S = 60.0
 SAMPLE_S = 0.05
 MIB = 1 << 20
-
-
-def report(what: str, figure: str, target: str = "-") -> None:
-    print(f"{what:<64} {figure:>24}   target {target}", flush=True)
 
 
 # Starts

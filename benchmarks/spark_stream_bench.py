@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import load
 from benchmarks.committing import committing
+from benchmarks.figures import percentile
 from cluster.launching.launcher import launch_cluster
 from history.reading.opening import open_node
 from pipeline.runs.stream import Batch, TableStream
@@ -90,7 +90,7 @@ def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s
 
 
 def _print(what: str, count: int, span_s: float, lags: list[float], batches: int) -> None:
-    half, most = (load.percentile(lags, part) for part in (0.5, 0.99))
+    half, most = (percentile(lags, part) for part in (0.5, 0.99))
     print(
         f"{what:<22} {count:>8,} records {count / span_s:>8,.0f}/s  {batches:>3} batches"
         f"  p50 {half:>6,.0f} ms  p99 {most:>6,.0f} ms",

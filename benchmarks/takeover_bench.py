@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import load
-from benchmarks.raw import RawGroup
+from benchmarks.figures import report
+from benchmarks.raw import coordinator_of
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from records import shard_of
@@ -33,10 +34,6 @@ ANSWER_S = 5.0
 REST_S = 0.002
 SETTLED_S = 8.0
 """Seconds after which the snapshots caused by filling are done."""
-
-
-def report(what: str, figure: str, target: str = "-") -> None:
-    print(f"{what:<60} {figure:>34}   target {target}", flush=True)
 
 
 def ask(node: NodeProcess, path: str, body: Any = None) -> Any:
@@ -61,9 +58,7 @@ def names_in(shard: int, count: int) -> list[str]:
 
 def leader(cluster: ClusterProcess, group_id: str) -> NodeProcess:
     running = [node for node in cluster.nodes if node.is_running]
-    group = RawGroup([(node.host, node.port) for node in running], group_id)
-    address = group.until_accepted(group.find)
-    group.close()
+    address = coordinator_of(running, group_id)
     return next(node for node in running if (node.host, node.port) == address)
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import argparse
 import random
-import time
-from collections.abc import Callable
 
+from benchmarks.figures import cpu_seconds_of
 from coordinator.assignors import RangeAssignor
 from history.whatif.answer import whatif
 from history.whatif.extract import Extractor
@@ -86,13 +85,6 @@ def extracted(group_id: str, entries: Written) -> Recorded:
     return extractor.finish()
 
 
-def timed(work: Callable[[], object]) -> float:
-    """CPU seconds of one call."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -112,9 +104,9 @@ def measured(count: int, members: int, partitions: int, changes: int) -> str:
     entries = sum(map(len, logs.values()))
     records = sum(len(entry.records) for log in logs.values() for _, _, entry in log)
     scripts = [extracted(name, log) for name, log in logs.items()]
-    reading = timed(lambda: [extracted(name, log) for name, log in logs.items()])
-    playing = timed(lambda: [written(one) for one in scripts])
-    asking = timed(lambda: [whatif(one, WhatIf(assignor=RangeAssignor())) for one in scripts])
+    reading = cpu_seconds_of(lambda: [extracted(name, log) for name, log in logs.items()])
+    playing = cpu_seconds_of(lambda: [written(one) for one in scripts])
+    asking = cpu_seconds_of(lambda: [whatif(one, WhatIf(assignor=RangeAssignor())) for one in scripts])
     faithful = sum(whatif(one, WhatIf()).is_faithful for one in scripts)
     return (
         f"{count:3} groups of {members:3} members, {partitions:5,} partitions: {entries // count:6,} entries,"

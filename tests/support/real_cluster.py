@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.raw import Address, RawGroup, Refused
+from benchmarks.raw import Address, RawGroup, Refused, coordinator_of
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from history.checking.commits import Key, missing_commits
 from history.checking.compare import compare, comparison_text
@@ -92,11 +92,7 @@ def group_in(shard: int, name: str) -> str:
 
 
 def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
-    group = RawGroup(addresses(nodes), group_id)
-    try:
-        address = group.until_accepted(group.find)
-    finally:
-        group.close()
+    address = coordinator_of(nodes, group_id)
     return next(node for node in nodes if (node.host, node.port) == address)
 
 
