@@ -8,6 +8,7 @@ import pytest
 
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.shard_state import ShardState
+from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD, MemberState
 from tests.cluster.fakes import Bench, records_of
 from tests.support.requests import commit_request, join_request
@@ -355,6 +356,18 @@ def test_room_that_comes_back_renews_every_session_in_slices(monkeypatch: pytest
     assert len(replica.bodies) == before + 1, "the one that joined"
     bench.later(2_000)
     assert len(replica.bodies) == before + 302
+
+
+def test_questions_to_a_shard_change_nothing(led: Bench) -> None:
+    runtime, requests = led.groups, led.groups.requests
+    led.log(runtime).can_append = False
+    before = dict(vars(runtime)), dict(vars(requests))
+    assert runtime.duties.may_serve()
+    assert runtime.duties.lacks(led.world.now_ms) is Obstacle.NONE
+    assert requests.has_room, "only a look notices that there is none"
+    assert (vars(runtime), vars(requests)) == before
+    requests.observe_room(led.world.now_ms)
+    assert not requests.has_room
 
 
 def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:
