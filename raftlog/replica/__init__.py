@@ -7,7 +7,7 @@ committed_log  reading what it has committed
 disk_room      whether its disk has room
 term_start     the first entry of a term
 candidacy      its part in elections: votes, campaigns, what keeps it from them
-peering        its place in elections, and which half of replication it is in
+peering        messages of peers and the timer: to elections, the leader's half or the follower's
 leader         entries to followers, what their answers mean, proofs, hand-over
 follower       entries of the leader, and when they are acknowledged
 applier        the state machine kept level with the log

@@ -1,7 +1,7 @@
 """One replica among several: its part in elections, and its half of replication.
 
-Messages of peers and the one timer arrive here and go to the engine (`raft`), the pre-vote (`election`), the
-leader's half (`leader`) or the follower's (`follower`).  Invariants:
+Messages of peers and the one timer arrive here and go to elections (`candidacy`), the leader's half
+(`leader`) or the follower's (`follower`).  Invariants:
 
 - A loop that was blocked (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: messages from
   the leader may be waiting in them, or another node may lead by now.
