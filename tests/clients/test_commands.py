@@ -290,7 +290,7 @@ def test_a_node_makes_its_directory_when_told_to(tmp_path: Path) -> None:
     for _ in range(2):
         with subprocess.Popen([*command, "--format"], stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            assert any("every shard serves" in line for line in process.stderr)
+            assert any("every shard is served" in line for line in process.stderr)
             process.terminate()
         assert process.returncode == 0
 
