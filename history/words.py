@@ -85,10 +85,10 @@ def partitions_words(partitions: Iterable[NamedPartition], none: str = "nothing"
 
 
 TRIGGERS: dict[int, str] = {
-    Trigger.TERM_OPENED: "a term opened",
+    Trigger.TERM_OPENED: "a term began",
     Trigger.MEMBER_JOINED: "{member} joined",
     Trigger.MEMBER_REJOINED: "{member} joined again",
-    Trigger.MEMBER_UPDATED: "{member} changed what it told the group",
+    Trigger.MEMBER_UPDATED: "{member} changed its metadata",
     Trigger.MEMBER_ACKED: "{member} reported what it owns{owned}",
     Trigger.HEARTBEAT: "heartbeat of {member}",
     Trigger.MEMBER_LEFT: "{member} left",
@@ -107,12 +107,12 @@ TRIGGERS: dict[int, str] = {
     Trigger.CLUSTER_FORMATTED: "the cluster was formatted",
     Trigger.IMPORTED: "imported from another log",
     Trigger.FORMAT_RAISED: "the format level was raised",
-    Trigger.MEMBER_REPLACED: "{member} took the place of {replaced}",
-    Trigger.MEMBER_AWAY: "{member} went away and keeps its place",
+    Trigger.MEMBER_REPLACED: "{member} replaced {replaced}",
+    Trigger.MEMBER_AWAY: "{member} left temporarily and keeps its partitions",
     Trigger.REGEX_RESOLVED: "subscriptions by regular expression were resolved",
     Trigger.ASSIGNMENT_INSTALLED: "{member} installed the target that it computed",
     Trigger.MEMBER_REMOVED: "members were removed{by}",
-    Trigger.OFFSETS_EXPIRED: "what was not used any more expired{retention}",
+    Trigger.OFFSETS_EXPIRED: "unused offsets and groups expired{retention}",
 }
 
 REASONS: dict[int, str] = {
@@ -122,7 +122,9 @@ REASONS: dict[int, str] = {
     ReasonKind.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
     ReasonKind.SUBSCRIPTION_CHANGED: "{member} changed its subscription{detail}",
     ReasonKind.REGEX_CHANGED: "{member} changed its subscription regex{detail}",
-    ReasonKind.REGEX_RESOLUTION_CHANGED: "a subscription by expression has other topics{detail}{changes}",
+    ReasonKind.REGEX_RESOLUTION_CHANGED: (
+        "a subscription by regular expression matches other topics{detail}{changes}"
+    ),
     ReasonKind.TOPIC_CREATED: "topic {topic} {change:was created}",
     ReasonKind.TOPIC_GROWN: "topic {topic} {change:grew}",
     ReasonKind.TOPIC_DELETED: "topic {topic} {change:was deleted}",
@@ -131,22 +133,22 @@ REASONS: dict[int, str] = {
     ReasonKind.MEMBER_REMOVED: "{member} was removed by an operator",
     ReasonKind.GROUP_UPGRADED: "the group moved from the classic to the consumer protocol",
     ReasonKind.GROUP_DOWNGRADED: "the group moved back to the classic protocol",
-    ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed what its own assignors say",
-    ReasonKind.RACK_CHANGED: "{member} is in another rack",
+    ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed its client-side assignors",
+    ReasonKind.RACK_CHANGED: "{member} changed its rack",
     ReasonKind.TOPIC_RACKS_CHANGED: "topic {topic} {change:has replicas in other racks}",
 }
 
 TERM_WHYS: dict[int, str] = {
     TermWhy.START: "the node started",
-    TermWhy.EXPIRY: "the leader before was not heard of in time",
-    TermWhy.RESET: "the connection to the leader before was reset",
-    TermWhy.TRANSFER: "the leader before handed over",
+    TermWhy.EXPIRY: "the former leader did not respond in time",
+    TermWhy.RESET: "the connection to the former leader was reset",
+    TermWhy.TRANSFER: "the former leader transferred its leadership",
 }
 
 TAKEOVERS: dict[int, str] = {
-    TermWhy.EXPIRY: "node {node} took over{previous} (it was not heard of in time)",
-    TermWhy.RESET: "node {node} took over{previous} (its connection broke)",
-    TermWhy.TRANSFER: "node {node} took over{previous} (it handed over)",
+    TermWhy.EXPIRY: "node {node} took over{previous} (which did not respond in time)",
+    TermWhy.RESET: "node {node} took over{previous} (whose connection broke)",
+    TermWhy.TRANSFER: "node {node} took over{previous} (planned transfer)",
 }
 OUTAGE_MS_MAX = 10_000
 """Milliseconds. A longer gap before a takeover means an idle shard rather than an outage, since an election
@@ -223,7 +225,7 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter)
         if expiry.member_id == member_id:
             waited = duration(max(now_ms - expiry.armed_ms, 0))
             since = formatter.style.clock(expiry.armed_ms)
-            return f": {waited} of {duration(expiry.timeout_ms)} gone, counted from {since}"
+            return f": {waited} of {duration(expiry.timeout_ms)} passed since {since}"
     return ""
 
 
@@ -244,12 +246,12 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
     limit = duration(expiry.timeout_ms)
     if is_away:
         since = expiry.last_heartbeat_ms if expiry.last_heartbeat_ms >= 0 else expiry.armed_ms
-        return f"it was away and did not come back within {limit} (counted from {style.clock(since)})"
+        return f"it left temporarily and did not return within {limit} (counted from {style.clock(since)})"
     if expiry.last_heartbeat_ms >= 0:
         silent = duration(max(now_ms - expiry.last_heartbeat_ms, 0))
         return f"no heartbeat for {silent} of {limit}, last at {style.clock(expiry.last_heartbeat_ms)}"
     waited = duration(max(now_ms - expiry.armed_ms, 0))
-    return f"no heartbeat for {waited} of {limit}, awaited since {style.clock(expiry.armed_ms)}"
+    return f"no heartbeat for {waited} of {limit}, expected since {style.clock(expiry.armed_ms)}"
 
 
 def is_takeover(term: TermStartValue) -> bool:
@@ -273,7 +275,7 @@ def term_words(term: TermStartValue, gap_ms: int | None) -> str:
         said = f"term {term.term}: node {term.node_id} leads again"
     else:
         known = term.previous_leader >= 0
-        previous = f" from node {term.previous_leader}" if known else " from the leader before"
+        previous = f" from node {term.previous_leader}" if known else " from the former leader"
         said = f"term {term.term}: " + TAKEOVERS[term.why].format(node=term.node_id, previous=previous)
     if gap_ms is None:
         return said

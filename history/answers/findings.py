@@ -21,7 +21,9 @@ from history.telling.member_labels import client_words
 from records.ids import METADATA_SHARD
 
 Note = Mapping[str, object]
-NO_EVIDENCE = "no evidence file is here: refusals, failed assignors, regularity of heartbeats are unknown"
+NO_EVIDENCE = (
+    "there is no evidence file: refused requests, failed assignors and gaps between heartbeats are unknown"
+)
 MEMBERS_SHOWN_MAX = 20
 
 
@@ -164,7 +166,7 @@ def finding_text(found: GroupFinding, names: Mapping[str, str], style: TimeStyle
     yield f"  what      {said}"
     lasted = "" if found.to_ms is None else f", over after {duration(found.to_ms - found.from_ms)}"
     epochs = f"epoch {ranges(found.epochs)}" if found.epochs else "no epoch"
-    yield f"  where     {epochs}{lasted or ', not over at the end of what was read'}"
+    yield f"  where     {epochs}{lasted or ', still going on at the end of what was read'}"
     entries = ", ".join(str(index) for index in found.rests_on[:MEMBERS_SHOWN_MAX])
     more = len(found.rests_on) - MEMBERS_SHOWN_MAX
     yield f"  rests on  entries {entries}" + (f" and {more} more" if more > 0 else "")

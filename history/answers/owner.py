@@ -142,8 +142,8 @@ def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
 
 
 def _nobody_ever(catalog: CatalogHistory, partition: TopicPartition, group: str | None) -> str:
-    who = "no group ever" if group is None else f"group {group!r} never"
-    said = f"{who} shared out {partition}: "
+    who = "no group has ever" if group is None else f"group {group!r} never"
+    said = f"{who} assigned {partition}: "
     counts = catalog.counts()
     if partition.topic in counts:
         return said + f"topic {partition.topic} has partitions 0 to {counts[partition.topic] - 1}"
@@ -266,7 +266,7 @@ def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Ite
             yield f"  {_span_words(held, former, style)}"
         return
     if group.at is None:
-        yield "  the group did not share it out then"
+        yield "  the group did not assign it at that time"
         first, last = group.held[0], group.held[-1]
         until = "" if last.to_ms is None else f" until {style.full(last.to_ms)} (index {last.to_index})"
         yield f"  it did from {style.full(first.from_ms)} (index {first.from_index}) on{until}"
@@ -282,11 +282,11 @@ def _span_words(held: OwnedSpan, former: OwnedSpan | None, style: TimeStyle) -> 
     """One span in words; ``former`` is the span printed before, so that a reason is not repeated."""
     said = {
         SpanKind.OWNED: f"{held.name} owned it",
-        SpanKind.REVOKING: f"{held.name} was to give it up",
+        SpanKind.REVOKING: f"{held.name} was told to give it up",
         SpanKind.UNOWNED: "nobody owned it",
     }[held.kind]
     if former is not None and (former.epoch, former.why) == (held.epoch, held.why):
-        return f"{said} {_when(held, style)}, epoch {held.epoch} still"
+        return f"{said} {_when(held, style)}, still in epoch {held.epoch}"
     because = f", because {held.why}" if held.why else ""
     return f"{said} {_when(held, style)}, epoch {held.epoch}{because}"
 
@@ -301,7 +301,7 @@ def _when(held: OwnedSpan, style: TimeStyle) -> str:
 def _commit_text(group: GroupOwners, at_ms: int | None, style: TimeStyle) -> Iterator[str]:
     commit = group.last_commit
     if commit is None:
-        yield "  nothing of it was committed until then"
+        yield "  no offset of it was committed until then"
         return
     names = {held.member_id: held.name for held in group.held}
     who = names.get(commit.member_id, commit.member_id) or "a client without membership"

@@ -228,9 +228,9 @@ def _place(at: At, style: TimeStyle) -> str:
 def _group_text(group: GroupDiff) -> Iterator[str]:
     epochs = f"epoch {group.epoch_before} -> {group.epoch_after}, {group.state_before} -> {group.state_after}"
     if group.change == GROUP_CREATED:
-        yield f"  group {group.group_id} came to be: {group.state_after}, epoch {group.epoch_after}"
+        yield f"  group {group.group_id} was created: {group.state_after}, epoch {group.epoch_after}"
     elif group.change == GROUP_REMOVED:
-        yield f"  group {group.group_id} is gone: it was {group.state_before}, epoch {group.epoch_before}"
+        yield f"  group {group.group_id} was deleted: it was {group.state_before}, epoch {group.epoch_before}"
     elif (group.epoch_before, group.state_before) == (group.epoch_after, group.state_after):
         yield f"  group {group.group_id}: {group.state_after}, epoch {group.epoch_after} as before"
     else:

@@ -119,8 +119,8 @@ def stats(
     )
     if window.from_ms > window.until_ms or (window.from_ms == window.until_ms and not window.is_open):
         raise NothingToRead(
-            f"nothing is between {style.full(window.from_ms)} and {style.full(window.until_ms)}:"
-            f" the entries kept are of {style.full(first)} to {style.full(last)}"
+            f"there are no entries between {style.full(window.from_ms)} and {style.full(window.until_ms)}: "
+            f"the log is kept from {style.full(first)} to {style.full(last)}"
         )
     kept = KeptRows()
     folds = []
@@ -132,14 +132,14 @@ def stats(
         folds.append(fold)
         rests_on.append(walk.basis.words())
         if fold.unreadable:
-            remarks.append(f"{fold.unreadable} entries cannot be decoded and count nowhere")
+            remarks.append(f"{fold.unreadable} entries cannot be decoded and are not counted")
         if group is not None and not fold.groups:
             raise NothingToRead(unknown_group(log, group, walk.basis))
     groups = [one for fold in folds for one in fold.finished()]
     if kept.is_full:
         remarks.append(
-            f"diagnoses are not counted: there are more than {FINDING_ROWS_MAX:,} rows to look at;"
-            " name a group or a shorter window"
+            f"diagnoses are not counted: there are more than {FINDING_ROWS_MAX:,} rows to check; give a "
+            "group or a shorter window"
         )
     total = summed(one.figures for one in groups)
     total.failovers = sum(fold.failovers for fold in folds)

@@ -86,7 +86,7 @@ def _row(name: str, figures: Figures, span_ms: int) -> list[str]:
 def settled_words(figures: Figures) -> str:
     """How long groups took to become Stable again, in words."""
     if figures.settle_max_ms is None:
-        return "none became stable in the window"
+        return "no epoch became stable in the window"
     half, most = figures.settled_within(0.5), figures.settled_within(0.95)
     said = (
         f"half within {duration(half or 0)}, 95 % within {duration(most or 0)},"
@@ -117,10 +117,10 @@ def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
     )
     for stall in stalls[:STALLS_SHOWN_MAX]:
         last = "none" if stall.last_commit_ms is None else style.full(stall.last_commit_ms)
-        whose = "its own" if stall.measured_by == "own" else "that of the others"
+        whose = "its own" if stall.measured_by == "own" else "that of other partitions"
         yield (
-            f"stalled     {stall.partition} of {stall.group_id}: {stall.member_id} has it, no commit for"
-            f" {duration(stall.quiet_ms)} (last: {last}; usual interval, {whose}: {duration(stall.usual_ms)})"
+            f"stalled     {stall.partition} of {stall.group_id}: {stall.member_id} owns it, no commit for "
+            f"{duration(stall.quiet_ms)} (last: {last}; usual interval, {whose}: {duration(stall.usual_ms)})"
         )
     if len(stalls) > STALLS_SHOWN_MAX:
         yield f"            and {len(stalls) - STALLS_SHOWN_MAX} more (--json has them)"

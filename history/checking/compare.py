@@ -158,9 +158,9 @@ def _notes(opened: Sequence[tuple[MemberDirectory, NodeLog]]) -> Iterator[str]:
     given = {member.node_id for member in members}
     absent = sorted({voter for member in members for voter in member.voters} - given)
     if absent:
-        yield f"not given: {sentence_list([f'node {one}' for one in absent])}"
+        yield f"missing: {sentence_list([f'node {one}' for one in absent])}"
     if len(given) < len(members):
-        yield "two directories are of one node: they count once toward a quorum"
+        yield "two directories belong to one node: they count once toward a quorum"
 
 
 def _compare_shard(
@@ -229,15 +229,15 @@ def _disagreements(
     for side, tail in zip(sides, tails, strict=True):
         if tail.last_index < tail.commit_index:
             yield (
-                f"{side.node} names entry {tail.commit_index} as committed and ends with"
-                f" {tail.last_index}: it has lost entries"
+                f"{side.node} says that entry {tail.commit_index} is committed, but ends with entry "
+                f"{tail.last_index}: it has lost entries"
             )
     if walked.common_index is None:
         begins = max(sides, key=lambda side: side.base_index)
         ends = min(sides, key=lambda side: side.end)
         yield (
-            f"no entry is held by all: {begins.node} begins after {begins.base_index},"
-            f" {ends.node} ends with {ends.end}"
+            f"no entry is on all nodes: {begins.node} begins after {begins.base_index}, {ends.node} ends "
+            f"with {ends.end}"
         )
         return
     for what, hashes in (
@@ -246,7 +246,7 @@ def _disagreements(
     ):
         if len({one for one in hashes if one is not None}) > 1:
             said = ", ".join(f"{node.node} has {one}" for node, one in zip(nodes, hashes, strict=True) if one)
-            yield f"the {what} at index {walked.common_index} is not the same: {said}"
+            yield f"the {what} at index {walked.common_index} differs: {said}"
 
 
 def comparison_text(comparison: Comparison, style: TimeStyle = LOCAL) -> Iterator[str]:
@@ -262,17 +262,20 @@ def comparison_text(comparison: Comparison, style: TimeStyle = LOCAL) -> Iterato
     for shard in comparison.shards:
         yield from _shard_text(shard, style)
     count = comparison.num_findings
-    yield "compared: the same everywhere" if comparison.ok else f"compared: {plural(count, 'finding')}"
+    yield "compared: identical on all nodes" if comparison.ok else f"compared: {plural(count, 'finding')}"
 
 
 def _shard_text(shard: ShardComparison, style: TimeStyle) -> Iterator[str]:
     name = shard_name(shard.shard)
     if shard.common_index is None:
-        yield f"{name}: nothing in common; decided up to {shard.decided_index:,}"
+        yield f"{name}: no entries in common; decided up to index {shard.decided_index:,}"
     elif not shard.decided_index:
         yield f"{name}: empty"
     else:
-        yield f"{name}: the same up to index {shard.common_index:,}; decided up to {shard.decided_index:,}"
+        yield (
+            f"{name}: identical up to index {shard.common_index:,}; decided up to index "
+            f"{shard.decided_index:,}"
+        )
         chain = _hash_text({node.node: node.chain_hash for node in shard.nodes})
         state = _hash_text({node.node: node.state_hash for node in shard.nodes})
         yield f"  chain {chain}, state {state}"
@@ -289,9 +292,9 @@ def _shard_text(shard: ShardComparison, style: TimeStyle) -> Iterator[str]:
 def _hash_text(hashes: Mapping[str, str | None]) -> str:
     known = {one for one in hashes.values() if one is not None}
     if len(known) != 1:
-        return "not the same" if known else "not known"
+        return "different" if known else "unknown"
     unknown = [node for node, one in hashes.items() if one is None]
-    return known.pop() + (f" (not known of {sentence_list(unknown)})" if unknown else "")
+    return known.pop() + (f" (unknown for {sentence_list(unknown)})" if unknown else "")
 
 
 def _flagged(lines: Iterator[str]) -> Iterator[str]:
@@ -303,7 +306,7 @@ def _node_text(node: NodeShard) -> str:
     said = f"{node.node}: no entries"
     if node.last_index >= node.first_index:
         said = f"{node.node}: entries {node.first_index:,} to {node.last_index:,}"
-        said += f" ({node.commit_index:,} named as committed)"
+        said += f" (committed up to {node.commit_index:,})"
     if node.snapshot_index is not None:
         said += f", snapshot of {node.snapshot_index:,}"
     if node.behind:

@@ -77,7 +77,7 @@ def _unrevoked_has_pending(_group: Group, member: Member) -> str | None:
     current = member.current
     if current.state is not MemberState.UNREVOKED_PARTITIONS or current.pending or member.is_away:
         return None
-    return f"{member.member_id} has nothing to give up"
+    return f"{member.member_id} has no partitions to revoke"
 
 
 def _assignment_epoch_bound(group: Group) -> str | None:
@@ -90,13 +90,13 @@ MEMBER_CHECKS: tuple[tuple[str, MemberRule], ...] = (
     ("a member's epoch is at most the group's", _member_epoch_bound),
     ("a member's previous epoch is at most its epoch", _previous_epoch_bound),
     ("a STABLE member at the assignment epoch has exactly its target", _stable_has_its_target),
-    ("an UNREVOKED_PARTITIONS member has partitions to give up", _unrevoked_has_pending),
+    ("an UNREVOKED_PARTITIONS member has partitions to revoke", _unrevoked_has_pending),
 )
 GROUP_CHECKS: tuple[tuple[str, GroupRule], ...] = (
     ("the assignment epoch is at most the group's", _assignment_epoch_bound),
 )
 ONE_OWNER = "a partition has at most one owner"
-NEVER_BACK = "epochs never go back"
+NEVER_BACK = "epochs never decrease"
 
 
 @dataclass(slots=True)

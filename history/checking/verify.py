@@ -29,9 +29,9 @@ from records.ids import METADATA_SHARD
 from .invariants import InvariantChecker, Violation
 from .secondopinion import disagreements
 
-DEFECT_HINT = "the files are as they were written: keep them and report this as a defect of the coordinator"
+DEFECT_HINT = "the files are intact: keep them and report this as a defect of the coordinator"
 TORN = "torn"
-DECODE_HINT = "the entry is whole but not readable by this release: read it with the release that wrote it"
+DECODE_HINT = "the entry is intact, but this release cannot read it: use the release that wrote it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class _ShardCheck:
     def _gap(self, gap: LogGap) -> None:
         """Report a gap that the check of the files did not see, such as missing archived segments."""
         if not any(p.index is not None and p.index == gap.after_index + 1 for p in self.problems):
-            hint = "copy the missing files here, or take the answer for what it rests on"
+            hint = "copy the missing files here; otherwise the result covers only the entries named"
             self._problem(gap.after_index + 1, gap.words(), hint, gap.file, gap.offset)
 
     def _compare_snapshot(self, snapshot: SnapshotLike, replay: ShardReplay) -> None:
@@ -182,8 +182,8 @@ class _ShardCheck:
             self.passed.append(f"the live state at index {header.last_index} equals its replay")
             return
         what = (
-            f"the live state hash {header.state_hash:016x} of the snapshot is not that of the replay,"
-            f" {replay.state_hash:016x}"
+            f"the snapshot has the live state hash {header.state_hash:016x}, but the replay has "
+            f"{replay.state_hash:016x}"
         )
         self._problem(header.last_index, what, DEFECT_HINT)
 
@@ -200,7 +200,8 @@ class _ShardCheck:
                 self.passed.append(f"{start} equals the replay of the whole log")
             else:
                 what = (
-                    f"{start} has state hash {again.state_hash:016x}, the whole log {replay.state_hash:016x}"
+                    f"{start} has the state hash {again.state_hash:016x}, but the replay of the whole log "
+                    f"has {replay.state_hash:016x}"
                 )
                 self._problem(replay.index, what, DEFECT_HINT)
         if isinstance(replay.projection, Projection):
@@ -238,10 +239,10 @@ def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[
                 offset=0,
                 index=report.catalog_version,
                 what=(
-                    f"{shard_name(report.shard)} relies on metadata index {report.catalog_version}, but the"
-                    f" metadata shard here ends at {newest}"
+                    f"{shard_name(report.shard)} uses metadata index {report.catalog_version}, but the "
+                    f"metadata shard here ends at {newest}"
                 ),
-                hint="the metadata shard was copied earlier, or lost its end: copy both again",
+                hint="the metadata shard was copied earlier or lost its last entries: copy both shards again",
             )
 
 
@@ -254,7 +255,7 @@ def report_text(report: VerifyReport) -> Iterator[str]:
     for shard in report.shards:
         found = len(shard.problems) + len(shard.violations)
         verdict = (
-            ("whole, but for what a crash tears" if found else "whole")
+            ("intact, except for a write that a crash interrupted" if found else "whole")
             if shard.ok
             else plural(found, "finding")
         )

@@ -18,7 +18,7 @@ LEADS_PAUSE_MS = Threshold(
 )
 LEADS_MIN = Threshold(3, "LEADS_MIN", "One is an accident, and a second one may be its repair.")
 
-_HOW = {"EXPIRY": "it was not heard of in time", "RESET": "its connection broke"}
+_HOW = {"EXPIRY": "it did not respond in time", "RESET": "its connection broke"}
 
 
 def failover(case: Case) -> Iterator[Found]:
@@ -26,13 +26,13 @@ def failover(case: Case) -> Iterator[Found]:
     for term in case.facts.terms:
         if not term.is_takeover or term.why == TRANSFER:
             continue
-        before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the leader before"
+        before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the former leader"
         gap = ""
         if term.gap_ms is not None and term.gap_ms <= OUTAGE_MS_MAX:
             gap = f", at most {duration(term.gap_ms)} without a leader"
         said = (
-            f"node {term.node_id} took over the group's shard from {before}, which was lost"
-            f" ({_HOW.get(term.why, 'term ' + str(term.term))}){gap}: every session began anew"
+            f"node {term.node_id} took over the group's shard from {before}, which failed "
+            f"({_HOW.get(term.why, 'term ' + str(term.term))}){gap}: every session started again"
         )
         yield _found(case, [term], said)
 
@@ -46,8 +46,8 @@ def leader_flapping(case: Case) -> Iterator[Found]:
         nodes = ", ".join(f"{node}" for node in dict.fromkeys(term.node_id for term in run))
         span = duration(run[-1].timestamp_ms - run[0].timestamp_ms)
         said = (
-            f"the lead of the group's shard began anew {plural(len(run), 'time')} in {span}"
-            f" (nodes {nodes}): each time every session begins anew, and nobody is found dead meanwhile"
+            f"the group's shard changed its leader {plural(len(run), 'time')} in {span} (nodes {nodes}): "
+            "each time all sessions start again, so no dead member is detected meanwhile"
         )
         yield _found(case, run, said)
 

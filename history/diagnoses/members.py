@@ -50,11 +50,11 @@ def session_expired(case: Case) -> Iterator[Found]:
     for together in clusters(lost, lambda s: s.to_ms or 0, EXPIRED_TOGETHER_MS):
         held = [part for session in together for part in case.held_at_end(session)]
         who = members(session.member_id for session in together)
-        said = f"{who} was not heard for {_silence(together[0])} and did not come back; "
+        said = f"{who} sent no heartbeat for {_silence(together[0])} and did not return; "
         if len(together) > 1:
             said = (
-                f"{who} were not heard for {_silence(together[0])} and did not come back, all at one time:"
-                " look for what they share (a host, a network, a deployment); "
+                f"{who} sent no heartbeat for {_silence(together[0])} and did not return, all at about the "
+                "same time: check what they share (a host, a network, a deployment); "
             )
         said += f"until then {parts(held)} had no other owner" if held else "it had no partitions"
         yield _expiry(case, together, said + "; " + _regularity(case, together))
@@ -69,9 +69,9 @@ def member_paused(case: Case) -> Iterator[Found]:
         assert back is not None
         held = case.held_at_end(session)
         said = (
-            f"{member(session.member_id)} was not heard for {_silence(session)}, lost {parts(held)} and came"
-            f" back under the same id {duration(back.from_ms - (session.to_ms or 0))} after it was removed:"
-            " its process had lived, and stood still or did not reach the node"
+            f"{member(session.member_id)} sent no heartbeat for {_silence(session)}, lost {parts(held)} and "
+            f"returned with the same id {duration(back.from_ms - (session.to_ms or 0))} after it was "
+            "removed: its process was alive, but paused or unable to reach the node"
         )
         found = _expiry(case, [session], f"{said}; {_regularity(case, [session])}")
         yield replace(found, rests_on=(*found.rests_on, back.from_index))
@@ -96,11 +96,11 @@ def expired_after_failover(case: Case) -> Iterator[Found]:
             f" expired a session timeout ({duration(together[0].timeout_ms or 0)}) later with {parts(held)};"
         )
         if back:
-            said += f" {members(back)} came back under the same id: it had lived, and not found the leader"
+            said += f" {members(back)} returned with the same id: it was alive and had not found the leader"
         else:
             said += (
-                " whether it died with the leader before, or earlier, is unknown: when that one last heard it"
-                " is not in the log"
+                " whether it died with the former leader or earlier is unknown: its last heartbeat there is "
+                "not in the log"
             )
         found = _expiry(case, together, said, is_certain=bool(back))
         yield replace(found, rests_on=(term.index, *found.rests_on))
@@ -114,9 +114,9 @@ def static_member_gone(case: Case) -> Iterator[Found]:
         away = session.aways[-1]
         held = case.held_at_end(session)
         said = (
-            f"{member(session.member_id)} (instance {session.instance_id}) went away to come back and did not"
-            f" within its session timeout of {duration(session.timeout_ms or 0)}; until then"
-            f" {parts(held)} stood still"
+            f"{member(session.member_id)} (instance {session.instance_id}) left temporarily and did not "
+            f"return within its session timeout of {duration(session.timeout_ms or 0)}; until then "
+            f"{parts(held)} were not processed"
         )
         found = _expiry(case, [session], said)
         yield replace(
@@ -209,8 +209,8 @@ def _flapping(case: Case, flapping: Flapping) -> Found:
         to_index=last,
         to_ms=run[-1][1],
         words=(
-            f"{flapping.process} came back {plural(len(run), 'time')} in {duration(span_ms)}"
-            f" ({flapping.how}), as {named}; by turns it held {parts(held)}"
+            f"{flapping.process} returned {plural(len(run), 'time')} in {duration(span_ms)} "
+            f"({flapping.how}), as {named}; in turn it owned {parts(held)}"
         ),
         rests_on=(
             *(index for session in mine for index in (session.from_index, session.to_index)),
@@ -284,11 +284,11 @@ def _silence(session: MemberSession) -> str:
 def _regularity(case: Case, together: list[MemberSession]) -> str:
     """The statement of the evidence on the regularity of earlier heartbeats."""
     if not case.has_evidence:
-        return f"how regular its heartbeats were before is unknown: {NO_EVIDENCE}"
+        return f"the gaps between its earlier heartbeats are unknown: {NO_EVIDENCE}"
     gaps = [case.longest_gap_ms(session) for session in together]
     known = [gap for gap in gaps if gap is not None]
     if not known:
-        return "how regular its heartbeats were before was not noted"
+        return "the gaps between its earlier heartbeats were not recorded"
     return f"before that the longest gap between two of its heartbeats was {duration(max(known))}"
 
 

@@ -74,10 +74,10 @@ def _contested(case: Case, name: str, run: list[Note]) -> Found:
 def _was_dead(owners: list[MemberSession]) -> str:
     if owners and owners[-1].end is SessionEnd.SESSION_EXPIRED:
         return (
-            "; the former never went away and was silent until its session expired: it had died, and its"
-            f" place was kept for {duration(owners[-1].timeout_ms or 0)}"
+            "; the former never left and sent no heartbeat until its session expired: it had died, and its "
+            f"instance id was reserved for {duration(owners[-1].timeout_ms or 0)}"
         )
-    return "; both are alive, or the former did not go away before the latter started"
+    return "; both are alive, or the former did not leave before the latter started"
 
 
 def requests_refused(case: Case) -> Iterator[Found]:
@@ -114,7 +114,7 @@ def _found(
         from_ms=run[0]["at_ms"],
         to_index=indexes[-1] if indexes else 0,
         to_ms=run[-1]["at_ms"],
-        words=words + " (noted beside the log)",
+        words=words + " (from the evidence file)",
         rests_on=indexes,
         is_certain=False,
     )

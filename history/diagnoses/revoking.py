@@ -49,7 +49,7 @@ def slow_revoker(case: Case) -> Iterator[Found]:
         took_ms = (last.to_ms or 0) - last.from_ms
         share = ""
         if session is not None and session.rebalance_timeout_ms:
-            share = f", of {duration(session.rebalance_timeout_ms)} that it has for it"
+            share = f", of a rebalance timeout of {duration(session.rebalance_timeout_ms)}"
         waiting = _waiting(case, holder, slow)
         yield Found(
             members=unique((holder, *waiting)),
@@ -89,8 +89,8 @@ def revocation_timed_out(case: Case) -> Iterator[Found]:
             to_index=session.to_index,
             to_ms=session.to_ms,
             words=(
-                f"{member(session.member_id)} did not give up {parts(held)} within the {limit} that it had"
-                f" for it and was removed, losing {parts(lost)} as well; {members(waiting)} waited for it"
+                f"{member(session.member_id)} did not give up {parts(held)} within its rebalance timeout of "
+                f"{limit} and was removed, also losing {parts(lost)}; {members(waiting)} waited for it"
             ),
             rests_on=unique((*(span.from_index for span in asked), session.to_index)),
         )
@@ -117,8 +117,8 @@ def _not_given_up(case: Case) -> Iterator[Found]:
             from_index=told,
             from_ms=open_[0].from_ms,
             words=(
-                f"{member(holder)} was told to give up {parts(held)} and has not done so for {since}, as far"
-                f" as was read; {members(waiting)} cannot go on without"
+                f"{member(holder)} was told to give up {parts(held)} and had not done so after {since}, at "
+                f"the end of what was read; {members(waiting)} cannot continue without it"
             ),
             rests_on=(told,),
         )
@@ -139,6 +139,7 @@ def _not_fetched(case: Case) -> Iterator[Found]:
         over = [(free.span.to_index, free.span.to_ms) for free in spans if free.span.to_index is not None]
         to_index, to_ms = max(over) if len(over) == len(spans) else (None, None)
         until_ms = case.known_until_ms if to_ms is None else to_ms
+        until = ", until the end of what was read" if to_ms is None else ""
         yield Found(
             members=(taker,),
             partitions=partitions,
@@ -148,9 +149,9 @@ def _not_fetched(case: Case) -> Iterator[Found]:
             to_index=to_index,
             to_ms=to_ms,
             words=(
-                f"{member(taker)} was to have {parts(partitions)} and did not come for it for"
-                f" {duration(until_ms - first.from_ms)}{', as far as was read' if to_ms is None else ''}; all"
-                " that time nobody owned it"
+                f"{member(taker)} was assigned {parts(partitions)} and did not take it over for "
+                f"{duration(until_ms - first.from_ms)}{until}; "
+                "during that time nobody owned it"
             ),
             rests_on=unique(index for free in spans for index in (free.from_index, free.span.to_index)),
         )

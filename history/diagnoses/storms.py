@@ -87,9 +87,9 @@ def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
         to_index=to_index,
         to_ms=to_ms,
         words=(
-            f"{plural(len(rows), 'epoch')} in {duration(last.timestamp_ms - first.timestamp_ms)}, {never} of"
-            f" them overtaken before they were stable: {members(went)} went and {members(came)} came;"
-            f" {parts(moved)} moved"
+            f"{plural(len(rows), 'epoch')} in {duration(last.timestamp_ms - first.timestamp_ms)}, {never} of "
+            f"them overtaken before they were stable: {members(went)} left and {members(came)} joined; "
+            f"{parts(moved)} moved"
         ),
         rests_on=[row.index for row in rows],
     )

@@ -17,19 +17,18 @@ _TABLE = (
         title="a member gave up partitions slowly",
         find=revoking.slow_revoker,
         means=(
-            "A member was told to give up partitions, took long to say that it had, and others waited for "
-            "them meanwhile. It was in time: nobody was removed."
+            "A member was told to give up partitions and took long to acknowledge it, while others waited "
+            "for them. It met its rebalance timeout, so it was not removed."
         ),
         reads=(
-            "Record 8 of the member: when partitions went from `assigned_partitions` to "
-            "`partitions_pending_revocation`, and when they were gone from there; record 5 "
-            "(`rebalance_timeout_ms`); record 7 of those who waited."
+            "Record 8 of the member: when partitions moved from `assigned_partitions` to "
+            "`partitions_pending_revocation`, and when they were removed from there; record 5 "
+            "(`rebalance_timeout_ms`); record 7 of the waiting members."
         ),
         thresholds=(revoking.SLOW_REVOCATION_MS,),
         do=(
-            "Look at what its callback for revoked partitions does: commits, closed files, batches that "
-            "are finished first. `max.poll.interval.ms` is what a Java client sends as its rebalance "
-            "timeout."
+            "Check what its callback for revoked partitions does: commits, closing files, finishing batches. "
+            "Java clients send `max.poll.interval.ms` as their rebalance timeout."
         ),
     ),
     Rule(
@@ -38,17 +37,17 @@ _TABLE = (
         title="a member did not give up partitions and was removed",
         find=revoking.revocation_timed_out,
         means=(
-            "A member did not give up within its rebalance timeout what it was told to, and was removed "
-            "with all that it had. It lives, as its heartbeats came, but its processing is stuck, or "
-            "takes longer than that."
+            "A member did not give up the requested partitions within its rebalance timeout and was removed "
+            "with all its partitions. Its process is alive, because its heartbeats arrived, but its "
+            "processing is stuck or takes longer than the timeout."
         ),
         reads=(
-            "The cause of the entry that removed it (`REBALANCE_EXPIRED`; of the expiry `timeout_ms` and "
-            "`deadline_ms`); its records 8 before."
+            "The cause of the entry that removed it (`REBALANCE_EXPIRED`; `timeout_ms` and `deadline_ms` of "
+            "its expiry); its earlier records 8."
         ),
         do=(
-            "Find what blocks between two polls. Where it is work that must be finished, give it a longer "
-            "rebalance timeout (`max.poll.interval.ms`) or smaller batches."
+            "Find what blocks between two polls. If it is work that must be finished, use a longer rebalance "
+            "timeout (`max.poll.interval.ms`) or smaller batches."
         ),
         covers=("SLOW_REVOKER",),
     ),
@@ -58,121 +57,119 @@ _TABLE = (
         title="partitions wait for one member",
         find=revoking.stuck_reconciliation,
         means=(
-            "Partitions wait for one member, longer than anything that ends by itself: it does not give "
-            "up what it was told to, or does not come for what is its own by now."
+            "Partitions wait for one member, longer than any timeout would allow: it does not give up the "
+            "requested partitions, or does not take over those that are now its own."
         ),
         reads=(
-            "Records 8 of all members, 7 and 6 (the target), and the newest entry or note as the sign "
-            "that the node went on."
+            "Records 8 of all members, 7 and 6 (the target), and the newest entry or note as proof that the "
+            "node kept running."
         ),
         thresholds=(revoking.STUCK_MS,),
         do=(
-            "The member named first is the one to look at: a thread dump, then a restart. "
-            "`quorate groups remove-member` takes its place from it at once; shorter session and "
-            "rebalance timeouts bound such a wait."
+            "Check the member named first: take a thread dump, then restart it. `quorate groups "
+            "remove-member` removes it at once; shorter session and rebalance timeouts bound such a wait."
         ),
         covers=("SLOW_REVOKER",),
     ),
     Rule(
         name="SESSION_EXPIRED",
         severity=Severity.WARNING,
-        title="a member went without a word",
+        title="a member died or was cut off",
         find=members.session_expired,
         means=(
-            "A member was not heard for its session timeout and did not come back: its process or its "
-            "host died, or was cut off for good. Several at about one time are one finding."
+            "A member sent no heartbeat for its session timeout and did not return: its process or host "
+            "died, or was cut off permanently. Several members at about the same time are one finding."
         ),
         reads=(
-            "The cause of the entry that removed the member (`SESSION_EXPIRED`; of each expiry "
-            "`timeout_ms`, `last_heartbeat_ms`, `deadline_ms`); record 8 for what it had. From the "
-            "evidence file: `heartbeat_gap`, how regular it was before."
+            "The cause of the entry that removed the member (`SESSION_EXPIRED`; `timeout_ms`, "
+            "`last_heartbeat_ms` and `deadline_ms` of each expiry); record 8 for its partitions. From the "
+            "evidence file: `heartbeat_gap`, the longest gaps between its earlier heartbeats."
         ),
         thresholds=(members.EXPIRED_TOGETHER_MS,),
         do=(
-            "Look at the process and its host at the moment of the last heartbeat. A process that ends on "
+            "Check the process and its host at the time of the last heartbeat. A process that ends on "
             "purpose should close its consumer: its partitions then move at once."
         ),
     ),
     Rule(
         name="MEMBER_PAUSED",
         severity=Severity.WARNING,
-        title="a member stood still for longer than its session",
+        title="a member paused for longer than its session",
         find=members.member_paused,
         means=(
-            "A member's session ended, and it came back under the same member id: it had lived all the "
-            "time, and stood still (garbage collection, a suspended machine, a starved CPU) or did not "
+            "A member's session expired, and it returned with the same member id: its process was alive all "
+            "the time, but paused (garbage collection, a suspended machine, a starved CPU) or unable to "
             "reach the node."
         ),
         reads=(
-            "The cause of the entry that removed the member (`SESSION_EXPIRED`; of each expiry "
-            "`timeout_ms`, `last_heartbeat_ms`, `deadline_ms`), and a later record 5 with the same member "
-            "id. From the evidence file: `heartbeat_gap`."
+            "The cause of the entry that removed the member (`SESSION_EXPIRED`; `timeout_ms`, "
+            "`last_heartbeat_ms` and `deadline_ms` of each expiry), and a later record 5 with the same "
+            "member id. From the evidence file: `heartbeat_gap`."
         ),
         do=(
-            "Compare the silence with the pauses of that process and its machine; gaps that grew before "
-            "it point to load. A longer session timeout lets it keep its place through such a pause."
+            "Compare the silence with pauses of that process and its machine; gaps that grew beforehand "
+            "point to load. With a longer session timeout it keeps its partitions during such a pause."
         ),
         covers=("SESSION_EXPIRED",),
     ),
     Rule(
         name="EXPIRED_AFTER_FAILOVER",
         severity=Severity.ERROR,
-        title="a session ended with a change of the lead",
+        title="a session expired after a leader change",
         find=members.expired_after_failover,
         means=(
-            "A member's session ended under a leader that never heard of it: it went down with the leader "
-            "before or about that time, or lived and did not find the new one. Every new leader gives "
-            "each member a full session, so such an expiry comes one session timeout after the change."
+            "A member's session expired under a leader that never received a heartbeat from it: it died with "
+            "the former leader or about that time, or was alive and did not find the new leader. Every new "
+            "leader gives each member a full session, so such an expiry follows one session timeout after "
+            "the change."
         ),
         reads=(
             "TERM_START before it (`node_id`, `why`); the cause of the entry that removed the member "
-            "(`SESSION_EXPIRED`; of each expiry `timeout_ms`, `last_heartbeat_ms`, `deadline_ms`): "
+            "(`SESSION_EXPIRED`; `timeout_ms`, `last_heartbeat_ms` and `deadline_ms` of each expiry): "
             "`last_heartbeat_ms` is −1."
         ),
         do=(
-            "If it came back under the same id, look at why it did not find the coordinator (bootstrap "
-            "servers, advertised addresses, a half-open connection). Otherwise: did it run on the machine "
-            "of the node that was lost?"
+            "If it returned with the same id, find out why it did not find the coordinator (bootstrap "
+            "servers, advertised addresses, a half-open connection). Otherwise check whether it ran on the "
+            "machine of the failed node."
         ),
         covers=("SESSION_EXPIRED", "MEMBER_PAUSED", "FAILOVER"),
     ),
     Rule(
         name="STATIC_MEMBER_GONE",
         severity=Severity.WARNING,
-        title="a static member was away for longer than its session",
+        title="a static member did not return within its session",
         find=members.static_member_gone,
         means=(
-            "A static member said that it comes back and did not within its session timeout. Its "
-            "partitions stood still all that time, as they were kept for it."
+            "A static member left temporarily and did not return within its session timeout. Its partitions "
+            "were reserved for it and not processed during that time."
         ),
         reads=(
             "Record 8 with epoch −2 (cause `MEMBER_AWAY`), then the entry that removed it "
             "(`SESSION_EXPIRED`)."
         ),
         do=(
-            "Was it meant to end? Then let it leave for good, or remove it: `quorate groups remove-member`. "
-            "If it only restarts, its session timeout must be longer than its restart."
+            "If it was meant to end, let it leave permanently, or remove it with `quorate groups "
+            "remove-member`. If it only restarts, its session timeout must be longer than its restart."
         ),
         covers=("SESSION_EXPIRED",),
     ),
     Rule(
         name="FLAPPING_MEMBER",
         severity=Severity.ERROR,
-        title="a member comes and goes",
+        title="a member leaves and joins again and again",
         find=members.flapping_member,
-        means=(
-            "One process joins, goes and joins again, time after time, and every time the group "
-            "rebalances twice."
-        ),
+        means=("One process joins and leaves again and again, and each time the group rebalances twice."),
         reads=(
-            "Records 5: `instance_id`, the member id in the key, or `client_id` with `client_host` where "
-            "no two members have the same at a time; the causes `MEMBER_JOINED`, `MEMBER_REJOINED`, "
+            "Records 5: `instance_id`, the member id in the key, or `client_id` with `client_host` if no two "
+            "members have the same at the same time; the causes `MEMBER_JOINED`, `MEMBER_REJOINED`, "
             "`MEMBER_REPLACED` and of what removed it."
         ),
         thresholds=(members.FLAPS_MIN, members.FLAP_PAUSE_MS),
         do=(
-            "Its own log says why it ends: an error for one message that it reads again after each start, "
-            "too little memory, a liveness probe. Until then stop it: the others go on in peace."
+            "Its own log shows why it ends: an error for one message that it reads again after each start, "
+            "too little memory, a liveness probe. Stop it until that is fixed, so that the others continue "
+            "undisturbed."
         ),
         covers=(
             "REBALANCE_STORM",
@@ -185,15 +182,13 @@ _TABLE = (
     Rule(
         name="REBALANCE_STORM",
         severity=Severity.WARNING,
-        title="members went and came faster than the group settles",
+        title="members left and joined faster than the group settles",
         find=storms.rebalance_storm,
         means=(
-            "Many members went and came within a minute, so most epochs were overtaken before they were "
-            "stable: a restart of everything at once."
+            "Many members left and joined within a minute, so most epochs were overtaken before they were "
+            "stable: everything was restarted at once."
         ),
-        reads=(
-            "Every record 3 with its cause and reasons, records 6 and 8 for whether the epoch was settled."
-        ),
+        reads=("Every record 3 with its cause and reasons; records 6 and 8 show whether the epoch settled."),
         thresholds=(storms.STORM_WINDOW_MS, storms.STORM_EPOCHS_MIN, storms.STORM_MEMBERS_MIN),
         do=(
             "Restart members one after another, each when the group is stable again; or give them "
@@ -206,15 +201,16 @@ _TABLE = (
         title="an assignor failed",
         find=targets.assignor_failed,
         means=(
-            "The group's assignor raised an error, answered nonsense or took too long. Members keep what "
-            "they have; who joined, and what is new, waits."
+            "The group's assignor raised an error, returned an invalid result or took too long. Members keep "
+            "their partitions; new members and new partitions wait."
         ),
         reads=(
             "Record 3 without a record 6 of its epoch; from the evidence file `trouble` (`work` is `assign`)."
         ),
         do=(
-            "The words end with the error and its place. `quorate groups describe` shows it as long as it "
-            "lasts; another assignor first in `group.consumer.assignors` helps at once."
+            "The finding's text ends with the error and its location. `quorate groups describe` shows the "
+            "error while it lasts; putting another assignor first in `group.consumer.assignors` helps at "
+            "once."
         ),
         covers=("NO_TARGET",),
         needs_evidence=True,
@@ -225,16 +221,16 @@ _TABLE = (
         title="a member did not compute the target in time",
         find=targets.client_assignor_late,
         means=(
-            "A member that was asked to compute the target did not install one within its rebalance "
-            "timeout, or one that is not valid; another one, or the node, had to."
+            "The member that was chosen to compute the target did not install one within its rebalance "
+            "timeout, or installed an invalid one; another member or the node had to compute it."
         ),
         reads=(
-            "Record 3 without a record 6 of its epoch, and the cause of the one that came at last "
+            "Record 3 without a record 6 of its epoch, and the cause of the record 6 that followed later "
             "(`ASSIGNMENT_INSTALLED`, or not); from the evidence file `trouble` with a `member`."
         ),
         do=(
-            "Look at the member's assignor: it runs in the client, and the client's log has its error. A "
-            "shorter rebalance timeout makes the next one be asked sooner."
+            "Check the member's assignor: it runs in the client, whose log has its error. With a shorter "
+            "rebalance timeout the next member is chosen sooner."
         ),
         covers=("NO_TARGET",),
         needs_evidence=True,
@@ -245,53 +241,54 @@ _TABLE = (
         title="an epoch waited long for its target",
         find=targets.no_target,
         means=(
-            "An epoch had no target for longer than any assignor of the node may take. Without an "
-            "evidence file that is all that can be known."
+            "An epoch had no target for longer than any assignor of the node may take. Without an evidence "
+            "file the reason is unknown."
         ),
         reads="Record 3 without a record 6 of its epoch.",
         thresholds=(targets.NO_TARGET_MS,),
-        do=("Look into the node's own log of that time, and for the evidence files of the other nodes."),
+        do=("Check the node's own log of that time, and the evidence files of the other nodes."),
     ),
     Rule(
         name="EXPRESSIONS_NOT_RESOLVED",
         severity=Severity.WARNING,
-        title="subscriptions by expression were not worked out",
+        title="subscriptions by regular expression were not resolved",
         find=targets.expressions_not_resolved,
         means=(
-            "What the group's regular expressions match could not be worked out; members keep the topics "
-            "that they had."
+            "The topics that the group's regular expressions match could not be resolved; members keep the "
+            "topics that they had."
         ),
         reads="From the evidence file `trouble` (`work` is `resolve`).",
         thresholds=(targets.TROUBLE_PAUSE_MS,),
-        do=("The words have the error. An expression that is too expensive is best replaced by names."),
+        do=("The finding's text has the error. Replace an expression that is too expensive by topic names."),
         needs_evidence=True,
     ),
     Rule(
         name="FAILOVER",
         severity=Severity.NOTE,
-        title="the leader of the shard was lost",
+        title="the leader of the shard failed",
         find=leaders.failover,
         means=(
-            "The node that led the group's shard was lost and another one took over. It explains a "
-            "silence of about a second; no member loses its place by it. A planned hand-over is none."
+            "The leader of the group's shard failed and another node took over. It explains an interruption "
+            "of about a second; no member is removed because of it. A planned leadership transfer is not a "
+            "failover."
         ),
         reads="TERM_START: `node_id`, `previous_leader`, `why` is `EXPIRY` or `RESET`.",
-        do="`quorate log terms` shows the lead of all shards; look at the node that was lost.",
+        do="`quorate log terms` shows the leaders of all shards; check the node that failed.",
     ),
     Rule(
         name="LEADER_FLAPPING",
         severity=Severity.ERROR,
-        title="the lead of the shard does not last",
+        title="the leader of the shard changes again and again",
         find=leaders.leader_flapping,
         means=(
-            "The lead began anew again and again within minutes, unplanned. Every time all sessions begin "
-            "anew, so a member that died is found late."
+            "The leader changed again and again within minutes, unplanned. Each time all sessions start "
+            "again, so a dead member is detected late."
         ),
         reads="TERM_START: `why` is `EXPIRY`, `RESET` or `START`, and its time.",
         thresholds=(leaders.LEADS_MIN, leaders.LEADS_PAUSE_MS),
         do=(
-            "Look at the links between the nodes and at their disks: `quorate cluster status` shows "
-            "delays and round trips."
+            "Check the links between the nodes and their disks: `quorate cluster status` shows delays and "
+            "round trips."
         ),
         covers=("FAILOVER",),
     ),
@@ -301,17 +298,17 @@ _TABLE = (
         title="two processes want one instance id",
         find=requests.instance_id_contested,
         means=(
-            "A process was refused because another one has its `group.instance.id`: two have the same "
-            "one, or the former died without a word and its place is still kept for it."
+            "A process was refused because another one uses its `group.instance.id`: two processes have the "
+            "same one, or the former died without leaving and its instance id is still reserved."
         ),
         reads=(
-            "From the evidence file `refused` with FENCED_INSTANCE_ID or UNRELEASED_INSTANCE_ID; record 5 "
-            "(`instance_id`) and 8 of the member that has it."
+            "From the evidence file `refused` with FENCED_INSTANCE_ID or UNRELEASED_INSTANCE_ID; records 5 "
+            "(`instance_id`) and 8 of the member that owns it."
         ),
         thresholds=(requests.CONTEST_PAUSE_MS,),
         do=(
-            "Give every process an instance id of its own; the client and host of both are in the log. If "
-            "the former is dead, `quorate groups remove-member` frees its place before its session does."
+            "Give every process its own instance id; the client and host of both are in the log. If the "
+            "former is dead, `quorate groups remove-member` frees its instance id before its session expires."
         ),
         needs_evidence=True,
     ),
@@ -321,14 +318,14 @@ _TABLE = (
         title="a client is refused again and again",
         find=requests.requests_refused,
         means=(
-            "One client was refused for the same reason time after time: it is none of the group any more "
-            "and does not know it, or it holds on to an epoch that is over."
+            "One client was refused for the same reason again and again: it is no longer a member of the "
+            "group and does not notice, or it keeps using an old epoch."
         ),
         reads="From the evidence file `refused`: API, error, reason, member and client.",
         thresholds=(requests.REFUSED_MIN, requests.REFUSED_PAUSE_MS),
         do=(
-            "What such a client has read is read by somebody else as well: stop it. A client that keeps "
-            "committing after it was fenced ignores the error of its commits."
+            "Another member also reads what such a client reads: stop it. A client that keeps committing "
+            "after it was fenced ignores the errors of its commits."
         ),
         needs_evidence=True,
     ),

@@ -62,8 +62,8 @@ def client_assignor_late(case: Case) -> Iterator[Found]:
         if noted:
             asked = unique(note["member"] for note in noted)
             said = (
-                f"{members(asked)} {'was' if len(asked) == 1 else 'were'} to compute the target and did not"
-                " deliver one in time: "
+                f"{members(asked)} {'was' if len(asked) == 1 else 'were'} chosen to compute the target and "
+                "did not install one in time: "
             )
             yield _found(case, missing, asked, said)
 
@@ -73,8 +73,12 @@ def no_target(case: Case) -> Iterator[Found]:
     for missing in _missing(case):
         to_ms = case.known_until_ms if missing.to_ms is None else missing.to_ms
         if to_ms - missing.first.timestamp_ms >= NO_TARGET_MS:
-            why = "nothing was noted of it" if case.has_evidence else f"{NO_EVIDENCE} that would say why"
-            said = f"an assignor failed, hung or let its time pass ({why}): "
+            why = (
+                "no evidence of the reason was recorded"
+                if case.has_evidence
+                else f"{NO_EVIDENCE} that would say why"
+            )
+            said = f"an assignor failed, hung or took too long ({why}): "
             yield _found(case, missing, (), said)
 
 
@@ -93,8 +97,8 @@ def expressions_not_resolved(case: Case) -> Iterator[Found]:
             to_index=row.index,
             to_ms=run[-1]["at_ms"],
             words=(
-                f"{run[-1]['said']}; {members(row.members)} kept the topics that they had"
-                " (noted beside the log)"
+                f"{run[-1]['said']}; {members(row.members)} kept the topics that they had (from the evidence "
+                "file)"
             ),
             rests_on=(row.index,),
             is_certain=False,
@@ -131,7 +135,7 @@ def _found(case: Case, missing: _Missing, asked: tuple[str, ...], why: str) -> F
     held_up = f"{members(waiting)} waited" if waiting else "the group waited"
     said = f"{why}epoch {first.epoch} had no target for {span}"
     if missing.to_index is None:
-        said += ", as far as was read"
+        said += ", until the end of what was read"
     said += f"; {held_up} for {parts(wanted)}" if wanted else f"; {held_up} for it"
     is_noted = bool(asked) or not why.startswith("an assignor")
     return Found(
@@ -142,7 +146,7 @@ def _found(case: Case, missing: _Missing, asked: tuple[str, ...], why: str) -> F
         from_ms=first.timestamp_ms,
         to_index=missing.to_index,
         to_ms=missing.to_ms,
-        words=said + (" (the reason was noted beside the log)" if is_noted else ""),
+        words=said + (" (the reason is from the evidence file)" if is_noted else ""),
         rests_on=unique((*(row.index for row in missing.rows), missing.to_index, last.target_index)),
         is_certain=False,
     )

@@ -46,9 +46,9 @@ class OutputFiles:
         there = [path for path in self._paths if path.exists()]
         for path in there:
             if path.is_dir():
-                raise CannotWrite(f"{path} is a directory, and a file is to be written there")
+                raise CannotWrite(f"{path} is a directory: give a file")
             if not self._force:
-                raise CannotWrite(f"{path} is there already: --force writes over it")
+                raise CannotWrite(f"{path} already exists: --force overwrites it")
         for path in self._paths:
             with _told(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise CannotWrite(
-            f"{error.filename} is there: another export is being written; remove it if that was killed"
+            f"{error.filename} exists: another export is running; remove the file if that export was killed"
         ) from error
     except OSError as error:
         raise CannotWrite(f"cannot write {path}: {error.strerror or error}") from error

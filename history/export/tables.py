@@ -61,7 +61,7 @@ def export(
     written then.
     """
     if format_ not in FORMATS:
-        raise CannotWrite(f"{format_!r} is no format: give {', '.join(FORMATS)}")
+        raise CannotWrite(f"{format_!r} is not a format: use one of {', '.join(FORMATS)}")
     wanted = tuple(dict.fromkeys(tables)) or tuple(SCHEMAS)
     for name in wanted:
         if name not in SCHEMAS:
@@ -89,11 +89,13 @@ def export(
             known.update(group for group in groups if source.knows(group))
             if source.unreadable:
                 count = plural(source.unreadable, "entry")
-                remarks.append(f"{count} of {shard_name(shard)} cannot be decoded and are in no table")
+                remarks.append(
+                    f"{count} of {shard_name(shard)} cannot be decoded and are missing from the tables"
+                )
             if source.kept.is_full and "findings" in wanted:
                 if tables:
                     raise CannotWrite(_too_many_rows())
-                remarks.append(f"findings are not complete: {_too_many_rows()}")
+                remarks.append(f"findings are incomplete: {_too_many_rows()}")
         for writer in writers.values():
             writer.close()
         for group in groups:
@@ -118,15 +120,17 @@ def _putter(name: str, writer: TableWriter) -> Callable[[object], None]:
 def _paths(output: Path, format_: str, tables: Sequence[str]) -> dict[str, Path]:
     if output.suffix == f".{format_}":
         if len(tables) != 1:
-            raise CannotWrite(f"{output} is one file and {len(tables)} tables are asked for: name a folder")
+            raise CannotWrite(f"{output} is one file, but {len(tables)} tables are requested: give a folder")
         return {tables[0]: output}
     if output.exists() and not output.is_dir():
-        raise CannotWrite(f"{output} is a file and not a folder; a file's name ends in .{format_}")
+        raise CannotWrite(
+            f"{output} is a file, not a folder; the name of a single table's file must end in .{format_}"
+        )
     return {name: output / f"{name}.{format_}" for name in tables}
 
 
 def _too_many_rows() -> str:
     return (
-        f"there are more than {FINDING_ROWS_MAX:,} rows to look for diagnoses in;"
-        " name groups (--group), or leave the table out (--table)"
+        f"there are more than {FINDING_ROWS_MAX:,} rows to check for diagnoses; give groups (--group), or "
+        "leave the table out (--table)"
     )

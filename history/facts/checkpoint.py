@@ -180,10 +180,10 @@ def _load(cls: Callable[..., T], data: bytes) -> T:
     except RecordsError as error:
         raise StateError(str(error)) from None
     if type(found) is not list or len(found) != 4:
-        raise StateError("not a state")
+        raise StateError("it is not a stored state")
     version, number, tables, root = found
     if version != VERSION or type(version) is not int:
-        raise StateError(f"a state of version {version!r}, this release writes {VERSION}")
+        raise StateError(f"it has version {version!r}, but this release uses {VERSION}")
     if type(number) is not int or not 0 <= number < len(_CLASSES) or _CLASSES[number] is not cls:
         raise StateError(f"class {number!r}, expected {_CLASSES.index(cls)}")
     made: T = _CODEC.load(_CLASSES[number], [tables, root])

@@ -130,7 +130,7 @@ class PositionalCodec:
         def load(item: Any, tables: Tables) -> Any:
             table = tables[number]
             if type(item) is not int or not 0 <= item < len(table):
-                raise StateError(f"{item!r} is no place in a table of {len(table)}")
+                raise StateError(f"{item!r} is not a position in a table of {len(table)}")
             return table[item]
 
         return TypeCodec(f"#{number}", dump, load)
@@ -290,7 +290,7 @@ def _mapping(cls: Any, key: TypeCodec, value: TypeCodec) -> TypeCodec:
     def load(items: Any, tables: Tables) -> Any:
         found = _array(items)
         if len(found) % 2:
-            raise StateError("a key without its value")
+            raise StateError("a key has no value")
         pairs = zip(found[::2], found[1::2], strict=True)
         return cls({key.load(one, tables): value.load(other, tables) for one, other in pairs})
 

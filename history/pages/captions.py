@@ -255,7 +255,7 @@ def left_out_words(facts: GroupRows, findings: Sequence[GroupFinding]) -> list[s
     said = []
     if len(facts.epochs) > EPOCHS_MAX:
         older = plural(len(facts.epochs) - EPOCHS_MAX, "older epoch")
-        said.append(f"{older} left out, of which only the lanes tell: --until shows them")
+        said.append(f"{older} left out and shown only as lanes: --until shows them")
     if len(findings) > FINDINGS_MAX:
-        said.append(f"{plural(len(findings) - FINDINGS_MAX, 'lesser finding')} left out")
+        said.append(f"{plural(len(findings) - FINDINGS_MAX, 'less severe finding')} left out")
     return said

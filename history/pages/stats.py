@@ -44,7 +44,7 @@ def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> st
         section("Time to stable", f"<p>{escaped(settled_words(total))}</p>\n{_settled(total.settled)}"),
         section("Unowned partition-seconds by group", _unowned(found)),
         section("Groups", table_html(HEADERS, table_rows(found), numbers=range(1, len(HEADERS)))),
-        section("Members that went", _counted(total.ended)),
+        section("Members that left or were removed", _counted(total.ended)),
     ]
     if total.findings:
         rows = [(count, kind, RULES[kind].title) for kind, count in sorted(total.findings.items())]

@@ -154,12 +154,15 @@ def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
 def _folded_words(facts: GroupRows, lanes: Lanes) -> list[str]:
     said = []
     if not tells_behind(facts):
-        said.append("lanes of members: when each came to an epoch is left out, for there are too many")
+        said.append(
+            "lanes of members: the times at which members reached an epoch are left out because "
+            "there are too many"
+        )
     for what, span_ms in (("members", lanes.members_ms), ("partitions", lanes.partitions_ms)):
         if span_ms:
             said.append(
-                f"lanes of {what}: changes closer together than {duration(span_ms)} are drawn as one,"
-                " since they are too many for a page: a shorter window (--since, --until) shows them all"
+                f"lanes of {what}: changes less than {duration(span_ms)} apart are drawn as one because "
+                "there are too many for a page: a shorter window (--since, --until) shows all of them"
             )
     return said
 
@@ -223,7 +226,7 @@ def _first(*moments: int | None) -> int:
 
 def _findings(findings: Sequence[GroupFinding], captions: Captions, style: TimeStyle) -> str:
     if not findings:
-        return section("Findings", "<p>None: no rule found anything that a healthy group does not show.</p>")
+        return section("Findings", "<p>None: no rule found anything unusual.</p>")
     lines = []
     for number, one in enumerate(shown_findings(findings)):
         lasted = "" if one.to_ms is None or one.to_ms <= one.from_ms else duration(one.to_ms - one.from_ms)

@@ -107,10 +107,9 @@ def _pictures(courses: tuple[_Course, _Course], highest: int, style: TimeStyle) 
         f"<span>{escaped(style.clock(courses[0].end_ms))}</span></p>"
     )
     legend = (
-        '<p class="legend"><span class="key unstable"></span> not stable '
-        '<span class="key out"></span> partitions that nobody has or that are being given up, at most'
-        f' {highest} <span class="key epoch"></span> an epoch begins '
-        '<span class="key fence"></span> a member is removed</p>'
+        '<p class="legend"><span class="key unstable"></span> not stable <span class="key out"></span> '
+        f'partitions without owner or being given up, at most {highest} <span class="key epoch"></span> an '
+        'epoch begins <span class="key fence"></span> a member is removed</p>'
     )
     return f"{made}\n{axis}\n{legend}"
 

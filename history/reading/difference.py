@@ -42,7 +42,7 @@ class Difference:
         """``entry 42 of nodes 1 and 3 is not that of node 2: the term (3, 4)``."""
         first, *others = (sentence_list(variant.nodes) for variant in self.variants)
         what = sentence_list(self.what)
-        return f"entry {self.index} of {first} is not that of {sentence_list(others)}: {what}"
+        return f"entry {self.index} of {first} differs from that of {sentence_list(others)}: {what}"
 
 
 def same(one: Frame, other: Frame) -> bool:
@@ -117,7 +117,7 @@ def _what_differs(frames: Sequence[Frame]) -> Iterator[str]:
 def _what_differs_inside(entries: Sequence[Entry | None]) -> Iterator[str]:
     whole = [entry for entry in entries if entry is not None]
     if len(whole) < len(entries):
-        yield "the body, which is not decodable everywhere"
+        yield "the body, which cannot be decoded on all nodes"
         return
     if any(entry.cause != whole[0].cause for entry in whole):
         yield "the cause"

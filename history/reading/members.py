@@ -56,7 +56,7 @@ def open_members(paths: Sequence[str]) -> list[tuple[MemberDirectory, NodeLog]]:
     wanted = [child for path in paths for child in node_directories(path)]
     twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
     if twice:
-        raise NothingToRead(f"{twice[0]} is given twice: give the directory of each node once")
+        raise NothingToRead(f"{twice[0]} is given twice: give each node's directory once")
     opened = [(path, open_one(path)) for path in wanted]
     said = [_identity(path) for path in wanted]
     ids = Counter(one[0] for one in said)
@@ -104,10 +104,10 @@ def strangers(members: Sequence[MemberDirectory]) -> Iterator[str]:
     ):
         if len(set(values)) > 1:
             told = (f"{m.name} says {_shown(value)}" for m, value in zip(said, values, strict=True))
-            yield f"not the same {what}: " + ", ".join(told)
+            yield f"different {what}: " + ", ".join(told)
     for member in members:
         if member.voters and member.node_id not in member.voters:
-            yield f"{member.name} is not among the voters {_shown(member.voters)} that its directory names"
+            yield f"{member.name} is not among the voters {_shown(member.voters)} of its directory"
 
 
 def _shown(value: object) -> str:

@@ -66,13 +66,13 @@ class NodeLog:
             try:
                 return shard_of(group_id, self.num_shards)
             except UnicodeEncodeError:
-                raise NothingToRead(f"no group is called {group_id!r}: names of groups are UTF-8") from None
+                raise NothingToRead(f"there is no group {group_id!r}: group ids are UTF-8") from None
         held = [shard for shard in self.shards if shard != METADATA_SHARD]
         if len(held) == 1:
             return held[0]
         raise NothingToRead(
-            f"{self.path} does not say how many shards the cluster has, so the shard of group {group_id!r}"
-            " is not known: name the shard"
+            f"{self.path} does not contain the cluster's number of shards, so the shard of group "
+            f"{group_id!r} is unknown: give the shard"
         )
 
     def last_ms(self, shard: int | None = None) -> int:
@@ -161,14 +161,14 @@ def open_one(path: str) -> NodeLog:
         if os.path.exists(os.path.join(path, NODE_FILE)):
             identity = read_identity(path)
         else:
-            notes.append(f"there is no file {NODE_FILE} here: taken for a copy of some shards of a node")
+            notes.append(f"there is no file {NODE_FILE} here: treated as a copy of some shards of a node")
     except Damaged as damage:
         problems.append(
             Problem(file=damage.file, offset=damage.offset, index=None, what=damage.what, hint=damage.hint)
         )
     if identity is not None and (missing := [s for s in identity.shards if s not in numbers]):
         named = ", ".join(shard_name(shard) for shard in missing)
-        notes.append(f"{named} not here: taken for a partial copy; a node does not start on it")
+        notes.append(f"{named} not here: treated as a partial copy; a node does not start on it")
     readers = {number: ShardFiles(path, number) for number in numbers}
     log = NodeLog(
         path=path,

@@ -60,7 +60,7 @@ def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
     opened = open_members(paths)
     members = [member for member, _ in opened]
     for found in strangers(members):
-        raise NothingToRead(f"the nodes in {path} are not of one cluster: {found}; name one of them")
+        raise NothingToRead(f"the nodes in {path} belong to different clusters: {found}; give one of them")
     absent = tuple(_absent(members))
     return NodeLog(
         path=path,
@@ -77,7 +77,7 @@ def _absent(members: Sequence[MemberDirectory]) -> Iterator[str]:
     missing = sorted(voters - {member.node_id for member in members})
     if missing:
         named = sentence_list([f"node {node_id}" for node_id in missing])
-        yield f"{named} of {len(voters)} not here, nor what only {_it(missing)} noted"
+        yield f"{named} of {len(voters)} not here, nor the evidence that only {_it(missing)} recorded"
 
 
 def _it(nodes: Sequence[int]) -> str:

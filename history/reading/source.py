@@ -102,10 +102,10 @@ class LogGap:
         place = f" ({self.file} at byte {self.offset})" if self.file else ""
         lost = f"entries after index {self.after_index} cannot be read: {self.what}{place}"
         if self.goes_on_at is not None:
-            return lost + f"; goes on at index {self.goes_on_at}"
+            return lost + f"; continues at index {self.goes_on_at}"
         if self.bridged_by is None:
             return lost + "; nothing after them is used"
-        return lost + f"; the snapshot of index {self.bridged_by} stands in for them"
+        return lost + f"; the snapshot of index {self.bridged_by} replaces them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +139,15 @@ class Basis:
         last = self.last_index or self.snapshot_index or 0
         for index in indexes:
             if index is not None and index > last:
-                raise NothingToRead(f"index {index} is not there, the last one is {last} ({self.words()})")
+                raise NothingToRead(f"index {index} does not exist, the last one is {last} ({self.words()})")
 
     def later_than_read(self, at_ms: int | None, style: TimeStyle) -> Iterator[str]:
         """Remark on a time after the last entry: an idle group writes nothing, and a copy ends somewhere."""
         if at_ms is not None and at_ms > self.last_timestamp_ms:
-            yield f"the last entry is of {style.full(self.last_timestamp_ms)}, and the answer as of then"
+            yield (
+                f"the last entry was written at {style.full(self.last_timestamp_ms)}, and the answer "
+                "describes that moment"
+            )
 
     def words(self) -> str:
         shard = shard_name(self.shard) + (f" of {self.node}" if self.node else "")

@@ -165,7 +165,7 @@ def replay(
     node = open_node(path)
     if shard is None:
         if group is None:
-            raise NothingToRead("name a shard or a group: an index belongs to one shard")
+            raise NothingToRead("give a shard or a group: an index belongs to one shard")
         shard = node.shard_of_group(group)
     return _state_of(node, shard, group, at_index, at_ms)
 
@@ -289,7 +289,7 @@ def _member(group: Group, member: Member, names: CatalogHistory) -> ReplayedMemb
 def state_text(state: ReplayedShard, style: TimeStyle = LOCAL) -> Iterator[str]:
     """The state as lines of text."""
     if state.basis.begins_index is not None:
-        yield f"{shard_name(state.shard)} has nothing as old as that: {_begins(state.basis, style)}"
+        yield f"{shard_name(state.shard)} has no entries as old as that: {_begins(state.basis, style)}"
         return
     when = style.full(state.timestamp_ms)
     yield f"{shard_name(state.shard)} after index {state.index}, term {state.term}, {when}"

@@ -87,10 +87,10 @@ def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counter
     deadline_ms = session.deadline_ms or 0
     labels = known.labels
     by = labels.style.clock(deadline_ms)
-    had = f"had {labels.short(session.member_id)} come back before {by} it would have kept its place"
+    had = f"had {labels.short(session.member_id)} returned before {by}, it would have kept its partitions"
     back = known.instance_again(session)
     if back is None:
-        had += "; it did not come back in what was read"
+        had += "; it did not return in what was read"
     else:
         late = duration(back.from_ms - deadline_ms)
         had += f": its instance came {late} too late, at {labels.style.clock(back.from_ms)}"
@@ -174,5 +174,5 @@ def _first_refused(session: MemberSession, known: Known) -> Mapping[str, Any] | 
 
 def _why_unknown(noted: GroupNotes) -> str:
     if noted.is_empty:
-        return "no evidence of the group is here"
+        return "there is no evidence of the group"
     return "the evidence file has no later heartbeat of it that was refused for that"

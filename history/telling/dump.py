@@ -134,7 +134,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
 
 def _nothing_words(node: NodeLog, wanted: Filter) -> str:
     """Message for an empty result; it lists the existing groups if none of those requested exists."""
-    said = "no entry is what was asked for"
+    said = "no entry matches"
     known = groups_of(node) if wanted.groups else []
     if not wanted.groups or not wanted.groups.isdisjoint(known):
         return said
@@ -217,7 +217,7 @@ def dump_text(
         for raw in item.entry.records:
             yield "    " + record_words(raw, formatter)
         if item.hidden:
-            yield f"    ({item.hidden} more not asked for)"
+            yield f"    ({item.hidden} more records do not match)"
 
 
 def _what_happened(entry: Entry, frame: Frame, gap_ms: int | None, formatter: Formatter) -> str:

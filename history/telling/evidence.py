@@ -15,7 +15,7 @@ from history.render import TimeStyle, duration
 
 from .story import NoteStep, Step
 
-UNKNOWN = "no evidence of the group is here: refused requests and the regularity of heartbeats are unknown"
+UNKNOWN = "there is no evidence of the group: refused requests and gaps between heartbeats are unknown"
 MINUTE_MS = 60_000
 NOTED_LATE_MS = 6_000
 """Milliseconds by which the note of a gap between heartbeats may be delayed, possibly into the next

@@ -229,5 +229,5 @@ class _Asides:
 def _limits(catalog: CatalogHistory, group_id: str) -> tuple[str, ...]:
     if catalog.present:
         return ()
-    said = "the metadata shard is not in this directory: topic changes are told without their details"
+    said = "the metadata shard is not in this directory: topic changes are shown without their details"
     return (f"{said}, and topic names come from the records of group {group_id}",)

@@ -27,7 +27,7 @@ from .story import Focus
 SPANS_TOLD_MAX = 20
 """Maximum number of spans listed, the newest. `owner` lists all spans of a partition."""
 TOPICS_NAMED_MAX = 8
-_STRANGER = "no entry names it; requests of it were refused"
+_STRANGER = "no entry names it; its requests were refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def _session_words(session: MemberSession, labels: MemberLabels) -> Iterator[str
     came = "was there at" if not session.is_begin_known else "came at"
     said = f"{who} {came} {labels.style.full(session.from_ms)} (index {session.from_index})"
     if session.replaced is not None:
-        said += f", in the place of {labels.short(session.replaced)}"
+        said += f", replacing {labels.short(session.replaced)}"
     if session.rejoins:
         said += f", joined again {plural(session.rejoins, 'time')}"
     if session.to_index is None or session.to_ms is None:
@@ -203,12 +203,12 @@ def _session_words(session: MemberSession, labels: MemberLabels) -> Iterator[str
 
 _ENDS = {
     SessionEnd.LEFT: "left",
-    SessionEnd.SESSION_EXPIRED: "was removed, as its session was over,",
-    SessionEnd.REBALANCE_EXPIRED: "was removed, as it did not give up its partitions in time,",
+    SessionEnd.SESSION_EXPIRED: "was removed because its session expired,",
+    SessionEnd.REBALANCE_EXPIRED: "was removed because it did not give up its partitions in time,",
     SessionEnd.REMOVED: "was removed by an operator",
-    SessionEnd.REPLACED: "lost its place to another process with its instance id",
+    SessionEnd.REPLACED: "was replaced by another process with its instance id",
     SessionEnd.OPEN: "was there",
-    SessionEnd.UNKNOWN: "was gone, the log does not say how,",
+    SessionEnd.UNKNOWN: "was gone (the log does not say how)",
 }
 
 
@@ -230,14 +230,14 @@ def _partition(facts: GroupRows, text: str) -> TopicPartition:
     have = "; ".join(f"{name} {ranges(topics[name])}" for name in shown) or "none"
     rest = f" and {plural(len(topics) - len(shown), 'more topic')}" if len(topics) > len(shown) else ""
     raise NothingToRead(
-        f"no partition {text!r} in group {facts.group_id!r}: it has {have}{rest} (orders 0-3 are orders-0 to"
-        " orders-3)"
+        f"no partition {text!r} in group {facts.group_id!r}: it has {have}{rest} (orders 0-3 means orders-0 "
+        "to orders-3)"
     )
 
 
 def _span_words(spans: Sequence[OwnershipSpan], labels: MemberLabels) -> Iterator[str]:
     if len(spans) > SPANS_TOLD_MAX:
-        yield f"{len(spans) - SPANS_TOLD_MAX:,} earlier hands are left out"
+        yield f"{len(spans) - SPANS_TOLD_MAX:,} earlier owners are left out"
     for span in spans[-SPANS_TOLD_MAX:]:
         since = f"{labels.style.full(span.from_ms)} (index {span.from_index})"
         lasted = "to the end" if span.to_ms is None else f"for {duration(span.to_ms - span.from_ms)}"

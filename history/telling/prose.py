@@ -38,7 +38,7 @@ def _told(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
     yield from _findings_text(explanation, style)
     if not explanation.steps:
         yield ""
-        yield "nothing of what was asked for happened in what was read"
+        yield "nothing that matches was found in what was read"
     for step in explanation.steps:
         yield ""
         if isinstance(step, EpochStep):
@@ -54,7 +54,7 @@ def _findings_text(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
     if not explanation.findings:
         return
     yield ""
-    yield "what stands out:"
+    yield "findings:"
     lines = []
     for one in worst_first(explanation.findings):
         where = f"index {one.from_index}"
@@ -75,7 +75,7 @@ def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
     inferred = " (inferred, not recorded)" if step.inferred else ""
     yield f"{style.full(step.timestamp_ms)}  index {step.index}  epoch {step.epoch_before} -> {step.epoch}"
     for finding in step.stands_out:
-        yield f"  stands out  {finding}"
+        yield f"  finding   {finding}"
     for reason in _cut_lines(step.why, "reason"):
         yield f"  because   {reason}{inferred}"
     for noted in step.evidence:
@@ -102,7 +102,7 @@ def _end_text(step: EpochStep) -> Iterator[str]:
         settled = "empty " if step.state == "Empty" else "stable"
         yield f"  {settled}    {when}, index {step.settled_index}"
     elif not step.is_end_known:
-        yield f"  not stable before entries are missing: {step.state}"
+        yield f"  not stable when the missing entries begin: {step.state}"
     elif step.overtaken_by is not None:
         yield f"  overtaken by epoch {step.overtaken_by}, while {step.state}"
     else:

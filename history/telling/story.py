@@ -414,7 +414,7 @@ def _end_words(wait: Wait, them: str) -> str:
         case WaitEnd.OVERTAKEN:
             return f"until another target, at index {wait.to_index}, made the wait pointless"
         case WaitEnd.UNKNOWN:
-            return "and how it ended is in entries that are missing"
+            return "and how it ended is unknown because entries are missing"
         case _:
             return f"and still had {them} at the end of what was read"
 

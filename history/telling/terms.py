@@ -137,7 +137,7 @@ def terms_text(found: Sequence[KeptTerm], *, width: int = 120, style: TimeStyle 
             style.full(one.timestamp_ms),
             "" if one.gap_ms is None else duration(one.gap_ms),
             str(one.entries),
-            "not known" if one.node_id is None else f"node {one.node_id}",
+            "unknown" if one.node_id is None else f"node {one.node_id}",
             one.words + ("" if one.decided else " (UNDECIDED)"),
         )
         for one in found

@@ -71,14 +71,14 @@ def _without(
     least_ms, why_not = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
     at = f"{labels.style.clock(done_ms)} (index {done_index})"
     said = (
-        f"without the {duration(waited_ms)} wait for {labels.short(holder)} the epoch would have been stable"
+        f"without the {duration(waited_ms)} wait for {labels.short(holder)}, the epoch would have been stable"
     )
     if least_ms is not None:
         said += f" between {duration(least_ms)} and {duration(sooner_ms)} sooner: all else was done at {at}"
     else:
         waiters = sentence_list(sorted({labels.short(wait.waiter) for wait in held}))
         said += f" up to {duration(sooner_ms)} sooner: all else was done at {at};"
-        said += f" how soon {waiters} would have come for what it gave up is not known: {why_not}"
+        said += f" how soon {waiters} would have taken over its partitions is unknown: {why_not}"
     yield Counterfactual(
         kind="wait",
         index=row.index,
@@ -109,12 +109,12 @@ def _at_least(
         return None, "it did not give up all of it by itself"
     holder = held[0].holder
     if any(step.member_id == holder and step.took for step in row.progress):
-        return None, "it had partitions to take as well"
+        return None, "it also had partitions to take over"
     freed_ms = max(wait.told_ms or 0 for wait in held)
     waiters = {wait.waiter for wait in held}
     others_ms = [wait.to_ms for wait in waits if wait not in held and wait.waiter in waiters]
     if any(ms is None for ms in others_ms):
-        return None, "others kept them waiting as well"
+        return None, "they also waited for others"
     gaps = [_longest_gap(noted, waiter, freed_ms, settled_ms) for waiter in waiters]
     known = [gap for gap in gaps if gap is not None]
     if len(known) < len(gaps):
@@ -136,5 +136,5 @@ def _longest_gap(noted: GroupNotes, member_id: str, from_ms: int, to_ms: int) ->
 
 def _no_rhythm(noted: GroupNotes) -> str:
     if noted.is_empty:
-        return "no evidence of the group is here"
-    return "the evidence file does not say how often it was heard of then"
+        return "there is no evidence of the group"
+    return "the evidence file does not have its heartbeats of that time"

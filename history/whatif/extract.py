@@ -79,11 +79,14 @@ _OF_WILL = {
 LIMITS, BUDGET = Limits(), Budget(1.0, 1.0)
 """Bounds for matching a handful of names, with a clock that stands still."""
 
-CLASSIC = "it is a classic group: its members assign among themselves, so nothing of that is in the log"
-OFFSETS_ONLY = "it has offsets and never had members"
-IMPORTED = "its log was imported and does not say what members did"
+CLASSIC = (
+    "it is a classic group: its members assign partitions among themselves, so its assignments are not "
+    "in the log"
+)
+OFFSETS_ONLY = "it has offsets but never had members"
+IMPORTED = "its log was imported and does not have the members' requests"
 CLIENT_SIDE = (
-    "members computed targets themselves (client-side assignors): the replay has the coordinator compute them"
+    "members computed targets themselves (client-side assignors): in the replay the coordinator computes them"
 )
 STRANGE = "entries of a kind that this release does not know are left out of the replay"
 

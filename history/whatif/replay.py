@@ -247,7 +247,7 @@ class GroupReplay:
             if decision is None:
                 return
             self._take(decision)
-        raise AssertionError("due work does not end")
+        raise AssertionError("timers do not come to an end")
 
     def _has_work(self, is_round: bool) -> bool:
         core = self._shard.core

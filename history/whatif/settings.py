@@ -68,12 +68,12 @@ class WhatIf:
             )
             if value is not None
         ]
-        return tuple(said) or ("everything as it was",)
+        return tuple(said) or ("nothing is changed",)
 
 
 def _within(what: str, value: int | None, low: int, high: int) -> None:
     if value is not None and not low <= value <= high:
-        raise WhatIfError(f"a {what} of {value} ms cannot be: it must be from {low} to {high} ms")
+        raise WhatIfError(f"a {what} of {value} ms is out of range: use {low} to {high} ms")
 
 
 class CheckedAssignor:
@@ -99,7 +99,7 @@ def assignor_named(text: str) -> PartitionAssignor:
     module_name, separator, attribute = text.partition(":")
     if not separator or not module_name or not attribute:
         raise WhatIfError(
-            f"{text!r} is no assignor: give {' or '.join(BUILT_IN_NAMES)}, or module:Class for your own"
+            f"{text!r} is not an assignor: give {' or '.join(BUILT_IN_NAMES)}, or module:Class for your own"
         )
     try:
         module = importlib.import_module(module_name)
@@ -115,9 +115,9 @@ def assignor_named(text: str) -> PartitionAssignor:
         made = found() if isinstance(found, type) else found
     except Exception as error:
         raise WhatIfError(
-            f"{text} cannot be made without arguments: {type(error).__name__}: {error}"
+            f"{text} cannot be created without arguments: {type(error).__name__}: {error}"
         ) from error
     if not callable(getattr(made, "assign", None)):
-        raise WhatIfError(f"{text} is no assignor: it has no method assign (see docs/assignors.md)")
+        raise WhatIfError(f"{text} is not an assignor: it has no method assign (see docs/assignors.md)")
     name = getattr(made, "name", None)
     return CheckedAssignor(made, name if isinstance(name, str) and name else text)

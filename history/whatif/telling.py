@@ -21,9 +21,9 @@ NAMES = {
     "revoking_ms": "being given up, partition-seconds",
     "unstable_ms": "not stable",
     "sessions_expired": "sessions expired",
-    "fenced_revoking": "fenced while giving up",
+    "fenced_revoking": "fenced for not giving up partitions",
     "spread": "largest difference in partitions between members",
-    "spread_at_end": "that difference at the end",
+    "spread_at_end": "the same at the end",
 }
 GROUP_HEADERS = (
     "group",
@@ -36,7 +36,7 @@ GROUP_HEADERS = (
     "spread",
     "note",
 )
-UNFAITHFUL = "the replay under the recorded settings is not what happened"
+UNFAITHFUL = "the replay with the recorded settings differs from what happened"
 
 
 def whatif_text(answer: WhatIfAnswer, group_id: str | None = None) -> Iterator[str]:
@@ -97,21 +97,21 @@ def rests_on(result: WhatIfResult) -> Iterator[str]:
     assumed = result.assumed
     assert assumed is not None
     delays = [
-        (assumed.as_then, "as the member took at that very time"),
-        (assumed.usual, "as it usually took"),
+        (assumed.as_then, "as measured for the member at that time"),
+        (assumed.usual, "as usual for the member"),
         (
             assumed.one_interval,
-            f"one interval of {duration(result.interval_ms)}, as it showed none",
+            f"one interval of {duration(result.interval_ms)}, because none was observed",
         ),
     ]
     said = [f"{count} {words}" for count, words in delays if count]
     if said:
-        yield f"how long members took to do what was due: {sentence_list(said)}"
+        yield f"assumed delays of members: {sentence_list(said)}"
     if assumed.gaps_placed:
         silences = plural(assumed.gaps_placed, "silence")
         yield (
-            f"{silences} longer than the session timeout: only the minute of each was noted, so when in it is"
-            " assumed"
+            f"{silences} longer than the session timeout: only the minute of each was recorded, so the time "
+            "within it is assumed"
         )
     unknown = [
         (assumed.unknown_sessions, "the longer session timeout", "expired member"),
@@ -120,18 +120,18 @@ def rests_on(result: WhatIfResult) -> Iterator[str]:
     for count, what, who in unknown:
         if count:
             kept = f"{what} would have kept {plural(count, who)}"
-            yield f"unknown: whether {kept}; nothing shows it, so they go when they really went"
+            yield f"unknown: whether {kept}; there is no evidence, so they are removed when they really were"
     if assumed.unknown_absences:
         absences = plural(assumed.unknown_absences, "absence")
         yield f"unknown: {absences} of static members took nearly the session timeout, which may have ended"
     if assumed.not_applied:
-        yield f"{plural(assumed.not_applied, 'recorded act')} made no sense any more and were left out"
+        yield f"{plural(assumed.not_applied, 'recorded request')} no longer applied and were left out"
     if assumed.refused:
         yield f"{plural(assumed.refused, 'recorded request')} would have been refused"
     if any("session" in words or "rebalance" in words for words in result.asked) and not result.has_evidence:
         yield (
-            "no evidence file is here: how regular heartbeats were is unknown, so only expiries that the log"
-            " has are judged"
+            "there is no evidence file: gaps between heartbeats are unknown, so only the expiries in the log "
+            "are considered"
         )
     for note in result.notes:
         yield f"note: {note}"
@@ -139,14 +139,16 @@ def rests_on(result: WhatIfResult) -> Iterator[str]:
 
 def _faith(result: WhatIfResult) -> str:
     if result.is_faithful:
-        return f"the replay under the recorded settings (assignor {result.assignor}) is what really happened"
+        return (
+            f"the replay with the recorded settings (assignor {result.assignor}) equals what really happened"
+        )
     assert result.really is not None
     assert result.replayed is not None
     by = result.replayed.minus(result.really)
     off = [f"{NAMES[name]} {_signed(name, value)}" for name, value in by.items() if value]
     return (
-        f"{UNFAITHFUL} (nearest: assignor {result.assignor}; {sentence_list(off)}):"
-        " take differences of that size for nothing"
+        f"{UNFAITHFUL} (closest: assignor {result.assignor}; {sentence_list(off)}): ignore differences of "
+        "that size"
     )
 
 

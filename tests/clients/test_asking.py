@@ -178,7 +178,7 @@ LIVE_TOO = [
 ]
 FILES_ONLY = [
     ("verify", ["verified: everything holds"]),
-    ("compare", ["compared: the same everywhere"]),
+    ("compare", ["compared: identical on all nodes"]),
 ]
 LINES = ("dump",)
 """One JSON object per line."""

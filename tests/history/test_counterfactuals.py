@@ -125,7 +125,7 @@ def test_without_one_nothing_is_claimed() -> None:
     assert (one.is_certain, one.late_ms) == (False, None)
     assert one.words == (
         "had a heartbeat of bob come before 12:00:11.200 it would not have been removed; whether it was"
-        " late or gone is not known: no evidence of the group is here"
+        " late or gone is not known: there is no evidence of the group"
     )
     (one,) = what_if(
         session_expired(),
@@ -196,7 +196,7 @@ def test_a_heartbeat_that_still_has_it_or_does_not_say_is_no_acknowledgement() -
         assert (one.is_certain, one.late_ms, one.at_ms) == (False, None, NOON_MS + 61_800)
         assert one.words.endswith(f"a heartbeat of it came 800 ms after that and was refused, {said}")
     (one,) = what_if(slow_to_give_up())
-    assert one.words.endswith("late or never would have is not known: no evidence of the group is here")
+    assert one.words.endswith("late or never would have is not known: there is no evidence of the group")
 
 
 def three_members_and_a_slow_one(slow_ms: int = 7_700) -> Writer:
@@ -240,9 +240,9 @@ def test_how_much_sooner_without_a_slow_revoker() -> None:
     assert (one.kind, one.member_id, one.sooner_ms, one.sooner_ms_min) == ("wait", "ann", 7_900, None)
     assert (one.at_ms, one.is_certain) == (NOON_MS + 600, False)
     assert one.words == (
-        "without the 8.3 s wait for ann the epoch would have been stable up to 7.9 s sooner: all else was"
-        " done at 12:00:00.600 (index 6); how soon bob would have come for what it gave up is not known: no"
-        " evidence of the group is here"
+        "without the 8.3 s wait for ann, the epoch would have been stable up to 7.9 s sooner: all else was "
+        "done at 12:00:00.600 (index 6); how soon bob would have taken over its partitions is unknown: no "
+        "evidence of the group is here"
     )
 
 
@@ -251,8 +251,8 @@ def test_how_much_sooner_at_least_follows_from_how_often_the_waiter_was_heard_of
     (one,) = what_if(three_members_and_a_slow_one(), gap("bob", NOON_MS, 500.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, 7_700, True)
     assert one.words == (
-        "without the 8.3 s wait for ann the epoch would have been stable between 7.7 s and 7.9 s sooner:"
-        " all else was done at 12:00:00.600 (index 6)"
+        "without the 8.3 s wait for ann, the epoch would have been stable between 7.7 s and 7.9 s sooner: "
+        "all else was done at 12:00:00.600 (index 6)"
     )
     (one,) = what_if(three_members_and_a_slow_one(), gap("bob", NOON_MS - MINUTE_MS, 500.0))
     assert one.sooner_ms_min is None, "another minute says nothing of this one"
@@ -298,7 +298,7 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
         ("SLOW_REVOKER: a member gave up partitions slowly",),
     ]
     lines = list(explanation_text(told, UTC_STYLE))
-    at = lines.index("what stands out:")
+    at = lines.index("findings:")
     assert lines[at + 1].startswith("  warning SLOW_REVOKER  2026-03-01 12:00:00.")
     assert "ann (client app)" in lines[at + 1]
     assert at < next(number for number, line in enumerate(lines) if "epoch 0 -> 1" in line)
@@ -325,7 +325,7 @@ def test_no_lower_bound_is_claimed_where_the_slow_member_also_had_to_take_partit
     log.append(Cause(trigger=Trigger.HEARTBEAT), current("bob", 2, (3, 4, 5, 7)))
     (one,) = what_if(log, gap("bob", NOON_MS, 500.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)
-    assert one.words.endswith("is not known: it had partitions to take as well")
+    assert one.words.endswith("is not known: it also had partitions to take over")
 
 
 def test_a_waiter_that_was_heard_of_as_seldom_as_that_proves_nothing() -> None:

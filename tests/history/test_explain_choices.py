@@ -46,8 +46,8 @@ def test_a_member_is_found_by_each_of_its_names(name: str) -> None:
     assert [step.epoch for step in bob.epochs] == [2, 3, 4]
     assert bob.said == (
         (
-            "m2 (client app-2, 127.0.0.1) came at 2026-03-01 12:00:05.000+00:00 (index 4) and was removed,"
-            " as its session was over, at index 11, after 38.5 s"
+            "m2 (client app-2, 127.0.0.1) came at 2026-03-01 12:00:05.000+00:00 (index 4) and was removed "
+            "because its session expired, at index 11, after 38.5 s"
         ),
     )
     third = bob.epochs[1]
@@ -68,7 +68,7 @@ def test_a_partition() -> None:
     fifth = asked(Filters(partition="orders-5"))
     assert [step.epoch for step in fifth.epochs] == [1, 2, 4, 5]
     assert fifth.said[1:3] == (
-        "orders-5: m1 was to give it up from 2026-03-01 12:00:05.150+00:00 (index 5) on, for 512 ms",
+        "orders-5: m1 was told to give it up from 2026-03-01 12:00:05.150+00:00 (index 5) on, for 512 ms",
         "orders-5: nobody had it from 2026-03-01 12:00:05.662+00:00 (index 6) on, for 338 ms",
     )
     assert [wait.words for wait in fifth.epochs[1].waits] == [
@@ -122,15 +122,17 @@ def test_a_moment_where_the_story_ends_in_unrest() -> None:
 @pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"filters": Filters(at_index=99)}])
 def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any]) -> None:
     with pytest.raises(
-        NothingToRead, match=r"index 99 is not there, the last one is 13 \(shard-0: entries 1"
+        NothingToRead, match=r"index 99 does not exist, the last one is 13 \(shard-0: entries 1"
     ):
         asked(**window)
 
 
 def test_a_moment_behind_the_end_is_answered_as_of_the_last_entry() -> None:
     later = asked(Filters(at_ms=NOON_MS + 3_600_000))
-    assert any("the last entry is of 2026-03-01 12:00:" in note for note in later.notes)
-    assert not any("the last entry is of" in note for note in asked(Filters(at_ms=NOON_MS + 20_000)).notes)
+    assert any("the last entry was written at 2026-03-01 12:00:" in note for note in later.notes)
+    assert not any(
+        "the last entry was written at" in note for note in asked(Filters(at_ms=NOON_MS + 20_000)).notes
+    )
 
 
 def test_only_members_that_follow_are_introduced() -> None:
@@ -157,4 +159,4 @@ def test_choices_narrow_each_other() -> None:
     assert [step.epoch for step in asked(Filters(member=ANN, partition="orders-6")).epochs] == [3, 5]
     nothing = asked(Filters(epoch=1, member=BOB))
     assert nothing.steps == ()
-    assert list(explanation_text(nothing))[-1] == "nothing of what was asked for happened in what was read"
+    assert list(explanation_text(nothing))[-1] == "nothing that matches was found in what was read"

@@ -305,7 +305,7 @@ def test_nothing_is_written_over_or_left_half(
     log: NodeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "commits.csv").write_text("mine")
-    with pytest.raises(CannotWrite, match="is there already: --force"):
+    with pytest.raises(CannotWrite, match="already exists: --force"):
         export(log, tmp_path, "csv")
     assert _names(tmp_path) == ["commits.csv"]
     with monkeypatch.context() as patched:
@@ -330,10 +330,10 @@ def test_what_is_refused(log: NodeLog, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for output, format_, tables, said in (
-        (tmp_path, "xlsx", [], "is no format: give parquet, jsonl, csv"),
+        (tmp_path, "xlsx", [], "is not a format: use one of parquet, jsonl, csv"),
         (tmp_path, "csv", ["commit"], "there is no table 'commit': there are records"),
-        (tmp_path / "all.csv", "csv", [], "is one file and 9 tables"),
-        (file, "csv", [], "is a file and not a folder"),
+        (tmp_path / "all.csv", "csv", [], "is one file, but 9 tables"),
+        (file, "csv", [], "is a file, not a folder"),
         (file / "below", "csv", [], "cannot write"),
     ):
         with pytest.raises(CannotWrite, match=said):

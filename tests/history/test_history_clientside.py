@@ -70,7 +70,7 @@ def test_who_computed_is_told(tmp_path: Path) -> None:
     ann = "ann (client app-1, 127.0.0.1)"
     notes = [step.text for step in told.steps if isinstance(step, NoteStep)]
     assert notes == [f"{ann} installed the target that it computed"] * 2
-    assert told.epochs[-1].why == (f"{ann} changed what its own assignors say",)
+    assert told.epochs[-1].why == (f"{ann} changed its client-side assignors",)
     assert told.epochs[-1].state == "Stable"
     assert "installed the target" in "\n".join(explanation_text(told, UTC_STYLE))
     assert len([row for row in timeline(told) if "installed the target" in row.why]) == 2

@@ -100,7 +100,7 @@ def test_failovers_are_steps_of_a_groups_story(tmp_path: Path) -> None:
     told = explain(str(tmp_path), GROUP, style=UTC_STYLE)
     golden("failover_explain.txt", explanation_text(told, UTC_STYLE))
     steps = [step for step in told.steps if isinstance(step, TermStep)]
-    said = "term 2: node 2 took over from node 1 (its connection broke), at most 310 ms without a leader"
+    said = "term 2: node 2 took over from node 1 (whose connection broke), at most 310 ms without a leader"
     assert steps[1].why == said
     assert said in [row.why for row in timeline(told)]
 
@@ -179,7 +179,7 @@ def test_a_catalog_entry_that_one_directory_cannot_prove_is_no_loss(tmp_path: Pa
     assert report.problems == ()
     os.truncate(metadata.file(1), metadata.file(1).stat().st_size - 1)  # now it is lost
     (found,) = verify(shard.path(1)).problems
-    assert "relies on metadata index 6, but the metadata shard here ends at 5" in found.what
+    assert "uses metadata index 6, but the metadata shard here ends at 5" in found.what
 
 
 def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_folder_of_two_clusters_is_refused(tmp_path: Path) -> None:
     logs.fill(2)
     shutil.rmtree(logs.path(3))
     logs.format(3, cluster_id="another")
-    with pytest.raises(NothingToRead, match="not of one cluster: not the same cluster"):
+    with pytest.raises(NothingToRead, match="not of one cluster: different cluster"):
         replay_all(str(tmp_path))
 
 

@@ -139,7 +139,7 @@ def test_a_decided_entry_of_another_content_is_told_in_words(logs: ThreeLogs) ->
     assert comparison.num_findings == 1
     assert found.difference is not None
     assert found.difference.words() == (
-        "entry 11 of node 1 and node 3 is not that of node 2: record 1: OffsetCommit of group payments"
+        "entry 11 of node 1 and node 3 differs from that of node 2: record 1: OffsetCommit of group payments"
     )
     assert found.common_index == 10
     assert found.chain_hash is not None
@@ -187,9 +187,7 @@ def test_a_state_that_is_not_its_logs_is_found(logs: ThreeLogs, monkeypatch: pyt
     calls = iter(range(100))
     monkeypatch.setattr(ShardReplay, "state_hash", property(lambda self: sound(self) + next(calls)))
     found = compared(logs)
-    assert any(
-        what.startswith("the state at index 10 is not the same: node 1 has") for what in found.findings
-    )
+    assert any(what.startswith("the state at index 10 differs: node 1 has") for what in found.findings)
 
 
 # -- golden -----------------------------------------------------------------------------------------------
@@ -255,9 +253,7 @@ def test_directories_of_two_clusters_are_not_compared(logs: ThreeLogs, tmp_path:
     comparison = compare([*logs.paths[:2], stranger])
     assert not comparison.ok
     assert comparison.shards == ()
-    assert (
-        "not the same cluster: node 1 says test, node 2 says test, node 3 says another" in comparison.findings
-    )
+    assert "different cluster: node 1 says test, node 2 says test, node 3 says another" in comparison.findings
 
 
 def test_what_is_no_directory_of_a_node_is_refused(logs: ThreeLogs, tmp_path: Path) -> None:
@@ -332,7 +328,9 @@ def test_a_log_that_ends_before_what_it_named_as_committed_has_lost_entries(logs
     clean = str(logs.file(2).parent / CLEAN_FILE)
     write_meta(OsFiles(), clean, CLEAN_KIND, 30, 1, 30, bytes(16), 30)
     found = compared(logs)
-    assert "node 2 names entry 30 as committed and ends with 10: it has lost entries" in found.findings
+    assert (
+        "node 2 says that entry 30 is committed, but ends with entry 10: it has lost entries"
+    ) in found.findings
 
 
 @pytest.mark.parametrize("harm", ["gone", "emptied", "halved"])
@@ -425,7 +423,7 @@ def test_nodes_without_a_common_entry_are_not_called_the_same(tmp_path: Path) ->
     shutil.copytree(tmp_path / "empty" / "node-1" / "shard-0", tmp_path / "node-1" / "shard-0")
     found = shard_of(compare([str(tmp_path / "node-1"), str(tmp_path / "node-3")]))
     assert found.common_index is None
-    assert any(what.startswith("no entry is held by all: node 3 begins after") for what in found.findings)
+    assert any(what.startswith("no entry is on all nodes: node 3 begins after") for what in found.findings)
 
 
 # -- long logs --------------------------------------------------------------------------------------------

@@ -57,9 +57,9 @@ def test_filters_by_group_type_index_and_time(serve: Serve) -> None:
 def test_where_nothing_is_shown_that_is_said(serve: Serve) -> None:
     serve({SHARD: group_log().log})
     (line,) = dump_text(dump("node-1", Filter(groups=frozenset({"nosuch"}), shards=frozenset({SHARD}))))
-    assert line == f"-- no entry is what was asked for; with members the log has {GROUP}"
+    assert line == f"-- no entry matches; with members the log has {GROUP}"
     (line,) = dump_text(dump("node-1", Filter(groups=frozenset({GROUP}), from_index=9999)))
-    assert line == "-- no entry is what was asked for"
+    assert line == "-- no entry matches"
 
 
 def test_unknown_types_and_broken_values_are_shown_raw(serve: Serve) -> None:
@@ -96,7 +96,7 @@ def test_damage_is_shown_at_its_place_and_the_dump_goes_on(serve: Serve) -> None
     lines = [line for line in dump_text(dump("node-1"), UTC_STYLE) if not line.startswith(" ")]
     assert lines[3].startswith("!! shard-")
     assert "entries after index 3 cannot be read: the CRC of the frame does not match" in lines[3]
-    assert "goes on at index 8" in lines[3]
+    assert "continues at index 8" in lines[3]
     assert [line.split()[1] for line in lines[4:]] == ["#8", "#9", "#10", "#11", "#12", "#13"]
 
 

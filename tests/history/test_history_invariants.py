@@ -40,7 +40,7 @@ BROKEN = {
         OPENING,
         (target("a", 0, 1), current("a", 2, (0,))),
     ),
-    "an UNREVOKED_PARTITIONS member has partitions to give up": (
+    "an UNREVOKED_PARTITIONS member has partitions to revoke": (
         OPENING,
         (current("a", 1, (0,), state=MemberState.UNREVOKED_PARTITIONS),),
     ),

@@ -301,7 +301,7 @@ def test_a_damaged_archive_leaves_the_state_and_bridges_the_story(home: str) -> 
     assert {one.partition: one.offset for one in replay(home, group=GROUP).groups[0].offsets} == last
     told = explain(home, GROUP)
     assert told.basis.gaps[0].bridged_by is not None
-    assert "stands in for them" in told.basis.words()
+    assert "replaces them" in told.basis.words()
     found = commits(home)[GROUP, "orders", 0]
     assert found[-1].offset == last[0]
     assert 1 <= 75 - len(found) <= 2  # one entry is lost, and nothing but that
@@ -333,7 +333,7 @@ def test_a_torn_tail_is_told_and_is_no_damage(home: str) -> None:
     shard = next(shard for shard in report.shards if shard.shard == 0)
     assert [problem.severity for problem in shard.problems] == ["torn"]
     assert report.ok
-    assert any("whole, but for what a crash tears" in line for line in report_text(report))
+    assert any("intact, except for a write that a crash interrupted" in line for line in report_text(report))
 
 
 def test_no_reader_writes_and_a_running_node_does_not_mind(home: str) -> None:
@@ -366,7 +366,7 @@ def test_a_copy_of_one_shard_still_explains(home: str, tmp_path: Path) -> None:
     assert any("metadata shard is not in this directory" in note for note in told.notes)
     report = verify(str(copy))
     assert report.ok, list(report_text(report))
-    assert any("taken for a copy" in note for note in report.notes)
+    assert any("treated as a copy" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "empty"])

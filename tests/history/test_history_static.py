@@ -50,17 +50,17 @@ def test_comings_and_goings_stand_between_the_epochs(home: str) -> None:
     assert len(names) == 3
     notes = [step.text for step in told.steps if isinstance(step, NoteStep)]
     assert [note.replace("(client app-1, 127.0.0.1, instance web-1)", "…") for note in notes] == [
-        "m1 … went away and keeps its place",
-        "m3 … took the place of m1 …",
-        "m3 … went away and keeps its place",
+        "m1 … left temporarily and keeps its partitions",
+        "m3 … replaced m1 …",
+        "m3 … left temporarily and keeps its partitions",
     ]
     last = told.epochs[-1]
     assert last.why[0].startswith("session of m3 (client app-1, 127.0.0.1, instance web-1) expired")
-    assert "expired: it was away and did not come back within 3.0 s (counted from " in last.why[0]
+    assert "expired: it left temporarily and did not return within 3.0 s (counted from " in last.why[0]
     assert last.evidence == (), "how regular its heartbeats were has nothing to do with it"
     assert last.owners == {"m2": "orders 0-5"}
-    assert "took the place of" in "\n".join(explanation_text(told, UTC_STYLE))
-    assert [row.why for row in timeline(told) if row.epoch is None and "went away" in row.why] == [
+    assert " replaced " in "\n".join(explanation_text(told, UTC_STYLE))
+    assert [row.why for row in timeline(told) if row.epoch is None and "left temporarily" in row.why] == [
         notes[0],
         notes[2],
     ]

@@ -144,7 +144,7 @@ def test_a_moment_before_the_first_entry_is_told_when_the_log_begins(serve: Serv
     state = replay("node-1", shard=SHARD, at_ms=NOON_MS - 1)
     assert (state.index, state.basis.begins_index, state.basis.begins_ms) == (0, 1, NOON_MS)
     (line,) = state_text(state, UTC_STYLE)
-    assert "has nothing as old as that" in line
+    assert "has no entries as old as that" in line
     assert "begins with entry 1 at 2026-03-01 12:00:00.000+00:00" in line
     with pytest.raises(NothingToRead, match=r"before the first entry of .*; the log.* with entry 1 at"):
         replay("node-1", shard=SHARD, group=GROUP, at_ms=NOON_MS - 1)

@@ -88,7 +88,7 @@ def test_at_an_index(story: Story, log: NodeLog) -> None:
 def test_a_moment_at_which_no_group_assigned_the_partition(story: Story, log: NodeLog) -> None:
     found = owner(log, ORDERS_0, group="payments", at_ms=story.without_ms)
     assert found.groups[0].at is None
-    assert "the group did not share it out then" in _told(found)
+    assert "the group did not assign it at that time" in _told(found)
 
 
 def test_why_each_began(log: NodeLog) -> None:
@@ -112,10 +112,10 @@ def test_a_reason_is_said_once(tmp_path: Path) -> None:
 
 
 def test_a_moment_behind_the_end(log: NodeLog) -> None:
-    with pytest.raises(NothingToRead, match="index 9999 is not there, the last one is"):
+    with pytest.raises(NothingToRead, match="index 9999 does not exist, the last one is"):
         owner(log, ORDERS_0, group="payments", at_index=9999)
     later = _told(owner(log, ORDERS_0, group="payments", at_ms=1 << 42))
-    assert "note: the last entry is of 20" in later
+    assert "note: the last entry was written at 20" in later
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ async def test_two_hundred_members_a_thousand_partitions_and_thousands_of_epochs
 ) -> None:
     page = timeline_page(crowd_facts(), (), style=UTC_STYLE)
     assert len(page) < 8_000_000
-    assert "when each came to an epoch is left out" in page
+    assert "the times at which members reached an epoch are left out" in page
     await shown(tab, page, tmp_path)
     await tab.evaluate(f"{CURSOR}.focus()")
     await tab.press("End")

@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_folded_and_the_page_says_so(
         )
     assert Hand.SEVERAL in {segment[2] for lane in folded.partitions for segment in lane.segments}
     said = timeline_data(facts, (), style=UTC_STYLE)["leftOut"]
-    assert "when each came to an epoch is left out" in said[0]
+    assert "the times at which members reached an epoch are left out" in said[0]
     assert ["drawn as one" in line for line in said] == [False, True, True]
     assert said[1] in timeline_page(facts, (), style=UTC_STYLE)
 

@@ -102,7 +102,7 @@ def test_an_index_is_the_millisecond_of_its_entry(story: NodeLog) -> None:
 def test_what_does_not_exist(story: NodeLog) -> None:
     with pytest.raises(NothingToRead, match=f"it has {GROUP}"):
         stats(story, group="paymnets")
-    with pytest.raises(NothingToRead, match="the entries kept are of"):
+    with pytest.raises(NothingToRead, match="the log is kept from"):
         stats(story, from_ms=5, until_ms=5)
     with pytest.raises(NothingToRead, match="no entry of a group shard"):
         stats(opened(MemoryReader()))
@@ -220,7 +220,9 @@ def test_a_partition_stalls_by_its_own_usual_interval_or_that_of_others() -> Non
     assert (own.quiet_ms, own.usual_ms, own.member_id) == (30_000, 1_000, "ann")
     assert (others.quiet_ms, others.last_commit_ms) == (38_000, None)
     assert found.total.longest_silence_ms == 30_000
-    assert "orders-1 of payments: ann has it, no commit for 30.0 s" in "\n".join(stats_text(found, UTC_STYLE))
+    assert "orders-1 of payments: ann owns it, no commit for 30.0 s" in "\n".join(
+        stats_text(found, UTC_STYLE)
+    )
     in_time = stats(opened(log.log), until_ms=NOON_MS + 8_000 + 9_999)
     assert _partitions(in_time) == [(2, "others")], "10 s are not over"
 

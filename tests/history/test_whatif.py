@@ -569,12 +569,12 @@ def test_an_assignor_that_fails_is_one_clear_error(name: str, says: str) -> None
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("best", "'best' is no assignor: give uniform or range, or module:Class"),
+        ("best", "'best' is not an assignor: give uniform or range, or module:Class"),
         ("nowhere.at.all:X", "module nowhere.at.all cannot be imported: ModuleNotFoundError"),
         (f"{__name__}:Missing", "has no Missing"),
-        (f"{__name__}:Demanding", "cannot be made without arguments"),
+        (f"{__name__}:Demanding", "cannot be created without arguments"),
         (f"{__name__}:NoAssignor", "has no method assign"),
-        (":X", "is no assignor"),
+        (":X", "is not an assignor"),
     ],
 )
 def test_what_is_no_assignor_is_said(text: str, says: str) -> None:

@@ -31,7 +31,7 @@ def test_both_courses_and_all_figures_are_on_the_page() -> None:
     assert figures["epochs"] == (str(result.really.epochs), str(result.whatif.epochs))
     assert len(figures) == 9
     assert "what if assignor uniform and session timeout 20.0 s" in page
-    assert "the replay under the recorded settings (assignor range) is what really happened" in page
+    assert "the replay with the recorded settings (assignor range) equals what really happened" in page
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -48,5 +48,5 @@ def test_names_that_clients_chose_stay_text() -> None:
 
 def test_the_text_says_what_it_rests_on() -> None:
     said = "\n".join(whatif_text(WhatIfAnswer(results=(answered(),), basis=()), GROUP))
-    assert "how long members took to do what was due" in said
-    assert "as the member took at that very time" in said
+    assert "assumed delays of members" in said
+    assert "as measured for the member at that time" in said

@@ -27,7 +27,7 @@ REASONS_SAID = {
     "TOPIC_GROWN": "grew from",
     "TOPIC_CREATED": "was created",
     "TOPIC_DELETED": "was deleted",
-    "REGEX_RESOLUTION_CHANGED": "a subscription by expression has other topics",
+    "REGEX_RESOLUTION_CHANGED": "a subscription by regular expression matches other topics",
     "MEMBER_REMOVED": "was removed by an operator",
 }
 """What the text says of the reason of an epoch."""
@@ -149,7 +149,7 @@ def _missing_in_epochs(
 
 
 def _missing_in_text(truth: Truth, text: list[str], names: dict[str, str]) -> str:
-    lines = [line for line in text if truth.kind in line and not line.startswith("  stands out")]
+    lines = [line for line in text if truth.kind in line and not line.startswith("  finding ")]
     called = [names.get(member, member) for member in truth.members]
     return _not_in(truth, lines, truth.kind, called if len(called) <= MEMBERS_NAMED_MAX else ())
 

@@ -76,7 +76,7 @@ def test_without_the_evidence_file_the_answer_says_so(
     for file in copy.glob("evidence.*"):
         file.unlink()
     out = run(capsys, "findings", str(copy))[1]
-    assert "note: no evidence file is here" in out
+    assert "note: there is no evidence file" in out
     assert "is unknown: there is no evidence file" in out
 
 
@@ -102,7 +102,7 @@ def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.Capture
     assert "every shard counts its own" in err
     code, out, err = run(capsys, "findings", saved[1], GROUP, "--since", "999999")
     assert (code, out) == (ExitCode.UNREADABLE, "")
-    assert "index 999999 is not there, the last one is" in err
+    assert "index 999999 does not exist, the last one is" in err
 
 
 def test_a_window_behind_the_end_says_where_the_log_ends(

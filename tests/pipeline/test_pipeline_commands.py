@@ -90,7 +90,7 @@ def test_the_module_alone_runs_and_reports(
     assert "commits: 20 new rows" in capsys.readouterr().out
     assert page.read_text().startswith("<!doctype html>")
     assert main([*words[1:], "--report", str(page)]) == 1
-    assert "--force writes over it" in capsys.readouterr().err
+    assert "--force overwrites it" in capsys.readouterr().err
     assert main([*words[1:], "--report", str(page), "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["is_empty"] is True
     assert main(words[1:]) == 0

@@ -124,7 +124,7 @@ def test_a_half_copied_segment_is_one_range_of_damage(log: Path) -> None:
     kept = {row["raft_index"] for row in rows}
     (lost,) = damage
     assert lost["raft_index"] == max(index for index in kept if index < following) + 1
-    assert f"goes on at index {following}" in lost["damage"]
+    assert f"continues at index {following}" in lost["damage"]
     assert [name for name, value in lost.items() if value is not None] == [
         "cluster_id",
         "shard",
@@ -139,7 +139,7 @@ def test_a_segment_that_is_gone_is_damage(log: Path) -> None:
     gone.unlink()
     _, damage = read(log, shards="0")
     assert [row["raft_index"] for row in damage] == [int(gone.stem)]
-    assert f"goes on at index {following}" in damage[0]["damage"]
+    assert f"continues at index {following}" in damage[0]["damage"]
 
 
 def test_a_segment_that_vanishes_between_plan_and_reading_is_looked_for_in_the_archive(log: Path) -> None:
@@ -198,7 +198,7 @@ def test_no_log_is_refused_with_what_is_expected(tmp_path: Path) -> None:
 def test_two_clusters_nodes_in_one_folder_are_refused(tmp_path: Path) -> None:
     make_log(tmp_path / "node-1", [], cluster_id="one")
     make_log(tmp_path / "node-2", [], cluster_id="two")
-    assert "not the same cluster" in refusal(tmp_path)
+    assert "different cluster" in refusal(tmp_path)
 
 
 def test_a_torn_end_is_no_damage_and_not_read(log: Path) -> None:
@@ -311,7 +311,7 @@ def test_an_entry_that_cannot_be_read_is_damage_as_a_whole(name: str, tmp_path: 
     assert [row["raft_index"] for row in rows] == [1, 3]
     assert [row["raft_index"] for row in damage] == [2]
     assert "entry 2 cannot be decoded" in damage[0]["damage"]
-    assert "goes on at index 3" in damage[0]["damage"]
+    assert "continues at index 3" in damage[0]["damage"]
     assert "entry 2 cannot be decoded" in refusal(log)
 
 

@@ -177,5 +177,5 @@ def test_no_log_and_two_clusters_are_refused(tmp_path: Path) -> None:
     logs = ThreeLogs(tmp_path / "cluster", voters=())
     logs.format(1)
     logs.format(2, cluster_id="other")
-    with pytest.raises(InputError, match="not the same cluster"):
+    with pytest.raises(InputError, match="different cluster"):
         InputTail(str(tmp_path / "cluster"))

@@ -65,7 +65,7 @@ def test_what_retention_removed_before_is_told_as_a_gap() -> None:
         first = next(found)
         assert first is not None
         assert isinstance(first[1], LogGap)
-        assert "entries 1 to 4 are not kept here; goes on at index 5" in first[1].words()
+        assert "entries 1 to 4 are not kept here; continues at index 5" in first[1].words()
         assert entries(found, 5) == [(0, 5), (0, 6), (0, 7), (0, 8), (0, 9)]
     finally:
         node.close()

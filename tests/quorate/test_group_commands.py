@@ -388,7 +388,7 @@ def test_execute_commits_what_was_shown(described: ScriptedNode, capsys: Capture
     (asked,) = [body for api, body in described.asked if api == ApiKey.OFFSET_COMMIT]
     assert (asked.group_id, asked.member_id, asked.generation_id_or_member_epoch) == ("g", "", -1)
     sent = [(t.name, p.partition_index, p.committed_offset) for t in asked.topics for p in t.partitions]
-    assert sent == [("orders", 1, 5)], "the other one is there already"
+    assert sent == [("orders", 1, 5)], "the other one already exists"
 
 
 def test_where_offsets_may_go(described: ScriptedNode, ends: str, capsys: Capture, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def said(capsys: Capture, data: str, *more: str) -> str:
 
 def test_it_begins_with_what_stands_out_and_tells_every_step(data: str, capsys: Capture) -> None:
     text = said(capsys, data)
-    assert text.index("what stands out:") < text.index("epoch 0 -> 1")
+    assert text.index("findings:") < text.index("epoch 0 -> 1")
     assert "warning SESSION_EXPIRED" in text
     assert re.search(
         r"m2 waited \d.* for orders 3-5, held by m1, which was told at .* and gave them up at", text

@@ -42,7 +42,7 @@ def test_a_folder_of_tables_and_one_file(
     assert "from shard-0: entries 1 to" in said
     assert json.loads((tmp_path / "commits.jsonl").read_text())["offset"] == 17
     assert run(words) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert run([*words, "--force", "--table", "commits", "--since", "start", "--json"]) == 0
     (written,) = json.loads(capsys.readouterr().out)["files"]
     assert (written["table"], written["rows"]) == ("commits", 1)
@@ -72,7 +72,7 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         ([], "--format and --output are needed"),
-        (["--format", "xls", "-o", "x"], "is no format"),
+        (["--format", "xls", "-o", "x"], "is not a format"),
         (["--format", "csv", "-o", "x", "--group", "biling"], "it has billing"),
         (["--format", "csv", "-o", "x", "--since", "3"], "every shard counts its own"),
     ],

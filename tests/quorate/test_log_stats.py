@@ -55,7 +55,7 @@ def test_text_json_and_a_page(home: str, tmp_path: Path, capsys: pytest.CaptureF
         (["--group", "biling"], "it has billing"),
         (["--since", "3"], "every shard counts its own"),
         (["--since", "end-1s", "--until", "end-2s"], "before it begins"),
-        (["--until", "2001-01-01"], "the entries kept are of"),
+        (["--until", "2001-01-01"], "the log is kept from"),
         (["--force"], "none is given"),
         (["--json", "--html", "x.html"], "two answers"),
     ],

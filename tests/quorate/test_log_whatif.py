@@ -43,7 +43,7 @@ def test_one_group_as_text(directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert figures["epochs"] == ["3", "3", "="]
     assert figures["partitions moved between members"] == ["2", "0", "-2"]
     assert figures["largest difference in partitions between members"] == ["1", "3", "+2"]
-    assert "the replay under the recorded settings (assignor uniform) is what really happened" in said
+    assert "the replay with the recorded settings (assignor uniform) equals what really happened" in said
 
 
 def test_one_group_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,10 +33,10 @@ def test_the_page_is_written_once_and_says_where(
     text = file.read_text(encoding="utf-8")
     assert "shard-0: entries 1 to 32, nothing missing" in text
     assert "2026-03-01 12:00:00.010+00:00" in text
-    assert "no evidence of the group is here" in text
+    assert "there is no evidence of the group" in text
     file.write_text("mine")
     said = answer(capsys, node, BILLING, "--html", str(file), code=ExitCode.USAGE)
-    assert "is there already" in said
+    assert "already exists" in said
     assert "--force" in said
     assert file.read_text() == "mine"
     answer(capsys, node, BILLING, "--html", str(file), "--force")

@@ -115,7 +115,7 @@ def test_half_a_character_names_no_group(
     data: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["log", *(data if word == "DIR" else word for word in words)]) == ExitCode.UNREADABLE
-    assert "no group is called" in capsys.readouterr().err
+    assert "there is no group" in capsys.readouterr().err
 
 
 def _texts(value: object) -> set[str]:

@@ -252,7 +252,7 @@ class World:
         for _ in range(limit):
             if not self.work_once():
                 return self.log[before:]
-        raise AssertionError("due work does not end")
+        raise AssertionError("timers do not come to an end")
 
     def sleep(self, ms: float) -> list[Entry]:
         """Time passes, with due work done when it is due."""
