@@ -62,23 +62,25 @@ def parser() -> argparse.ArgumentParser:
         "-i", "--input", required=True, metavar="DIR", help="a node's directory, a cluster's, or a copy"
     )
     shared.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the tables")
-    shared.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    shared.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="how to handle damage")
     shared.add_argument("--json", action="store_true", help="print JSON instead of text")
     run = commands.add_parser(
-        "run", parents=[shared], help="bring tables up to the last committed entry of a log"
+        "run", parents=[shared], help="bring the tables up to the last committed entry of a log"
     )
     run.add_argument("--report", metavar="FILE", type=Path, help="write an HTML page of the tables")
-    run.add_argument("--force", action="store_true", help="write over a FILE that is there")
+    run.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     run.set_defaults(call=_run)
     stream = commands.add_parser(
-        "stream", parents=[shared], help="keep tables fresh while a node writes its log"
+        "stream", parents=[shared], help="keep tables up to date while a node writes its log"
     )
-    stream.add_argument("--every", default="10s", metavar="SPAN", help="a batch so often at most (10s)")
-    stream.add_argument("--once", action="store_true", help="take what there is now, and end")
-    stream.add_argument("--max-entries", type=int, metavar="N", help="entries of the log in one batch (all)")
-    stream.add_argument("--checkpoint", metavar="DIR", help="Spark's notes on what it began")
+    stream.add_argument("--every", default="10s", metavar="SPAN", help="shortest time between batches (10s)")
+    stream.add_argument("--once", action="store_true", help="read what exists now, then end")
+    stream.add_argument(
+        "--max-entries", type=int, metavar="N", help=("log entries in one batch (default: all)")
+    )
+    stream.add_argument("--checkpoint", metavar="DIR", help="folder for Spark's checkpoints")
     stream.set_defaults(call=_stream)
-    zipped = commands.add_parser("zip", help="write our code as a zip for spark-submit --py-files")
+    zipped = commands.add_parser("zip", help="write Quorate's code as a zip for spark-submit --py-files")
     zipped.add_argument("file", metavar="OUT.zip", type=Path)
     zipped.set_defaults(call=_zip)
     return made
@@ -126,7 +128,7 @@ def _stream(given: argparse.Namespace) -> None:
     except ValueError as error:
         raise OptionError(f"--every: {error}") from None
     if given.max_entries is not None and given.max_entries < 1:
-        raise OptionError(f"--max-entries {given.max_entries} is no number above 0")
+        raise OptionError(f"--max-entries {given.max_entries} is not a number above 0")
     kept = TableStream(
         given.input,
         given.output,
@@ -164,12 +166,12 @@ def _claim(path: Path, *, force: bool) -> None:
     """Raise `OptionError` before any work is done if the report could not be written at the end."""
     if not path.parent.is_dir():
         raise OptionError(
-            f"cannot write {path}: there is no directory {path.parent}", "name a file elsewhere"
+            f"cannot write {path}: there is no directory {path.parent}", "give a file elsewhere"
         )
     if path.exists() and not path.is_file():
-        raise OptionError(f"{path} is no ordinary file, which a page could replace", "name a file elsewhere")
+        raise OptionError(f"{path} is not a regular file", "give a file elsewhere")
     if path.exists() and not force:
-        raise OptionError(f"{path} is there already", "--force writes over it")
+        raise OptionError(f"{path} already exists", "--force overwrites it")
 
 
 def _write_report(path: Path, spark: SparkSession, output: str, remarks: Sequence[str]) -> None:
@@ -189,7 +191,7 @@ def _zip(given: argparse.Namespace) -> None:
     from pipeline.session.shipping import write_zip
 
     write_zip(given.file)
-    print(f"wrote {given.file}; now for example")
+    print(f"wrote {given.file}; run for example")
     print(f"spark-submit --py-files {given.file} {os.path.abspath(__file__)} run --input DIR --output DIR")
 
 

@@ -50,57 +50,63 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
     int32("type", "The record type's number (docs/records.md)."),
     text("type_name", "The record type's name."),
     int32("version", "The version of the value."),
-    boolean("is_tombstone", "True: it deletes what its key names."),
-    text("group_id", "The group that it is about; null: none."),
-    text("member_id", "The member that its key names."),
-    text("topic", "The topic that its key names."),
-    int32("partition", "The partition that its key names."),
+    boolean("is_tombstone", "True: the record is a tombstone."),
+    text("group_id", "The group of the record; null: none."),
+    text("member_id", "The member in the record's key."),
+    text("topic", "The topic in the record's key."),
+    int32("partition", "The partition in the record's key."),
     int32("epoch", "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
     int32(
         "previous_epoch",
-        "The member's epoch before (record 8); -1 if it is to give up what it never reported.",
+        "The member's previous epoch (record 8); -1 if it must give up partitions that it never reported.",
     ),
     text("member_state", "`STABLE`, `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS` (record 8)."),
-    partitions("assigned", "What the member has (record 8) or is to have (record 7)."),
-    partitions("pending", "What the member was told to give up and still has (record 8)."),
+    partitions(
+        "assigned",
+        "The partitions that the member owns (record 8) or that its target assigns to it (record 7).",
+    ),
+    partitions("pending", "The partitions that the member was told to give up and still owns (record 8)."),
     int64("offset", "The committed offset (record 1)."),
-    int32("leader_epoch", "The leader epoch that the client gave with it; null: none."),
-    text("metadata", "What the client wrote beside it; null: nothing."),
-    text("client_id", "What the member's client calls itself (record 5)."),
-    text("client_host", "From where it came (record 5)."),
+    int32("leader_epoch", "The leader epoch of the commit; null: none."),
+    text("metadata", "The metadata of the commit; null: none."),
+    text("client_id", "The client id of the member (record 5)."),
+    text("client_host", "The client host of the member (record 5)."),
     text("instance_id", "The member's group.instance.id (record 5)."),
     text("trigger", "The trigger of the entry's cause."),
-    texts("reasons", "The reasons for a new group epoch that the cause names."),
+    texts("reasons", "The cause's reasons for a new group epoch."),
     text("cause_member_id", "The member whose request the entry answers."),
-    int32("cause_member_epoch", "That member's epoch."),
-    text("principal", "Who asked, of an operator's request."),
-    text("address", "From where."),
-    binary("key_bytes", "The key as it stands in the log (msgpack)."),
-    binary("value_bytes", "The value as it stands in the log; null: a tombstone."),
-    binary("cause_bytes", "The entry's cause as it stands in the log."),
+    int32("cause_member_epoch", "The epoch of that member."),
+    text("principal", "The principal of an operator's request."),
+    text("address", "The address that the operator's request came from."),
+    binary("key_bytes", "The bytes of the key in the log (msgpack)."),
+    binary("value_bytes", "The bytes of the value in the log; null: a tombstone."),
+    binary("cause_bytes", "The bytes of the entry's cause in the log."),
 )
 """One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 
 ENTRY_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
-    int32("node_id", "The node whose file it was read from; null: the files do not say."),
+    int32("node_id", "The node whose file contains the entry; null: unknown."),
     *_PLACE,
     int64("commit_index", "The leader's commit index when it appended the entry."),
-    int32("num_records", "How many records it holds."),
-    int32("size", "Its size on disk.", unit="bytes"),
-    int64("crc", "CRC32C of the entry, as it stands in its header and was checked."),
+    int32("num_records", "Number of records in the entry."),
+    int32("size", "Size of the entry on disk.", unit="bytes"),
+    int64("crc", "CRC32C of the entry from its header, verified."),
 )
 """One row for each entry of each node: ``option("rows", "entries")``."""
 
 SPAN_COLUMNS: tuple[TableColumn, ...] = (
     CLUSTER_ID,
     _PLACE[0],
-    int64("from_index", "The first entry that is new."),
-    int64("to_index", "The last one."),
+    int64("from_index", "The first new entry."),
+    int64("to_index", "The last new entry."),
 )
 """One row for each shard with new entries, without reading them: ``option("rows", "spans")`` of a stream."""
 
-DAMAGE = text("damage", "What cannot be read, and where; of such a row all but its place is null.")
+DAMAGE = text(
+    "damage",
+    "A description of what cannot be read, and where; all other columns but those of the place are null.",
+)
 """Added as the last column under ``mode=permissive``."""
 
 

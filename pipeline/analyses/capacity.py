@@ -72,25 +72,25 @@ def _count(condition: Column) -> Column:
 
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "shard"]),
-    moment("hour_ms", "The hour's begin."),
+    moment("hour_ms", "The begin of the hour."),
     int64("entries", "Entries written."),
-    int64("records", "Records in them."),
-    int64("commits", "Offset commits among them, removals too."),
-    int64("group_records", "Other records of groups among them: members, targets, assignments."),
-    int64("heartbeat_records", "Records that answer a member's heartbeat."),
-    int64("groups", "Groups that there were at the hour's end; without those of offsets alone."),
-    int64("members", "Members that there were at the hour's end."),
+    int64("records", "Records in these entries."),
+    int64("commits", "Offset commits among these records, including removals."),
+    int64("group_records", "Other records of groups: members, targets, assignments."),
+    int64("heartbeat_records", "Records written in response to a member's heartbeat."),
+    int64("groups", "Groups at the end of the hour, except groups that have only offsets."),
+    int64("members", "Members at the end of the hour."),
 )
 
 ANALYSES = (
     Analysis(
         takes=(RECORDS,),
         answers=(
-            "How many members and groups does each shard carry, and how much is written?"
-            " A row for each hour in which something was."
+            "How many members and groups does each shard have, and how much is written? One row for each "
+            "hour with entries."
         ),
         columns=COLUMNS,
         run=capacity,
-        options={"hour_ms": "Another length of what is called an hour here, in ms."},
+        options={"hour_ms": "Length of an interval in ms, instead of an hour."},
     ),
 )

@@ -141,49 +141,51 @@ _KEYS = columns_named(TABLES["commits"].columns, ["cluster_id", "group_id", "sha
 STALLED_COLUMNS = (
     *_KEYS,
     text("member_id", "The member that owns it."),
-    moment("last_commit_ms", "Its last commit; null: none, or removed."),
-    moment("owned_since_ms", "Since when the member owns it."),
-    span("quiet_ms", "How long nothing was committed while the member owned it."),
+    moment("last_commit_ms", "Its last commit; null if there is none or it was removed."),
+    moment("owned_since_ms", "When the member became its owner."),
+    span("quiet_ms", "Time without a commit while the member owned it."),
     span("usual_ms", "The usual interval between two commits."),
-    text("measured_by", "`own`: by the partition's own commits, or `others`: by the group's."),
+    text("measured_by", "`own`: from the partition's own commits, or `others`: from those of the group."),
 )
 LAGGING_COLUMNS = (
     *_KEYS,
-    int64("commits", "Commits, removals not counted."),
-    moment("first_commit_ms", "The first of them."),
-    moment("last_commit_ms", "The last of them."),
-    int64("last_offset", "What is committed now; null: it was removed."),
-    float64("commits_per_s", "Commits a second between the first and the last.", unit="1/s"),
-    float64("offsets_per_s", "Offsets a second between the first commit and the last.", unit="1/s"),
-    int64("regressions", "Commits of a lower offset than the one before."),
-    int64("largest_regression", "The most that one went back by; null: none did.", unit="offsets"),
-    int64("end_offset", "The end of the partition as it was given; null: it was not."),
-    int64("lag", "How far what is committed is behind that end.", unit="offsets"),
+    int64("commits", "Number of commits, without removals."),
+    moment("first_commit_ms", "The first commit."),
+    moment("last_commit_ms", "The last commit."),
+    int64("last_offset", "The last committed offset; null: it was removed."),
+    float64("commits_per_s", "Commits per second between the first and the last.", unit="1/s"),
+    float64("offsets_per_s", "Offsets per second between the first and the last commit.", unit="1/s"),
+    int64("regressions", "Commits of a lower offset than the previous one."),
+    int64("largest_regression", "Largest decrease of the offset; null: none.", unit="offsets"),
+    int64("end_offset", "The partition's given end offset; null: none given."),
+    int64("lag", "Offsets between the last commit and that end.", unit="offsets"),
 )
 
 ANALYSES = (
     Analysis(
         takes=(RECORDS, "ownership"),
         answers=(
-            "Which partitions does somebody own whose commits have stopped? Silent for longer than ten of its"
-            " usual intervals and ten seconds, at the end of each shard's log."
+            "Which owned partitions have no commits any more? Those without a commit for longer than ten of "
+            "their usual intervals and ten seconds, at the end of each shard's log."
         ),
         columns=STALLED_COLUMNS,
         run=stalled_commits,
         options={
-            "at_ms": "The moment that is asked for, instead of the end of each shard's log.",
-            "times": "So many usual intervals of silence are a stall.",
-            "quiet_ms_min": "A silence that is shorter is none, in ms.",
+            "at_ms": "The moment to check, in ms, instead of the end of each shard's log.",
+            "times": "Number of usual intervals without a commit that make a stall.",
+            "quiet_ms_min": "Shortest time without a commit that makes a stall, in ms.",
         },
     ),
     Analysis(
         takes=("commits",),
         answers=(
-            "How often, how fast and how far behind does each group commit, and how often backwards?"
-            " A row for each partition."
+            "How often and how fast does each group commit, how far does it lag, and how often do offsets go "
+            "back? One row for each partition."
         ),
         columns=LAGGING_COLUMNS,
         run=lagging_commits,
-        options={"end_offsets": "Rows of topic, partition, end_offset (and cluster_id), from which lag is."},
+        options={
+            "end_offsets": "Rows of topic, partition, end_offset (and cluster_id) to compute the lag from.",
+        },
     ),
 )

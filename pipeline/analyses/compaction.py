@@ -44,7 +44,7 @@ def newest(records: DataFrame) -> DataFrame:
 ANALYSES = (
     Analysis(
         takes=(RECORDS,),
-        answers="What does compaction keep? The newest record of each key, where that is no tombstone.",
+        answers="What does compaction keep? The newest record of each key, unless it is a tombstone.",
         columns=RECORD_COLUMNS,
         run=compacted,
         needs_raw=True,

@@ -48,7 +48,7 @@ def until(
     """
     if isinstance(at_index, Mapping):
         if not at_index:
-            raise OptionError("at_index names no shard", "give an index, or an index by shard")
+            raise OptionError("at_index names no shard", "give one index, or one for each shard")
         is_within = f.lit(False)
         for shard, index in at_index.items():
             is_within |= (f.col("shard") == shard) & (f.col("raft_index") <= index)

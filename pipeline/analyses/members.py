@@ -94,19 +94,19 @@ def _row(key: tuple[object, ...], one: Flapping) -> Row:
 _FINDING = TABLES["findings"].columns
 FLAPPING_COLUMNS = (
     *columns_named(_FINDING, ["cluster_id", "group_id", "shard"]),
-    text("process", "What makes it one process: its instance, its member id, or client and host."),
-    int32("returns", "How often it came back."),
-    texts("members", "The member ids that it had, the newest first."),
+    text("process", "What identifies the process: its instance id, its member id, or client id and host."),
+    int32("returns", "How often it returned."),
+    texts("members", "Its member ids, the newest first."),
     *columns_named(_FINDING, ["from_index", "from_ms", "to_index", "to_ms"]),
-    text("ended", "How its stays ended, and how often: `left 3×`."),
+    text("ended", "How its memberships ended, and how often: `left 3×`."),
 )
 
 ANALYSES = (
     Analysis(
         takes=("member_sessions",),
         answers=(
-            "Which processes come and go, time after time? Three returns or more, with five minutes at most"
-            " between two of them."
+            "Which processes leave and join again and again? Three returns or more, at most five minutes "
+            "apart."
         ),
         columns=FLAPPING_COLUMNS,
         run=flapping_members,

@@ -162,28 +162,28 @@ DOUBLE_COLUMNS = (
     *columns_named(
         TABLES["ownership"].columns, ["cluster_id", "group_id", "shard", "topic", "topic_id", "partition"]
     ),
-    text("holder", "The member that had it."),
-    text("taker", "The member that was given it all the same."),
-    int64("from_index", "The entry that gave it to the second."),
-    moment("from_ms", "When that was."),
-    int64("to_index", "The entry behind which one of them had it no more; null: both still have it."),
-    moment("to_ms", "When that was."),
-    span("duration_ms", "How long both had it."),
+    text("holder", "The member that owned it."),
+    text("taker", "The member that got it in addition."),
+    int64("from_index", "The entry that assigned it to the second member."),
+    moment("from_ms", "The time of that entry."),
+    int64("to_index", "The entry after which only one of them owned it; null: both still own it."),
+    moment("to_ms", "The time of that entry."),
+    span("duration_ms", "How long both owned it."),
 )
 
 ANALYSES = (
     Analysis(
         takes=(RECORDS,),
         answers=(
-            "Who had which partition from when until when, by each member's own records? The rows of kind"
-            " `owned` and `revoking` of table `ownership`, made in another way."
+            "Which member owned which partition from when to when, according to its own records? The rows of "
+            "kind `owned` and `revoking` of table `ownership`, derived in another way."
         ),
         columns=INTERVAL_COLUMNS,
         run=ownership_intervals,
     ),
     Analysis(
         takes=(RECORDS,),
-        answers="Did two members of a group ever have one partition at once? No row: they did not.",
+        answers="Did two members of a group ever own a partition at the same time? No row: they did not.",
         columns=DOUBLE_COLUMNS,
         run=double_ownership,
     ),

@@ -201,8 +201,8 @@ ANALYSES = (
     Analysis(
         takes=(RECORDS,),
         answers=(
-            "What began each epoch of a group, when did it have a target, how long until all were stable, or"
-            " what overtook it? Columns of table `group_epochs`, made in another way."
+            "What began each epoch of a group, when was its target ready, and how long did it take to become "
+            "stable, or which epoch overtook it? Columns of table `group_epochs`, derived in another way."
         ),
         columns=COLUMNS,
         run=rebalance_timeline,

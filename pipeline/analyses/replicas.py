@@ -249,8 +249,8 @@ def _cut(node: int, runs: dict[int, list[_Run]], known: dict[int, int], index: i
 
 _JUDGED = (
     *columns_named(ENTRY_COLUMNS, ["cluster_id", "shard"]),
-    text("kind", "What is told."),
-    int32("node_id", "Of which node."),
+    text("kind", "What was found."),
+    int32("node_id", "The node."),
     int64("first", "The first index, or the block."),
     int64("last", "The last index."),
 )
@@ -271,11 +271,13 @@ ANALYSES = (
     Analysis(
         takes=(ENTRIES,),
         answers=(
-            "Which decided entries are not the same on all nodes, or are missing on some? A node that is only"
-            " behind is told too: compacted entries and undecided ones are no divergence."
+            "Which decided entries differ between nodes, or are missing on some? A node that lags is also "
+            "listed; compacted and undecided entries are not a divergence."
         ),
         columns=COLUMNS,
         run=replica_divergence,
-        options={"num_voters": "How many nodes vote, where not all of their directories are read."},
+        options={
+            "num_voters": "Number of voters, if not all of their directories are read.",
+        },
     ),
 )

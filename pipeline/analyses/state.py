@@ -147,33 +147,35 @@ def _told(rows: DataFrame) -> DataFrame:
 
 STATE_COLUMNS = (
     *columns_named(RECORD_COLUMNS, [*GROUP]),
-    text("kind", "What the row tells of: `group`, `member` or `offset`."),
-    text("protocol", "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."),
-    text("state", "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
-    int32("epoch", "The group's epoch, or the member's; -2: a static member that is away."),
-    int32("assignment_epoch", "Of a group: the epoch that its target is of; 0: it has none."),
-    int32("num_members", "Of a group: how many members it has."),
-    text("member_id", "Of a member: its id."),
+    text("kind", "What the row describes: `group`, `member` or `offset`."),
+    text("protocol", "For a group: `consumer`, `classic`, or `simple`, which has only offsets."),
+    text("state", "For a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
+    int32("epoch", "The group's epoch, or the member's; -2: a static member that left temporarily."),
+    int32("assignment_epoch", "For a group: the epoch of its target; 0: it has none."),
+    int32("num_members", "For a group: its number of members."),
+    text("member_id", "For a member: its id."),
     *columns_named(RECORD_COLUMNS, [*_OF_SAID, "previous_epoch", "member_state"]),
-    partitions("assigned", "What the member has."),
-    partitions("pending", "What it was told to give up and still has."),
-    partitions("target", "What it is to have."),
-    text("topic", "Of an offset: the topic."),
+    partitions("assigned", "The partitions that the member owns."),
+    partitions("pending", "The partitions that it was told to give up and still owns."),
+    partitions("target", "The partitions that its target assigns to it."),
+    text("topic", "For an offset: the topic."),
     int32("partition", "The partition."),
     *columns_named(RECORD_COLUMNS, [*_OF_COMMIT]),
-    int64("raft_index", "Of members and offsets: the newest entry that tells of it."),
-    moment("timestamp_ms", "When that was written."),
+    int64("raft_index", "For members and offsets: the newest entry about it."),
+    moment("timestamp_ms", "The time of that entry."),
 )
 
 ANALYSES = (
     Analysis(
         takes=(RECORDS,),
-        answers="What were groups like behind an index or at a moment: members, targets, epochs, offsets?",
+        answers=(
+            "What was the state of groups after an index or at a moment: members, targets, epochs, offsets?"
+        ),
         columns=STATE_COLUMNS,
         run=state_as_of,
         options={
-            "at_index": "the last entry that counts: of every shard, or by shard (a mapping).",
-            "at_ms": "the last moment that counts, in ms since 1970 (UTC).",
+            "at_index": "The last entry to include: one index for all shards, or a mapping by shard.",
+            "at_ms": "The last moment to include, in ms since 1970 (UTC).",
         },
     ),
 )

@@ -100,30 +100,32 @@ def _summed(epochs: DataFrame, *storm: str) -> DataFrame:
 
 COLUMNS = (
     *columns_named(TABLES["group_epochs"].columns, ["cluster_id"]),
-    text("group_id", "The group whose own storm it is; null: it goes across groups."),
-    moment("from_ms", "Its first epoch."),
-    moment("to_ms", "When the last group in it was stable again."),
+    text("group_id", "The group, for a storm of one group; null: a storm across groups."),
+    moment("from_ms", "The begin of its first epoch."),
+    moment("to_ms", "When its last group was stable again."),
     int32("groups", "Groups that rebalanced in it."),
-    ints("shards", "Their shards."),
+    ints("shards", "The shards of these groups."),
     int64("rebalances", "Epochs that began in it."),
-    int64("unsettled", "Those that were overtaken before their group was stable."),
-    int64("moves", "Partitions whose place changed."),
-    texts("triggers", "What set the epochs off, the most frequent first."),
+    int64("unsettled", "Epochs that were overtaken before their group was stable."),
+    int64("moves", "Partitions that were moved."),
+    texts("triggers", "Triggers of the epochs, the most frequent first."),
 )
 
 ANALYSES = (
     Analysis(
         takes=("group_epochs",),
         answers=(
-            "When did many groups rebalance at one time, and which group time after time?"
-            " A row for each storm."
+            "When did many groups rebalance at the same time, or one group again and again? One row for each "
+            "storm."
         ),
         columns=COLUMNS,
         run=rebalance_storms,
         options={
-            "window_ms": "The stretch of time in which is counted, in ms.",
-            "groups_min": "So many groups that rebalance in one stretch are a storm.",
-            "epochs_min": "So many epochs of one group in one stretch are a storm, if half never settled.",
+            "window_ms": "Length of the time window, in ms.",
+            "groups_min": "Number of groups rebalancing in one window that make a storm.",
+            "epochs_min": (
+                "Number of epochs of one group in one window that make a storm, if half never settled."
+            ),
         },
     ),
 )

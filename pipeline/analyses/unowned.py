@@ -60,25 +60,29 @@ def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) ->
 
 COLUMNS = (
     *columns_named(TABLES["ownership"].columns, [*_TOPIC]),
-    int32("num_partitions", "Partitions of the topic that there were spans of."),
-    int32("num_spans", "How often a partition was nobody's."),
-    float64("unowned_seconds", "How long they were nobody's, summed.", unit="partition-seconds"),
+    int32("num_partitions", "Partitions of the topic with ownership spans."),
+    int32("num_spans", "How often a partition had no owner."),
+    float64("unowned_seconds", "Total time without an owner.", unit="partition-seconds"),
     float64(
         "expected_seconds",
-        "How long the group subscribed to them or had them, summed.",
+        "Total time in which the group was subscribed to them or owned them.",
         unit="partition-seconds",
     ),
-    float64("share", "The first of these by the second; null: the second is 0.", unit="0 to 1"),
-    span("longest_ms", "The longest time that one partition was nobody's; null: none was."),
+    float64("share", "The former divided by the latter; null: the latter is 0.", unit="0 to 1"),
+    span("longest_ms", "Longest time that one partition had no owner; null: none."),
     int32("longest_partition", "That partition."),
 )
 
 ANALYSES = (
     Analysis(
         takes=("ownership",),
-        answers="How many partition-seconds did each group lose, as nobody owned what it subscribes to?",
+        answers="For how many partition-seconds did partitions that a group subscribes to have no owner?",
         columns=COLUMNS,
         run=unowned_partition_seconds,
-        options={"at_ms": "until when what has not ended counts; by default the newest moment of its shard."},
+        options={
+            "at_ms": (
+                "The end assumed for spans that have not ended; by default the newest moment of the shard."
+            )
+        },
     ),
 )

@@ -115,8 +115,8 @@ def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> tuple[_Shar
     for number, row in enumerate(begins.toLocalIterator()):
         if number == TERMS_MAX:
             raise InputError(
-                f"there are more than {TERMS_MAX:,} terms, which do not fit into every executor",
-                "ask for fewer shards or a shorter time",
+                f"there are more than {TERMS_MAX:,} terms, too many for the memory of an executor",
+                "select fewer shards or a shorter time",
             )
         raw = RawRecord(int(RecordType.TERM_START), row.version, b"", bytes(row.value_bytes))
         try:
@@ -139,8 +139,8 @@ def _check_evidence(shards: _Shards, evidence: Mapping[int, Notes]) -> None:
     clusters = sorted({cluster_id for cluster_id, _ in shards})
     if evidence and len(clusters) > 1:
         raise OptionError(
-            f"evidence is of one cluster, and the records are of {', '.join(clusters)}",
-            "ask for each cluster by itself",
+            f"evidence belongs to one cluster, but the records belong to {', '.join(clusters)}",
+            "analyse each cluster separately",
         )
 
 
@@ -242,44 +242,49 @@ def _measures(course: str, measures: Measures | None) -> Row:
 
 _MEANS = {
     "epochs": ("Epochs", ""),
-    "moved": ("Partitions that a target took from one member and gave to another", ""),
-    "unowned_ms": ("Time of partitions that were nobody's", "partition-ms"),
-    "revoking_ms": ("Time of partitions that were being given up", "partition-ms"),
+    "moved": ("Partitions that targets moved from one member to another", ""),
+    "unowned_ms": ("Time in which partitions had no owner", "partition-ms"),
+    "revoking_ms": ("Time in which partitions were being given up", "partition-ms"),
     "unstable_ms": ("Time in which the group was not stable", "ms"),
-    "sessions_expired": ("Sessions that expired", ""),
-    "fenced_revoking": ("Members removed because they did not give up in time", ""),
-    "spread": ("The largest difference between two members' numbers of partitions", ""),
-    "spread_at_end": ("The same in the last target", ""),
+    "sessions_expired": ("Expired sessions", ""),
+    "fenced_revoking": ("Members removed because they did not give up partitions in time", ""),
+    "spread": ("Largest difference between the partition counts of two members", ""),
+    "spread_at_end": ("That difference in the last target", ""),
 }
 COLUMNS = (
     *columns_named(RECORD_COLUMNS, ["cluster_id", "group_id", "shard"]),
-    texts("asked", "What is different, in words."),
+    texts("asked", "The changed settings, in words."),
     text("left_out", "Why the group was not replayed; null: it was."),
-    text("assignor", "Whose targets the group really had, for members that vote for none."),
-    boolean("is_faithful", "True: a replay under the recorded settings is what really happened."),
+    text("assignor", "The recorded assignor, used for members that vote for none."),
+    boolean("is_faithful", "True: a replay with the recorded settings equals what really happened."),
     float64(
         "difference",
-        "How much the courses differ: a move, an epoch and a fence are one each, so is a partition-second.",
+        "How much the two courses differ: each move, epoch, fenced member and partition-second counts as "
+        "one.",
     ),
     *(
         int64(f"{course}_{name}", f"{means}, {words}.", unit=unit)
-        for course, words in (("really", "as it was"), ("whatif", "as it would have been"))
+        for course, words in (("really", "as recorded"), ("whatif", "with the change"))
         for name, (means, unit) in _MEANS.items()
     ),
-    boolean("has_evidence", "True: the evidence beside the log was given."),
-    span("interval_ms", "The interval of heartbeats that was taken."),
+    boolean("has_evidence", "True: the evidence beside the log was used."),
+    span("interval_ms", "The heartbeat interval that was assumed."),
     texts("notes", "What limits the answer, in words."),
 )
 
 ANALYSES = (
     Analysis(
         takes=(RECORDS,),
-        answers="How would each group have fared with another assignor or other timeouts? A row each.",
+        answers=(
+            "How would each group have fared with another assignor or other timeouts? One row for each group."
+        ),
         columns=COLUMNS,
         run=whatif,
         options={
-            "change": "What is different: `history.whatif.settings.WhatIf`; everything as it was by default.",
-            "evidence": "By shard, the notes of the evidence beside the log; without them the log only.",
+            "change": (
+                "The changed settings, a `history.whatif.settings.WhatIf`; by default nothing is changed."
+            ),
+            "evidence": "Evidence notes by shard; without them only the log is used.",
         },
         needs_raw=True,
     ),

@@ -56,8 +56,10 @@ _STORED = (
     text("kind", "State, notes or part."),
     int32("shard", "The group's shard."),
     text("group_id", "The group."),
-    int64("sequence", "Its place among the group's; of a state, whether it is restless."),
-    binary("blob", "What was written down."),
+    int64(
+        "sequence", "Its position among the rows of the group; for a state, whether the group is unsettled."
+    ),
+    binary("blob", "The stored content."),
 )
 STORED = arrow_type(_STORED)
 """Schema of the rows that are stored and passed in again by the next run."""

@@ -100,7 +100,7 @@ class GroupRun:
             yield
         except (StateError, RecordsError, ValueError, TypeError) as error:
             raise OutputError(
-                f"what earlier runs stored of group {self._group_id!r} cannot be read: {error}",
+                f"the stored state of group {self._group_id!r} cannot be read: {error}",
                 "write to a new output",
             ) from error
 
@@ -244,8 +244,8 @@ class GroupRun:
             to_index=None,
             to_ms=None,
             words=(
-                f"the group has more than {FINDING_ROWS_MAX:,} epochs, spans and sessions: diagnoses are not"
-                " sought in so many"
+                f"the group has more than {FINDING_ROWS_MAX:,} epochs, spans and sessions, too many to check "
+                "for diagnoses"
             ),
             rests_on=(),
             is_certain=True,

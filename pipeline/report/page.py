@@ -42,7 +42,7 @@ def report_page(
     ``meanings`` gives explanation and advice for kinds of findings that are not rules of `history`.
     """
     if figures is None:
-        body = section("Nothing to report", "<p>The tables hold no record.</p>")
+        body = section("Nothing to report", "<p>The tables hold no records.</p>")
         return page(title=title, body=body, rests_on=rests_on)
     span = duration(figures.until_ms - figures.from_ms)
     groups = plural(figures.num_groups, "group")
@@ -53,9 +53,9 @@ def report_page(
         section("Groups that rebalanced at once", _at_once(figures, style)),
         section("Time to stable", _settled(figures)),
         section("Groups, the least stable first", _groups(figures)),
-        section("Partitions that nobody owned", _unowned(figures)),
+        section("Partitions without an owner", _unowned(figures)),
         section("Failovers", _failovers(figures, style)),
-        section("How members went", _ends(figures)),
+        section("How memberships ended", _ends(figures)),
         section("Commits over time", _commits(figures, style)),
     ]
     return page(
@@ -83,7 +83,7 @@ def _glance(figures: ReportFigures) -> list[tuple[str, str]]:
 
 def _findings(figures: ReportFigures, meanings: dict[str, tuple[str, str]], style: TimeStyle) -> str:
     if not figures.kinds:
-        return "<p>None: no rule found anything.</p>"
+        return "<p>None: no rule found anything unusual.</p>"
     known = {name: (rule.title, rule.do) for name, rule in RULES.items()} | meanings
     rows = "\n".join(
         f'<tr><td><span class="severity {escaped(one.severity)}">{escaped(one.severity)}</span></td>'
@@ -132,7 +132,7 @@ def _over_time(figures: ReportFigures, style: TimeStyle) -> str:
             rest[bucket] = rest.get(bucket, 0) + count
     if rest:
         series.append(("others", rest))
-    label = f"Rebalances in {BUCKETS} parts of {duration(figures.step_ms)} each"
+    label = f"Rebalances in {BUCKETS} intervals of {duration(figures.step_ms)} each"
     drawn = charts.stacked_bars(series, **_axis(figures), style=style, label=label)
     totals_shown = [(name, sum(counts.values())) for name, counts in series]
     return f'<p>{escaped(label)}.</p><div class="scroll">{drawn}</div>\n{legend(totals_shown)}'
@@ -148,14 +148,14 @@ def _at_once(figures: ReportFigures, style: TimeStyle) -> str:
     bucket, most = max(figures.groups_at_once.items(), key=lambda one: (one[1], -one[0]))
     when = style.full(figures.from_ms + bucket * figures.step_ms)
     said = (
-        f"At most {plural(most, 'group')} of {figures.num_groups:,} in {duration(figures.step_ms)}, from"
-        f" {when} on. Many groups at once share a cause: a deployment, a failover, a network."
+        f"At most {plural(most, 'group')} of {figures.num_groups:,} in {duration(figures.step_ms)}, from "
+        f"{when} on. Many groups at once have a common cause: a deployment, a failover, a network problem."
     )
     drawn = charts.line(
         figures.groups_at_once,
         **_axis(figures),
         style=style,
-        label="Groups that rebalanced in each part",
+        label="Groups that rebalanced in each interval",
         colour=1,
     )
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
@@ -163,7 +163,7 @@ def _at_once(figures: ReportFigures, style: TimeStyle) -> str:
 
 def _settled(figures: ReportFigures) -> str:
     if not figures.settled:
-        return "<p>No epoch came to be stable.</p>"
+        return "<p>No epoch became stable.</p>"
     count, below = sum(figures.settled.values()), 0
     quantiles = {}
     for step in sorted(figures.settled):
@@ -173,8 +173,8 @@ def _settled(figures: ReportFigures) -> str:
                 quantiles[share] = duration(10 * 2**step)
     words = sentence_list([f"{share:.0%} within {time}" for share, time in quantiles.items()])
     never = f"; overtaken before: {figures.never_settled:,}" if figures.never_settled else ""
-    said = f"{plural(count, 'epoch')} came to be stable: {words}{never}."
-    drawn = charts.histogram(figures.settled, label="Epochs by the time that they took to be stable")
+    said = f"{plural(count, 'epoch')} became stable: {words}{never}."
+    drawn = charts.histogram(figures.settled, label="Epochs by their time to stable")
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
 
 
@@ -190,7 +190,7 @@ def _groups(figures: ReportFigures) -> str:
         )
         for row in figures.groups
     ]
-    headers = ("group", "rebalances", "not stable", "to stable, p50", "p99", "places changed")
+    headers = ("group", "rebalances", "not stable", "to stable, p50", "p99", "partitions moved")
     table = table_html(headers, rows, numbers=range(1, len(headers)))
     return table + _more(figures.num_groups - len(rows), "group_epochs")
 
@@ -222,7 +222,7 @@ def _failovers(figures: ReportFigures, style: TimeStyle) -> str:
         )
         for row in figures.failovers
     ]
-    headers = ("when", "shard", "who took over", "why", "at most without a leader")
+    headers = ("when", "shard", "new leader", "why", "longest time without a leader")
     rest = figures.num_failovers - min(len(rows), FAILOVERS_SHOWN)
     return table_html(headers, rows, numbers=(1,)) + _more(rest, "failovers")
 
@@ -231,16 +231,16 @@ def _ends(figures: ReportFigures) -> str:
     rows = sorted(figures.ends.items(), key=lambda one: (-one[1], one[0]))
     if not rows:
         return "<p>none</p>"
-    named = [("still there" if name == "open" else name, count) for name, count in rows]
+    named = [("still members" if name == "open" else name, count) for name, count in rows]
     said = sentence_list([f"{name} {count:,}" for name, count in named])
-    drawn = charts.bars(named, label="Members by how they went", unit="members")
+    drawn = charts.bars(named, label="Memberships by how they ended", unit="members")
     return f'<p>{escaped(said)}</p><div class="scroll">{drawn}</div>'
 
 
 def _commits(figures: ReportFigures, style: TimeStyle) -> str:
     if not figures.commits:
         return "<p>none</p>"
-    label = f"Commits in parts of {duration(figures.step_ms)}"
+    label = f"Commits per {duration(figures.step_ms)}"
     drawn = charts.line(figures.commits, **_axis(figures), style=style, label=label, colour=2)
     return f'<p>{escaped(label)}; {figures.num_commits:,} in all.</p><div class="scroll">{drawn}</div>'
 

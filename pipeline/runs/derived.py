@@ -47,7 +47,7 @@ class Derived:
         rows, _ = local.size_of("/", map(str, Path(folder).rglob("*.parquet")))
         if rows != (expected := int(seen.get.get("rows") or 0)):
             raise OutputError(
-                f"{expected} rows of facts were written to {folder}, and {rows} are to be seen there",
+                f"{expected} rows of facts were written to {folder}, but {rows} are visible there",
                 "every executor must see this folder at the same path: a mount, or master local[*]",
             )
         return made

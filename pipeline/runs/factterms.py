@@ -47,7 +47,7 @@ def terms_of(step: RunStep, spans: Mapping[int, FactSpan]) -> Mapping[int, Seque
         else:
             _keep_newest(before, row)
     if len(rows) > TERMS_MAX:
-        raise InputError(f"there are more than {TERMS_MAX:,} terms that facts do not know", TERMS_HINT)
+        raise InputError(f"there are more than {TERMS_MAX:,} new terms", TERMS_HINT)
     found: dict[int, list[TermRow]] = {}
     for row in sorted([*rows, *before.values()], key=lambda row: (row["shard"], row["raft_index"])):
         found.setdefault(row["shard"], []).append(_term(row))

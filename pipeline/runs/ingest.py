@@ -155,7 +155,9 @@ def _places(
 
 def _around(log: InputLog) -> str:
     """A hint about damage: each shard is read from one node, and another one may hold it intact."""
-    hint = "--mode permissive reads what can be read, and notes it as a finding"
+    hint = "--mode permissive reads the rest and records the damage as a finding"
     return (
-        hint if len(log.members) == 1 else f"another node may have it whole: give its directory alone; {hint}"
+        hint
+        if len(log.members) == 1
+        else (f"another node may have it intact: give only that node's directory; {hint}")
     )

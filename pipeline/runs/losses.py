@@ -73,7 +73,7 @@ def reached(records: DataFrame) -> dict[int, WrittenEntries]:
 def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, first_ms: int) -> Lost:
     """The part of a range that is no longer kept; ``before_ms`` is set if an earlier run read up to it."""
     first, last = asked.from_index, min(log.shards[shard].begins_index - 1, asked.to_index)
-    why = "" if before_ms is None else ": they were removed before a run had read them"
+    why = "" if before_ms is None else ": they were removed before a run read them"
     return Lost(
         shard=shard,
         first_index=first,
@@ -94,9 +94,9 @@ def damage(
     for hole, words in every:
         if not words:
             raise InputError(
-                f"entries {hole.first} to {hole.last} of {shard_name(hole.shard)} vanished while {log.path}"
-                " was read",
-                "run again, or read a copy that nobody writes to",
+                f"entries {hole.first} to {hole.last} of {shard_name(hole.shard)} were removed while "
+                f"{log.path} was read",
+                "run again, or read a copy that does not change",
             )
         yield Lost(
             shard=hole.shard,

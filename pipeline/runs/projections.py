@@ -29,7 +29,7 @@ TERMS_MAX = 100_000
 
 A cluster with more elections than that between two runs is unusable.
 """
-TERMS_HINT = "no cluster that works has so many elections"
+TERMS_HINT = "a healthy cluster does not have so many elections"
 Place = tuple[int, int]
 """Shard and index of an entry."""
 _NOBODY = -1

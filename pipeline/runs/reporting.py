@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     DAMAGED: (
-        "Entries of the log cannot be read: their bytes are not what was written.",
-        "Restore the files from another node, and run into a new output; facts go on with a snapshot.",
+        "Entries of the log cannot be read: their bytes differ from what was written.",
+        "Restore the files from another node and run with a new output; facts continue with a snapshot.",
     ),
     GAP: (
-        "Entries of the log were not kept: it was compacted, and its archive does not hold them.",
-        "Nothing, if that was meant; else let the archive keep more, or run more often.",
+        "Entries of the log are missing: it was compacted, and its archive does not hold them.",
+        "Nothing, if that was intended; otherwise let the archive keep more, or run more often.",
     ),
     TOO_MANY_ROWS: (
-        "A group has so long a story that no diagnoses are sought in it.",
-        "Ask `quorate log findings` for the group and a time.",
+        "A group has too many rows to be checked for diagnoses.",
+        "Run `quorate log findings` for the group and a time.",
     ),
 }
 """Explanation and advice for kinds of findings that are not rules of `history`."""

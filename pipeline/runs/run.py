@@ -93,7 +93,7 @@ def run(
     `InputError`; in ``permissive`` it is a row of `findings`, and everything readable is taken in.
     """
     if mode not in MODES:
-        raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
+        raise OptionError(f"{mode!r} is not a mode", f"give {' or '.join(MODES)}")
     log = open_input(input_path)
     with open_output(output_path, log) as output:
         return advance(spark, output, log, mode=mode, on_progress=on_progress)
@@ -103,7 +103,7 @@ def open_output(path: str, log: InputLog) -> Output:
     """Open the output for this log; one inside the log's own folder is refused, as the log is read-only."""
     root, home = Path(place_of(path)), Path(log.path).resolve()
     if root.is_relative_to(home):
-        raise OutputError(f"the output {root} is in the input {home}", "name a folder outside of it")
+        raise OutputError(f"the output {root} is inside the input {home}", "give a folder outside of it")
     return Output.open(root, cluster_id=log.cluster_id, num_shards=log.num_shards)
 
 
@@ -173,8 +173,8 @@ def _older_copies(before: Mapping[int, ShardProgress], log: InputLog) -> Iterato
         known = before.get(shard, ShardProgress()).records_to
         if there.decided_index < known:
             yield (
-                f"{shard_name(shard)} ends with entry {there.decided_index} here and the tables have it up to"
-                f" {known}: this is an older copy"
+                f"{shard_name(shard)} ends with entry {there.decided_index} here, but the tables have "
+                f"entries up to {known}: this is an older copy"
             )
 
 

@@ -88,7 +88,7 @@ class TableStream:
         on_batch: EveryBatch,
     ) -> None:
         if mode not in MODES:
-            raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
+            raise OptionError(f"{mode!r} is not a mode", f"give {' or '.join(MODES)}")
         self._following = FollowedInput(input_path)
         opened = self._following.opened
         self._output = open_output(output_path, opened)
@@ -112,7 +112,7 @@ class TableStream:
         """Catch up, then continue until `stop`, a batch at most every ``every_s`` seconds (None: end)."""
         if is_remote(spark):
             hint = "use local[*], spark://, yarn or k8s; or `pipeline run` from time to time"
-            raise OptionError("tables are not kept fresh over Spark Connect", hint)
+            raise OptionError("tables cannot be kept up to date over Spark Connect", hint)
         worker = threading.Thread(target=self._work, args=(spark, every_s), daemon=True)
         worker.start()
         while worker.is_alive() and not self._stopped.is_set():

@@ -30,12 +30,13 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
         "the executors do not have Quorate's code",
-        "give spark-submit --py-files with what `python -m pipeline zip` writes, or call ship_code(spark)",
+        ("run spark-submit with --py-files and the file that `python -m pipeline zip` writes, or call "
+        "ship_code(spark)"),
     ),
     (
         r"No module named '([\w.]+)'",
         "the executors' Python lacks the package {0}",
-        "they need msgpack, crc32c, google-re2, numpy, pandas, pyarrow: PYSPARK_PYTHON says which Python",
+        "they need msgpack, crc32c, google-re2, numpy, pandas, pyarrow: PYSPARK_PYTHON sets their Python",
     ),
     (
         r"PYTHON_VERSION_MISMATCH[^\n]*",
@@ -45,12 +46,12 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"OutOfMemoryError|GC overhead limit",
         "Spark's JVM ran out of memory",
-        "give it more (--driver-memory; on a cluster spark.executor.memory), or more partitions",
+        "give it more memory (--driver-memory; on a cluster spark.executor.memory), or use more partitions",
     ),
     (
         r"ExecutorLostFailure[^\n]*",
-        "an executor was lost again and again",
-        "mostly for its memory: raise spark.executor.memory or spark.executor.memoryOverhead",
+        "executors were lost again and again",
+        "usually for lack of memory: raise spark.executor.memory or spark.executor.memoryOverhead",
     ),
     (
         r"All masters are unresponsive",
@@ -59,7 +60,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"No space left on device",
-        "a disk is full where Spark works",
+        "a disk that Spark uses is full",
         "Spark's scratch space is SPARK_LOCAL_DIRS (else /tmp)",
     ),
 )  # fmt: skip
@@ -80,7 +81,7 @@ def unwrapped(error: BaseException) -> PipelineError | None:
     setting = _SETTING.search(text)
     if setting:
         value, name, why = setting.groups()
-        return OptionError(f"{name}={value} is no setting of Spark", why[:1].lower() + why[1:])
+        return OptionError(f"{name}={value} is not a valid Spark setting", why[:1].lower() + why[1:])
     for pattern, message, hint in _KNOWN:
         found = re.search(pattern, text)
         if found:
@@ -121,7 +122,7 @@ def _first_words(text: str) -> str:
     """The first informative line of a report that may run to pages."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.endswith(":") and not line.startswith(_ABOUT)]
-    words = (said or lines or ["it does not say why"])[0].removeprefix(": ")
+    words = (said or lines or ["Spark gave no reason"])[0].removeprefix(": ")
     return SAYS_NOTHING.sub("", words)[:LINE_MAX]
 
 

@@ -58,9 +58,9 @@ def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] | 
         too_old.append(f"Java {java.version} in {home}")
     if too_old:
         raise NoSpark(
-            f"Spark needs Java {JAVA_MIN} or newer, and here is only {', '.join(too_old)}", WAYS_OUT
+            f"Spark needs Java {JAVA_MIN} or newer, but only {', '.join(too_old)} is installed", WAYS_OUT
         )
-    raise NoSpark("Spark runs on Java, and there is none", WAYS_OUT)
+    raise NoSpark("Spark needs Java, which is not installed", WAYS_OUT)
 
 
 def write_shim(java: Java, directory: Path) -> Path:
@@ -78,7 +78,9 @@ def write_shim(java: Java, directory: Path) -> Path:
     )
     program.chmod(0o700)
     if not os.access(program, os.X_OK):
-        raise NoSpark(f"programs cannot be run from {directory}", "set TMPDIR to a folder where they can")
+        raise NoSpark(
+            f"programs cannot be run from {directory}", "set TMPDIR to a folder from which they can"
+        )
     return directory
 
 

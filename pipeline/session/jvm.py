@@ -83,7 +83,7 @@ def launch(
         except PySparkRuntimeError as error:
             logs = kept_logs()
             said = _last_words(logs / OUTPUT) if logs else ""
-            hint = f"Spark's own logs are in {logs}" if logs else "what it said stands above"
+            hint = f"Spark's own logs are in {logs}" if logs else "its output is above"
             raise PipelineError("Spark did not start" + said, hint) from error
         except BaseException as error:
             _end_processes_of(error)

@@ -55,7 +55,7 @@ def check_master(master: str) -> None:
     """Raise `OptionError` for a master that Spark would reject, before a JVM is started."""
     if not _MASTER.fullmatch(master):
         raise OptionError(
-            f"{master!r} is no Spark master",
+            f"{master!r} is not a Spark master",
             "give local[4], spark://HOST:7077, yarn, k8s://https://HOST:PORT or sc://HOST:15002",
         )
 

@@ -53,9 +53,9 @@ class SegmentReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         for name in options.of_stream:
-            raise OptionError(f"{name} is an option of streams", "use readStream, or leave it out")
+            raise OptionError(f"{name} is an option for streams only", "use readStream, or leave it out")
         if options.rows is Rows.SPANS:
-            raise OptionError("rows=spans is of streams", "use readStream, or rows=records")
+            raise OptionError("rows=spans is for streams only", "use readStream, or rows=records")
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -46,8 +46,8 @@ class FollowedInput:
             holds_to = reached[shard].holds_to if shard in reached else 0
             if holds_to < last:
                 raise InputError(
-                    f"{self.opened.path}: {shard_name(shard)} ends with entry {holds_to}, and the batch that"
-                    f" was begun with entry {last}",
+                    f"{self.opened.path}: {shard_name(shard)} ends with entry {holds_to}, but the batch "
+                    f"that was begun ends with entry {last}",
                     "give the log that the checkpoint was made from, or wait until this node has caught up",
                 )
         batch = {shard: replace(reached[shard], index=last) for shard, last in ends.items()}
@@ -59,8 +59,8 @@ class FollowedInput:
             log = open_node(self.opened.path)
             shards = {shard: self._listed(shard, one) for shard, one in reached.items()}
         except (NothingToRead, OSError) as error:
-            hint = "what was read of it stays read: start again when it is back"
-            raise InputError(f"{self.opened.path} was taken away while it was read: {error}", hint) from None
+            hint = "start again when it is back: the stream continues where it stopped"
+            raise InputError(f"{self.opened.path} was removed while it was read: {error}", hint) from None
         return replace(self.opened, log=log, remarks=log.remarks, shards=shards)
 
     def _listed(self, shard: int, reached: DecidedEnd) -> InputShard:

@@ -108,7 +108,9 @@ def open_input(path: str) -> InputLog:
     except Damaged as damage:
         raise InputError(f"{damage.file}: byte {damage.offset}: {damage.what}", damage.hint) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}", "whoever runs this must be able to") from error
+        raise InputError(
+            f"{path} cannot be read: {error}", "check the permissions of this process"
+        ) from error
     by_path = {member.path: member for member in members}
     files = OsFiles()
     shards: dict[int, InputShard] = {}
@@ -147,12 +149,10 @@ def _cluster_of(
                 if (header := _headers.of(place, None, partial(_header, files, place))) is not None:
                     said.setdefault(header.identity.cluster_id, place)
     if not said:
-        raise InputError(
-            f"nothing in {path} says which cluster it is of", "every segment's header is damaged"
-        )
+        raise InputError(f"nothing in {path} tells its cluster", "every segment's header is damaged")
     if len(said) > 1:
         told = ", ".join(f"{place} says {name}" for name, place in said.items())
-        raise InputError(f"{path} holds logs of two clusters: {told}", "read each cluster by itself")
+        raise InputError(f"{path} holds logs of two clusters: {told}", "read each cluster separately")
     return next(iter(said))
 
 

@@ -39,8 +39,8 @@ class Offsets:
         said = document["cluster_id"]
         if said != cluster_id:
             raise InputError(
-                f"the checkpoint is of cluster {said}, the log of {cluster_id}",
-                "give the log that it was made from, or another checkpoint folder",
+                f"the checkpoint belongs to cluster {said}, the log to {cluster_id}",
+                "give that cluster's log, or another checkpoint folder",
             )
         stored = {int(shard): int(index) for shard, index in document["shards"].items()}
         return cls(said, {**begins, **stored})
@@ -78,7 +78,7 @@ def starting_at(
     """
     where = given.get("starting", STARTING[0]).lower()
     if where not in STARTING:
-        raise OptionError(f"starting={where!r} is not known", f"there are {', '.join(STARTING)}")
+        raise OptionError(f"starting={where!r} is unknown", f"there are {', '.join(STARTING)}")
     shards = dict(begins) if where == STARTING[0] else dict(latest)
     if "starting_index" not in given:
         return shards
@@ -88,7 +88,7 @@ def starting_at(
         there_are = ", ".join(shard_name(shard) for shard in sorted(shards))
         raise OptionError(f"starting_index: there is no shard {strange[0]}", f"there are {there_are}")
     if "starting" in given and given["starting_index"].strip().isdecimal():
-        raise OptionError("starting says nothing beside an index of all shards", "leave starting out")
+        raise OptionError("starting has no effect beside an index for all shards", "leave starting out")
     return shards | {shard: max(index, begins[shard]) for shard, index in named.items()}
 
 
@@ -110,6 +110,6 @@ def entries_max(given: Mapping[str, str]) -> int | None:
     if value is None:
         return None
     if not value.isdecimal() or int(value) < 1:
-        hint = "give how many entries of the log one batch may take"
-        raise OptionError(f"max_entries_per_trigger={value!r} is no number above 0", hint)
+        hint = "give the number of log entries in one batch"
+        raise OptionError(f"max_entries_per_trigger={value!r} is not a number above 0", hint)
     return int(value)

@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "path": "a node's directory, the folder of a cluster (node-1, node-2, ...), or a copy of either",
-    "shards": "numbers, -1 or metadata is the metadata shard; commas between",
-    "types": "record types by number or name; commas between",
-    "groups": "group ids; commas between, or a JSON array",
+    "shards": "shard numbers, separated by commas; -1 or metadata is the metadata shard",
+    "types": "record types by number or name, separated by commas",
+    "groups": "group ids, separated by commas or as a JSON array",
     "from_index": "the first index, included",
     "to_index": "the last index, included",
-    "from_time": "the first moment, included: ISO 8601 (UTC where it does not say) or ms since 1970",
+    "from_time": "the first moment, included: ISO 8601 (UTC without an offset) or ms since 1970",
     "to_time": "the last moment, included",
-    "columns": "names of columns, in the order that is wanted; commas between",
-    "raw": "true: the bytes of key, value and cause too",
-    "mode": "fail: damage ends the reading; permissive: it is a row of its own",
-    "rows": "records, entries (of every node), snapshot (the records of one), or, of a stream, spans",
-    "ranges": 'JSON: {"shard": [first index, last index or null]}; shards that are not named are not read',
+    "columns": "names of columns in the wanted order, separated by commas",
+    "raw": "true: also the bytes of key, value and cause",
+    "mode": "fail: damage is an error; permissive: damage becomes a row",
+    "rows": "records, entries (of every node), snapshot (its records) or, for a stream, spans",
+    "ranges": 'JSON: {"shard": [first index, last index or null]}; other shards are not read',
 }
 """Every option with a description of its value."""
 
 STREAM_OPTIONS = {
-    "starting": "where a stream without a checkpoint begins: earliest, or latest",
-    "starting_index": 'the first index that it reads, of all shards, or JSON by shard: {"0": 120, "-1": 5}',
-    "max_entries_per_trigger": "how many entries of the log one batch takes; without it all that there are",
+    "starting": "where a stream without a checkpoint begins: earliest or latest",
+    "starting_index": 'the first index of a stream, for all shards or as JSON by shard: {"0": 120, "-1": 5}',
+    "max_entries_per_trigger": "number of log entries in one batch; by default all",
 }
 """Options that only `readStream` accepts."""
 
 FOREIGN = {
-    "entries": (("types", "groups", "raw"), "an entry is of no type and no group, and has no raw columns"),
-    "snapshot": (("from_index", "from_time"), "a snapshot begins nowhere: to_index and to_time choose it"),
+    "entries": (("types", "groups", "raw"), "an entry has no type, no group and no raw columns"),
+    "snapshot": (("from_index", "from_time"), "a snapshot has no beginning: to_index and to_time select it"),
     "spans": (
         ("types", "groups", "from_index", "to_index", "from_time", "to_time", "raw", "mode"),
-        "a span tells which entries are new, whatever is in them",
+        "a span describes new entries, whatever they contain",
     ),
 }
 """Options that have no effect, unless left at their default, by kind of rows, with the reason."""
@@ -160,7 +160,7 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
         there_are = ", ".join((*OPTIONS, *STREAM_OPTIONS))
         raise OptionError(f"there is no option {unknown[0]!r}", f"there are {there_are}")
     if not said.get("path"):
-        raise OptionError("no path is given", f'load("DIRECTORY") reads {OPTIONS["path"]}')
+        raise OptionError("no path was given", f'load("DIRECTORY") reads {OPTIONS["path"]}')
     mode = _one_of(Mode, "mode", said.get("mode", "fail"))
     rows = _one_of(Rows, "rows", said.get("rows", "records"))
     _check_of(said, rows)
@@ -182,7 +182,7 @@ def _one_of(names: type[_Choice], option: str, value: str) -> _Choice:
     try:
         return names(value.lower())
     except ValueError:
-        raise OptionError(f"{option}={value!r} is not known", f"there are {', '.join(names)}") from None
+        raise OptionError(f"{option}={value!r} is unknown", f"there are {', '.join(names)}") from None
 
 
 def _check_of(said: Mapping[str, str], rows: Rows) -> None:
@@ -190,7 +190,7 @@ def _check_of(said: Mapping[str, str], rows: Rows) -> None:
     names, why = FOREIGN.get(rows, ((), ""))
     for name in names:
         if name in said and said[name].lower() != _DEFAULTS.get(name):
-            raise OptionError(f"{name} says nothing of rows={rows}", f"{why}; leave one of the two out")
+            raise OptionError(f"{name} does not apply to rows={rows}", f"{why}; leave one of the two out")
 
 
 def _span(said: Mapping[str, str]) -> WantedRange:
@@ -202,8 +202,8 @@ def _span(said: Mapping[str, str]) -> WantedRange:
     )
     for first, last, of in ((span.from_index, span.to_index, "index"), (span.from_ms, span.to_ms, "time")):
         if first is not None and last is not None and first > last:
-            words = f"from_{of}={said[f'from_{of}']} is behind to_{of}={said[f'to_{of}']}"
-            raise OptionError(words, "give the first one and then the last one")
+            words = f"from_{of}={said[f'from_{of}']} is after to_{of}={said[f'to_{of}']}"
+            raise OptionError(words, "swap the two")
     return span
 
 
@@ -213,7 +213,7 @@ def _index(said: Mapping[str, str], name: str) -> int | None:
     try:
         return int(said[name])
     except ValueError:
-        raise OptionError(f"{name}={said[name]!r} is no number", "give the index of an entry") from None
+        raise OptionError(f"{name}={said[name]!r} is not a number", "give the index of an entry") from None
 
 
 def _moment(said: Mapping[str, str], name: str) -> int | None:
@@ -228,7 +228,7 @@ def _moment(said: Mapping[str, str], name: str) -> int | None:
         moment = datetime.fromisoformat(value)
     except ValueError:
         hint = "give 2026-03-01T12:00:00Z, or ms since 1970"
-        raise OptionError(f"{name}={value!r} is no moment", hint) from None
+        raise OptionError(f"{name}={value!r} is not a moment", hint) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
@@ -246,7 +246,7 @@ def _words(said: Mapping[str, str], name: str) -> list[str]:
 
 def _not_empty(name: str, words: list[str]) -> list[str]:
     if not words:
-        raise OptionError(f"{name} is empty", f"name what is wanted, or leave {name} out: then all is read")
+        raise OptionError(f"{name} is empty", f"give what to read, or leave {name} out to read everything")
     return words
 
 
@@ -257,7 +257,9 @@ def _type_number(word: str) -> int:
         number = _TYPE_NUMBERS.get(word.replace("_", "").lower(), TYPE_MAX + 1)
     if not TYPE_MIN <= number <= TYPE_MAX:
         names = ", ".join(type_name(one) for one in RecordType)
-        raise OptionError(f"there is no record type {word!r}", f"there are {names}; others by number")
+        raise OptionError(
+            f"there is no record type {word!r}", f"names are {names}; give other types by number"
+        )
     return number
 
 
@@ -272,7 +274,7 @@ def _shard_number(word: str) -> int:
     try:
         return int(number)
     except ValueError:
-        raise OptionError(f"{word!r} is no shard", OPTIONS["shards"]) from None
+        raise OptionError(f"{word!r} is not a shard", OPTIONS["shards"]) from None
 
 
 def _groups(said: Mapping[str, str]) -> frozenset[str] | None:
@@ -283,7 +285,7 @@ def _groups(said: Mapping[str, str]) -> frozenset[str] | None:
         return frozenset(_words(said, "groups"))
     names = _json(said, "groups")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise OptionError(f"groups={value!r} is no list of texts", OPTIONS["groups"])
+        raise OptionError(f"groups={value!r} is not a list of strings", OPTIONS["groups"])
     return frozenset(_not_empty("groups", names))
 
 
@@ -293,18 +295,18 @@ def _ranges(said: Mapping[str, str], rows: Rows) -> Mapping[int, tuple[int | Non
         return None
     ranges = _json(said, "ranges")
     if not isinstance(ranges, _Members):
-        raise OptionError(f"ranges={said['ranges']!r} is no JSON object", OPTIONS["ranges"])
+        raise OptionError(f"ranges={said['ranges']!r} is not a JSON object", OPTIONS["ranges"])
     found: dict[int, tuple[int | None, int | None]] = {}
     for shard, ends in ranges:
         is_pair = type(ends) is list and len(ends) == 2
         if not is_pair or not all(end is None or type(end) is int for end in ends):
-            raise OptionError(f"ranges: {ends!r} of shard {shard} are no two indexes", OPTIONS["ranges"])
+            raise OptionError(f"ranges: {ends!r} of shard {shard} are not two indexes", OPTIONS["ranges"])
         if rows is Rows.SNAPSHOT and ends[0] is not None:
-            hint = "of rows=snapshot give null for the first index"
-            raise OptionError(f"ranges: {ends!r} of shard {shard}, and a snapshot begins nowhere", hint)
+            hint = "for rows=snapshot give null as the first index"
+            raise OptionError(f"ranges: {ends!r} of shard {shard}, but a snapshot has no beginning", hint)
         number = _shard_number(shard)
         if number in found:
-            raise OptionError(f"ranges: shard {number} is named twice", "name each once")
+            raise OptionError(f"ranges: shard {number} occurs twice", "give each once")
         found[number] = (ends[0], ends[1])
     return found
 
@@ -317,7 +319,7 @@ def _json(said: Mapping[str, str], name: str) -> Any:
     try:
         return json.loads(said[name], object_pairs_hook=_Members)
     except ValueError as error:
-        raise OptionError(f"{name}={said[name]!r} is no JSON: {error}", OPTIONS[name]) from None
+        raise OptionError(f"{name}={said[name]!r} is not valid JSON: {error}", OPTIONS[name]) from None
 
 
 def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[TableColumn, ...]:
@@ -351,7 +353,7 @@ def _columns_of(
 ) -> tuple[TableColumn, ...]:
     """The output columns for a schema given by the user, or returned by Spark."""
     if not schema.fields:
-        raise OptionError("the schema names no column", "name what is wanted, or leave the schema out")
+        raise OptionError("the schema has no columns", "give the wanted columns, or leave the schema out")
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
     _check_damage(chosen, mode)
     promise = _promise(rows, mode)
@@ -362,15 +364,15 @@ def _columns_of(
             kind = ours.dataType.simpleString()
             raise OptionError(
                 f"column {given.name} is {kind}, not {given.dataType.simpleString()}",
-                "leave the schema out, or cast what is read",
+                "leave the schema out, or cast the column after reading",
             )
     if mode is Mode.PERMISSIVE and DAMAGE not in chosen:
-        raise OptionError("mode=permissive without the column damage", "add `damage string` to the schema")
+        raise OptionError("mode=permissive needs the column damage", "add `damage string` to the schema")
     for name in ("columns", "raw"):
         if said.get(name, "false").lower() != "false":
             asked = [column.name for column in _columns(said, rows, mode)]
             if asked != schema.fieldNames():
-                raise OptionError(f"{name} beside a schema that names other columns", f"leave {name} out")
+                raise OptionError(f"{name} conflicts with the columns of the schema", f"leave {name} out")
     return tuple(
         replace(column, is_required=not given.nullable)
         for column, given in zip(chosen, schema.fields, strict=True)
@@ -379,7 +381,7 @@ def _columns_of(
 
 def _check_damage(chosen: tuple[TableColumn, ...], mode: Mode) -> None:
     if mode is Mode.FAIL and DAMAGE in chosen:
-        raise OptionError("damage is a column of mode=permissive", "say mode=permissive, or leave it out")
+        raise OptionError("the column damage needs mode=permissive", "set mode=permissive, or leave it out")
 
 
 def _known(rows: Rows) -> tuple[TableColumn, ...]:
@@ -389,7 +391,7 @@ def _known(rows: Rows) -> tuple[TableColumn, ...]:
 def _named(known: tuple[TableColumn, ...], names: list[str]) -> tuple[TableColumn, ...]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise OptionError(f"column {twice} is named twice", "name each once")
+        raise OptionError(f"column {twice} occurs twice", "give each once")
     try:
         return columns_named(known, names)
     except KeyError as error:

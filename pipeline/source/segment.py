@@ -29,9 +29,9 @@ from .scalar_decoder import ReadSelection, Row
 from .sealed import SealedIndex
 from .vector import BYTES_MAX, Wanted, columns_of, stretches
 
-FOREIGN_HINT = "the file was put here from another node or shard; take it away"
+FOREIGN_HINT = "the file was copied here from another node or shard; remove it"
 
-NEWER_HINT = "a release that knows it is needed"
+NEWER_HINT = "use a release that knows it"
 
 BATCH_ROWS = 1 << 15
 """Rows per batch: some megabytes, which the JVM holds in memory."""
@@ -80,7 +80,7 @@ def _foreign(task: Task, path: str, data: Data) -> str:
     identity = header.identity
     said = (identity.cluster_id, identity.shard, header.first_index)
     is_ours = said == (task.cluster_id, task.shard, task.bounds.first)
-    return "" if is_ours else "is of cluster {}, shard {}, from entry {} on".format(*said)
+    return "" if is_ours else "belongs to cluster {}, shard {}, from entry {} on".format(*said)
 
 
 def _wanted_frames(frames: Frames, selection: Selection) -> Frames:
@@ -108,7 +108,7 @@ def damage_rows(task: Task, gaps: Sequence[LogGap], hint: str) -> Iterator[pa.Re
     if gaps and task.mode is Mode.FAIL:
         first = gaps[0]
         raise InputError(
-            f"{first.file}: byte {first.offset}: {first.what}", f"{hint}; mode=permissive reads on"
+            f"{first.file}: byte {first.offset}: {first.what}", f"{hint}; mode=permissive skips it"
         )
     if gaps:
         known = {"cluster_id": task.cluster_id, "node_id": task.node_id, "shard": task.shard}

@@ -61,9 +61,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         if options.ranges is not None:
-            raise OptionError("ranges is no option of a stream", "starting_index says where it begins")
+            raise OptionError("ranges is not an option of a stream", "starting_index says where it begins")
         if options.rows not in (Rows.RECORDS, Rows.SPANS):
-            raise OptionError(f"a stream has no rows={options.rows}", "leave it out: rows=records")
+            raise OptionError(f"a stream does not support rows={options.rows}", "leave it out: rows=records")
         self._options = options
         self._entries_max = entries_max(options.of_stream)
         self._following: FollowedInput | None = None
@@ -137,9 +137,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shard, index in begin.shards.items():
             if latest.get(shard, index) < index:
                 raise InputError(
-                    f"{self._options.path}: {shard_name(shard)} ends with entry {latest[shard] - 1}, and"
-                    f" entry {index - 1} was read already",
-                    "it is an older copy, or lost its end: begin anew with another checkpoint folder",
+                    f"{self._options.path}: {shard_name(shard)} ends with entry {latest[shard] - 1}, but "
+                    f"entry {index - 1} was already read",
+                    "it is an older copy or lost its last entries: start again with another checkpoint "
+                    "folder",
                 )
 
     def _lost(self, shard: InputShard, first: int, last: int) -> dict[str, Any]:
@@ -147,11 +148,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first >= shard.begins_index:
             return {}
         gone = min(last, shard.begins_index - 1)
-        what = f"entries {first} to {gone} are not kept any more, and were not read before"
+        what = f"entries {first} to {gone} are no longer kept and were not read before"
         if self._options.mode is Mode.FAIL:
             raise InputError(
                 f"{shard.home}: {what}",
-                "begin anew with another checkpoint folder, or read on with mode=permissive",
+                "start again with another checkpoint folder, or continue with mode=permissive",
             )
         return {"raft_index": first, DAMAGE.name: what}
 

@@ -320,7 +320,7 @@ class InputTail:
             raise InputError(str(nothing)) from None
         self.members: list[MemberDirectory] = [member for member, _ in opened]
         for found in strangers(self.members):
-            raise InputError(f"the nodes in {path} are not of one cluster: {found}", "name one of them")
+            raise InputError(f"the nodes in {path} belong to different clusters: {found}", "give one of them")
         self.cluster_id = next((one.cluster_id for one in self.members if one.cluster_id is not None), None)
         self.shards = sorted({shard for _, log in opened for shard in log.readers})
         self._voters = self._count_voters()

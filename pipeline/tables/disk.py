@@ -66,8 +66,8 @@ def place_of(path: str | os.PathLike[str]) -> str:
     text = re.sub("^file:(///|/(?!/))", "/", os.fspath(path))
     if _URL.match(text):
         raise OutputError(
-            f"{text} is no folder that this process sees",
-            "give a local path or a mount that every executor sees too; copy the finished tables from there",
+            f"{text} is not a folder that this process can read",
+            "give a local path or a mount that all executors also see; copy the finished tables from there",
         )
     return str(Path(text).resolve())
 
@@ -102,5 +102,5 @@ def told(doing: str, hint: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if is_full(error) and not hint:
-            hint = "the tables are as they were: make room and run again"
+            hint = "the tables are unchanged: free space and run again"
         raise OutputError(f"cannot {doing}: {error.strerror or error}", hint) from error

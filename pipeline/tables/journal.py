@@ -77,8 +77,8 @@ def carry_out(files: Files, root: str, change: FileOperations) -> None:
         except FileNotFoundError:
             if not files.exists(join(root, target)):
                 raise OutputError(
-                    f"a commit in {root} was cut short, and {target}, which it was about to add, is gone",
-                    "put it back, or write to a new output",
+                    f"a commit in {root} was interrupted, and {target}, which it was adding, is missing",
+                    "restore it, or write to a new output",
                 ) from None
     for path in change.removes:
         with contextlib.suppress(FileNotFoundError):

@@ -173,7 +173,7 @@ def _sound(root: str, path: str) -> Iterator[None]:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise OutputError(
             f"{path} of the output {root} cannot be read: {str(why).partition(chr(10))[0]}",
-            "put it back, or write to a new output",
+            "restore it, or write to a new output",
         ) from error
 
 

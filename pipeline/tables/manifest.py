@@ -117,10 +117,10 @@ def load(files: Files, root: str) -> OutputManifest:
             if attempt < READS_MAX - 1:
                 continue
             if files.exists(join(root, names.JOURNAL)):
-                raise OutputError(f"a commit in {root} was cut short", "the next run finishes it") from None
+                raise OutputError(f"a commit in {root} was interrupted", "the next run finishes it") from None
             raise _damaged(root, f"{head['files']} is missing") from None
         if crc32(listed) != head["files_crc"]:
-            raise _damaged(root, f"{head['files']} is not what was written")
+            raise _damaged(root, f"{head['files']} differs from what was written")
         return _decoded(head, listed)
     raise AssertionError("the loop returns or raises")
 
@@ -134,13 +134,14 @@ def check(manifest: OutputManifest, root: str, cluster_id: str, num_shards: int 
     """Raise `OutputError` unless a run for this cluster may write here."""
     if manifest.cluster_id != cluster_id:
         raise OutputError(
-            f"{root} holds the tables of cluster {manifest.cluster_id}, and the input is of {cluster_id}",
-            "give each cluster an output of its own; their tables may be read together",
+            f"{root} holds the tables of cluster {manifest.cluster_id}, but the input belongs to "
+            f"{cluster_id}",
+            "give each cluster its own output; their tables can be read together",
         )
     if None not in (manifest.num_shards, num_shards) and manifest.num_shards != num_shards:
         raise OutputError(
-            f"{root} was written of {manifest.num_shards} shards, and the input has {num_shards}",
-            "a cluster's shards are for life: this is another cluster's log",
+            f"{root} was written from {manifest.num_shards} shards, but the input has {num_shards}",
+            "a cluster's number of shards never changes: this is another cluster's log",
         )
 
 
@@ -152,8 +153,8 @@ def _head(data: bytes, root: str) -> dict[str, Any]:
         raise _damaged(root, f"manifest.json cannot be read ({error})") from error
     if newer:
         raise OutputError(
-            f"{root} was written by a newer release: its format is {head['format']} and its schema"
-            f" {head['schema_version']}, this one knows {FORMAT} and {SCHEMA_VERSION}",
+            f"{root} was written by a newer release: its format is {head['format']} and its schema "
+            f"{head['schema_version']}, but this release knows {FORMAT} and {SCHEMA_VERSION}",
             "use that release, or another output",
         )
     assert isinstance(head, dict)
@@ -178,5 +179,5 @@ def _listed(data: bytes) -> tuple[TableFile, ...]:
 
 def _damaged(root: str, what: str) -> OutputError:
     return OutputError(
-        f"the output {root} is damaged: {names.OURS}/{what}", "put it back, or write to a new output"
+        f"the output {root} is damaged: {names.OURS}/{what}", "restore it, or write to a new output"
     )

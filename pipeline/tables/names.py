@@ -46,7 +46,7 @@ _BUCKET_FOLDER = re.compile(r"(.*)/?bucket=([0-9]+)")
 def checked_name(name: str) -> str:
     """``name`` if it is valid for a table or part; raises `ValueError`."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a table or of a part of one")
+        raise ValueError(f"{name!r} is not the name of a table or of a part of one")
     return name
 
 

@@ -77,9 +77,9 @@ class Output:
         if self._lock is None:
             raise ValueError(f"{self.root} is closed")
         if self.is_cut_short:
-            raise OutputError(f"a commit to {self.root} was cut short", "open the output again")
+            raise OutputError(f"a commit to {self.root} was interrupted", "open the output again")
         if self._transaction is not None and not self._transaction.is_over:
-            raise ValueError("one transaction at a time")
+            raise ValueError("only one transaction at a time is possible")
         self._transaction = Transaction(self, f"{names.STAGING}/{secrets.token_hex(8)}")
         return self._transaction
 
@@ -108,15 +108,15 @@ def _refuse_strangers(files: TableFiles, root: str, cluster_id: str, num_shards:
     if not files.exists(root):
         return
     if not files.is_dir(root):
-        raise OutputError(f"{root} is no folder", "name one that is empty or not there yet")
+        raise OutputError(f"{root} is not a folder", "give one that is empty or does not exist yet")
     if files.exists(join(root, names.MANIFEST)):
         check(load_head(files, root), root, cluster_id, num_shards)
         return
     content = [n for n in files.listdir(root) if not n.startswith(".") and n not in _NOT_CONTENT]
     if content and content != [names.OURS]:
         raise OutputError(
-            f"{root} is not empty and holds no tables of ours (there is no {names.MANIFEST} in it)",
-            "name a folder that is empty or not there yet",
+            f"{root} is not empty and holds no tables (it has no {names.MANIFEST})",
+            "give a folder that is empty or does not exist yet",
         )
 
 
@@ -126,7 +126,7 @@ def _locked(files: TableFiles, root: str) -> Lock:
         return files.lock(join(root, names.LOCK))
     except BlockingIOError:
         raise OutputBusy(
-            f"{root} is being written by another run{_who(files, root)}", "wait for its end, or stop it"
+            f"{root} is being written by another run{_who(files, root)}", "wait until it ends, or stop it"
         ) from None
 
 

@@ -66,7 +66,7 @@ def read_table(
     if name in TABLES:
         schema = spark_type(TABLES[name].columns)
     elif schema is None:
-        raise ValueError(f"{name} is internal: say which columns it has")
+        raise ValueError(f"{name} is internal: give its columns")
     return read_files(spark, place_of(path), name, files, schema)
 
 

@@ -119,7 +119,7 @@ class Transaction:
     def staged(self, table: str, part: str = "rows") -> DataFrame:
         """The rows of a documented table that this transaction has written, as input for others."""
         if self._spark is None:
-            raise ValueError("nothing is written yet")
+            raise ValueError("nothing has been written yet")
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
         ready = join(self._output.root, self._ready)
         return read_files(self._spark, ready, table, mine, spark_type(TABLES[table].columns))
@@ -153,7 +153,7 @@ class Transaction:
             files.remove_tree(join(root, folder))
         if rows != expected:
             raise OutputError(
-                f"{expected} rows of {table} were written to {root}, and {rows} are to be seen there",
+                f"{expected} rows of {table} were written to {root}, but {rows} are visible there",
                 "every executor must see this folder at the same path: a mount, or master local[*]",
             )
         self.rows[table, part] = self.rows.get((table, part), 0) + rows
@@ -179,7 +179,7 @@ class Transaction:
             change = self._change(before, after)
             journal.prepare(self._output.files, self._output.root, change)
         self.is_over = self._output.is_cut_short = True  # staged files now belong to the next `Output.open`
-        with told(f"finish a commit to {self._output.root}", "the next run finishes it or starts it anew"):
+        with told(f"finish a commit to {self._output.root}", "the next run completes or repeats it"):
             journal.decide(self._output.files, self._output.root)
             journal.carry_out(self._output.files, self._output.root, change)
         self._output.manifest, self._output.is_cut_short = after, False
@@ -229,7 +229,7 @@ class Transaction:
             return rows.write(join(root, folder))
         except Exception as error:
             if is_full(error):
-                hint = "the tables are as they were: make room and run again"
+                hint = "the tables are unchanged: free space and run again"
                 raise OutputError(f"the disk of {root} is full", hint) from error
             if isinstance(error, OSError):  # raised in this process, not by Spark
                 raise OutputError(f"cannot write to {root}: {error.strerror or error}") from error
@@ -251,9 +251,9 @@ class Transaction:
         for merge, found in zip(merges, self._rewrite(merges, self._spark), strict=True):
             if found != merge.num_rows:
                 raise OutputError(
-                    f"earlier runs wrote {merge.num_rows} rows of {merge.table} to {self._output.root},"
-                    f" and {found} of them are there",
-                    "files of it were changed: write to a new output",
+                    f"earlier runs wrote {merge.num_rows} rows of {merge.table} to {self._output.root}, but "
+                    f"{found} of them are there",
+                    "its files were changed: write to a new output",
                 )
             self.rows[merge.table, merge.part] -= found  # they are not new
             self.replaced(merge.files)
@@ -294,8 +294,8 @@ def _is_ahead(before: Mapping[int, ShardProgress], after: Mapping[int, ShardProg
         old = before.get(shard, ShardProgress())
         if new.records_to < old.records_to or new.facts_to < old.facts_to:
             raise OutputError(
-                f"the tables know shard {shard} up to index {old.records_to} (facts: {old.facts_to}),"
-                f" and this run only up to {new.records_to} ({new.facts_to})",
+                f"the tables know shard {shard} up to index {old.records_to} (facts: {old.facts_to}), but "
+                f"this run only up to {new.records_to} ({new.facts_to})",
                 "the input is an older copy of the log: give the newer one, or another output",
             )
         is_ahead = is_ahead or new.records_to > old.records_to or new.facts_to > old.facts_to

@@ -120,5 +120,5 @@ def test_whatif_goes_on_with_the_snapshot_that_stands_in(
 def test_evidence_is_of_one_cluster(spark: SparkSession, written: Path) -> None:
     one = read(spark, written, to_index="20")
     both = reduce(DataFrame.unionByName, [one, one.withColumn("cluster_id", one.member_id)])
-    with pytest.raises(OptionError, match="evidence is of one cluster"):
+    with pytest.raises(OptionError, match="evidence belongs to one cluster"):
         whatif(both.fillna({"cluster_id": "other"}), evidence={0: [{"at_ms": 1, "group": "g"}]})

@@ -87,7 +87,7 @@ def test_a_value_that_comes_again_and_again_counts_each_time(tmp_path: Path) -> 
 
 def test_a_file_that_is_gone_or_spoiled_is_named(tmp_path: Path) -> None:
     (file,) = written(tmp_path, rows(5)).files
-    said = f"{file.path} of the output {tmp_path} cannot be read: .*; put it back, or write to a new output"
+    said = f"{file.path} of the output {tmp_path} cannot be read: .*; restore it, or write to a new output"
     sound = (tmp_path / file.path).read_bytes()
     for spoiled in (None, b"", sound[: len(sound) // 2], sound[:4] + b"\xff" * 60 + sound[64:]):
         (tmp_path / file.path).unlink(missing_ok=True)

@@ -20,7 +20,7 @@ def test_an_offset_survives_the_checkpoint() -> None:
     assert stored == {"cluster_id": "test", "shards": {"-1": 5, "0": 120}}
     assert Offsets.read(stored, "test", {}) == offsets
     assert Offsets.read(stored, "test", {0: 1, 1: 1}).shards == {-1: 5, 0: 120, 1: 1}
-    with pytest.raises(InputError, match="checkpoint is of cluster test, the log of other"):
+    with pytest.raises(InputError, match="checkpoint belongs to cluster test, the log to other"):
         Offsets.read(stored, "other", {})
 
 
@@ -78,12 +78,12 @@ def test_where_a_stream_begins() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"starting": "newest"}, "starting='newest' is not known; there are earliest, latest"),
+        ({"starting": "newest"}, "starting='newest' is unknown; there are earliest, latest"),
         ({"starting_index": "soon"}, "starting_index='soon' cannot be read"),
         ({"starting_index": "0"}, "indexes begin with 1"),
         (
             {"starting_index": "3", "starting": "latest"},
-            "starting says nothing beside an index of all shards",
+            "starting has no effect beside an index for all shards",
         ),
         ({"starting_index": '{"7": 3}'}, "there is no shard 7; there are metadata, shard-0"),
     ],
@@ -96,5 +96,5 @@ def test_a_beginning_that_makes_no_sense(given: dict[str, str], said: str) -> No
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", ""])
 def test_a_limit_that_makes_no_sense(value: str) -> None:
-    with pytest.raises(OptionError, match="is no number above 0"):
+    with pytest.raises(OptionError, match="is not a number above 0"):
         entries_max({"max_entries_per_trigger": value})

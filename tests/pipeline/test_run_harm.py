@@ -94,7 +94,7 @@ def test_damage_in_one_node_of_several_names_the_others_as_a_way_out(
     path = Path(shutil.copytree(INCIDENT, tmp_path / "cluster"))
     furthest = Path(open_input(str(path)).shards[SHARD].directory)
     spoiled(furthest, 1)
-    with pytest.raises(InputError, match="another node may have it whole"):
+    with pytest.raises(InputError, match="another node may have it intact"):
         run(spark, str(path), str(tmp_path / "tables"))
 
 
@@ -146,7 +146,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.spark
 def test_a_full_disk_is_told_and_is_no_harm(spark: SparkSession, sound: str, small_disk: Path) -> None:
     output = small_disk / "tables"
-    with pytest.raises(OutputError, match=r"is full.*make room and run again"):
+    with pytest.raises(OutputError, match=r"is full.*free space and run again"):
         run(spark, sound, str(output))
     assert read_manifest(output).progress == {}
     subprocess.run(["mount", "-o", "remount,size=32m", str(small_disk)], check=True)

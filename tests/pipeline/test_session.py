@@ -158,7 +158,7 @@ def test_a_master_that_is_none_is_refused_before_anything_starts(
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
     monkeypatch.setattr(sessions, "launch", pytest.fail)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    with pytest.raises(OptionError, match="is no Spark master; give local"):
+    with pytest.raises(OptionError, match="is not a Spark master; give local"):
         sessions.spark_session(master)
 
 
@@ -232,12 +232,12 @@ NO_SETTING = (
             "another version of Python",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
-        (NO_SETTING, "x.partitions=abc is no setting of Spark; it should be a/an 'int' value"),
+        (NO_SETTING, "x.partitions=abc is not a valid Spark setting; it should be a/an 'int' value"),
         ("org.apache.spark.SparkException: there is no such node", "Spark failed: there is no such node"),
-        ("java.io.IOException: No space left on device", "a disk is full"),
+        ("java.io.IOException: No space left on device", "a disk that Spark uses is full"),
         ("[SOME_CLASS] first line\nsecond line", "Spark failed: [SOME_CLASS] first line"),
         ("An error occurred while calling o1.x.\n: java.lang.Oops: no", "Spark failed: java.lang.Oops: no"),
-        ("", "Spark failed: it does not say why"),
+        ("", "Spark failed: Spark gave no reason"),
     ],
 )
 def test_other_failures_are_one_line(text: str, says: str) -> None:

@@ -120,7 +120,7 @@ def test_both_count_or_they_are_refused(logs: dict[Rows, Log], rows: Rows, names
     if REFUSED[rows].isdisjoint(names):
         assert in_order(rows_of(log.path, **options)) == in_order(expected(log, rows, asked))
     else:
-        with pytest.raises(OptionError, match=f"says nothing of rows={rows}"):
+        with pytest.raises(OptionError, match=f"does not apply to rows={rows}"):
             rows_of(log.path, **options)
 
 

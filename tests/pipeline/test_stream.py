@@ -164,9 +164,7 @@ def removed_before_read(tmp_path: Path, **options: str) -> Stream:
 
 def test_entries_that_were_removed_before_they_were_read_are_an_error(tmp_path: Path) -> None:
     stream = removed_before_read(tmp_path)
-    with pytest.raises(
-        InputError, match="entries 11 to 192 are not kept any more, and were not read"
-    ) as error:
+    with pytest.raises(InputError, match="entries 11 to 192 are no longer kept and were not read") as error:
         stream.batch()
     assert "mode=permissive" in str(error.value)
     assert "\n" not in str(error.value)
@@ -178,7 +176,7 @@ def test_in_permissive_mode_they_are_a_row(tmp_path: Path) -> None:
     stream.batch()
     row, *others = stream.rows[before:]
     assert (row["shard"], row["raft_index"], row["timestamp_ms"]) == (SHARD, 11, None)
-    assert row[DAMAGE.name] == "entries 11 to 192 are not kept any more, and were not read before"
+    assert row[DAMAGE.name] == "entries 11 to 192 are no longer kept and were not read before"
     assert [(one["raft_index"], one[DAMAGE.name]) for one in others] == [(193, None)]
     assert stream.batch() == 0
 
@@ -193,7 +191,7 @@ def test_a_log_that_was_put_back_from_an_older_copy_is_refused(tmp_path: Path) -
     stream.batch()
     cluster.replace(disk, str(tmp_path / "copy"))
     stream.start()
-    with pytest.raises(InputError, match="ends with entry 5, and entry 10 was read already"):
+    with pytest.raises(InputError, match="ends with entry 5, but entry 10 was already read"):
         stream.batch()
 
 
@@ -228,7 +226,7 @@ def test_a_batch_that_this_node_does_not_hold_yet_is_refused(tmp_path: Path) -> 
     start = dict(stream.offset or {})
     stream.batch()
     end = {**start, "shards": {"-1": 1, "0": 9}}
-    with pytest.raises(InputError, match="ends with entry 6, and the batch that was begun with entry 8"):
+    with pytest.raises(InputError, match="ends with entry 6, but the batch that was begun ends with entry 8"):
         stream.read(start, end)
 
 
@@ -241,14 +239,14 @@ def test_a_directory_that_is_taken_away_is_told(tmp_path: Path) -> None:
     end = stored(stream.reader.latestOffset(start, ReadAllAvailable()))
     path.rename(tmp_path / "away")
     assert stored(stream.reader.latestOffset(end, ReadAllAvailable())) == end, "no news"
-    with pytest.raises(InputError, match="was taken away while it was read"):
+    with pytest.raises(InputError, match="was removed while it was read"):
         stream.read(start, end)
 
 
 def test_another_clusters_log_is_refused(tmp_path: Path) -> None:
     stream = Stream(Growing(tmp_path / "cluster").folder)
     stream.offset = {**(stream.offset or {}), "cluster_id": "other"}
-    with pytest.raises(InputError, match="checkpoint is of cluster other, the log of test"):
+    with pytest.raises(InputError, match="checkpoint belongs to cluster other, the log to test"):
         stream.batch()
 
 
@@ -291,9 +289,9 @@ def test_a_stream_of_a_shard_that_is_not_there_does_not_begin(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ranges": '{"0": [1, 2]}'}, "ranges is no option of a stream"),
-        ({"rows": "entries"}, "a stream has no rows=entries"),
-        ({"max_entries_per_trigger": "0"}, "is no number above 0"),
+        ({"ranges": '{"0": [1, 2]}'}, "ranges is not an option of a stream"),
+        ({"rows": "entries"}, "a stream does not support rows=entries"),
+        ({"max_entries_per_trigger": "0"}, "is not a number above 0"),
     ],
 )
 def test_options_that_a_stream_does_not_have(tmp_path: Path, options: dict[str, str], said: str) -> None:

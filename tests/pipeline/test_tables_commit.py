@@ -137,7 +137,7 @@ def test_a_full_disk_says_so_and_leaves_nothing_lying_about() -> None:
         disk.fail = lambda call, operation, path: (
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if operation == "pwrite" else None
         )
-        with pytest.raises(OutputError, match="No space left on device; the tables are as they were"):
+        with pytest.raises(OutputError, match="No space left on device; the tables are unchanged"):
             tx.commit({0: ShardProgress(20, 20, 2)})
         tx.discard()
         assert disk.below(f"{ROOT}/_quorate/staging") == []
@@ -232,7 +232,7 @@ def test_rows_that_are_not_seen_here_are_missed() -> None:
         tx = output.begin()
         output.files.mkdir(f"{ROOT}/{tx._folder}/job-x")
         with pytest.raises(
-            OutputError, match=r"3 rows of commits were written .* 0 are to be seen .*; every executor"
+            OutputError, match=r"3 rows of commits were written .* 0 are visible .*; every executor"
         ):
             tx.take("commits", "rows", f"{tx._folder}/job-x", 3)
 
@@ -263,17 +263,19 @@ def test_a_folder_that_is_not_ours_is_refused_before_anything_is_written() -> No
     disk.mkdir(ROOT)
     disk.open(f"{ROOT}/letters.txt", "w").close()
     calls = disk.calls
-    with pytest.raises(OutputError, match="holds no tables of ours"):
+    with pytest.raises(OutputError, match="holds no tables"):
         opened(disk)
     disk.open("/file", "w").close()
-    with pytest.raises(OutputError, match="is no folder"):
+    with pytest.raises(OutputError, match="is not a folder"):
         Output.open("/file", cluster_id="c", files=disk)
     assert disk.calls == calls + 1
 
 
 @pytest.mark.parametrize("url", ["s3a://bucket/out", "dbfs:/mnt/out", "hdfs:///out", "file://host/out"])
 def test_a_url_is_refused_with_what_to_give_instead(url: str) -> None:
-    with pytest.raises(OutputError, match=f"{url} is no folder that this process sees; give a local path"):
+    with pytest.raises(
+        OutputError, match=(f"{url} is not a folder that this process can read; give a local path")
+    ):
         place_of(url)
 
 
@@ -291,8 +293,8 @@ def test_a_fresh_mount_is_taken() -> None:
 @pytest.mark.parametrize(
     ("asked", "match"),
     [
-        ({"cluster_id": "d"}, "tables of cluster c, and the input is of d"),
-        ({"cluster_id": "c", "num_shards": 3}, "written of 2 shards, and the input has 3"),
+        ({"cluster_id": "d"}, "tables of cluster c, but the input belongs to d"),
+        ({"cluster_id": "c", "num_shards": 3}, "written from 2 shards, but the input has 3"),
     ],
 )
 def test_another_cluster_is_refused(asked: dict, match: str) -> None:
@@ -308,7 +310,7 @@ def test_a_list_of_files_is_parsed_once_and_checked_each_time() -> None:
     found = load(disk, ROOT)
     assert load(disk, ROOT).files is found.files
     disk.damage(f"{ROOT}/_quorate/files-00000001.jsonl", 0)
-    with pytest.raises(OutputError, match="is not what was written"):
+    with pytest.raises(OutputError, match="differs from what was written"):
         load(disk, ROOT)
 
 

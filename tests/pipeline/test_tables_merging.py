@@ -180,6 +180,6 @@ def test_files_that_were_changed_behind_our_back_are_not_merged(spark: SparkSess
         with output.begin() as tx:
             tx._spark = spark
             staged(tx, [200])
-            with pytest.raises(OutputError, match="files of it were changed"):
+            with pytest.raises(OutputError, match="its files were changed"):
                 tx.commit({0: ShardProgress(99, 99, MAY_1)})
         assert output.manifest == before

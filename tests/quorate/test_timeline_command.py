@@ -51,7 +51,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(
     assert "cannot write" in said
     os.mkfifo(fifo := tmp_path / "fifo")
     said = answer(capsys, node, BILLING, "--force", "--html", str(fifo), code=ExitCode.USAGE)
-    assert "no ordinary file" in said
+    assert "not a regular file" in said
     fifo.unlink()
     assert "directory" in answer(capsys, node, BILLING, "--html", str(tmp_path), code=ExitCode.USAGE)
     assert list(tmp_path.iterdir()) == []

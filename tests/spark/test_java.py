@@ -52,8 +52,8 @@ def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> N
     )
     done = run_driver([sys.executable, "-c", script], tmp_path, {"PATH": path_without_java, "JAVA_HOME": ""})
     assert done.stdout == (
-        "Spark runs on Java, and there is none; "
-        "install a JDK of version 17 or newer, or `pip install -e '.[jdk]'` in Quorate's checkout\n"
+        "Spark needs Java, which is not installed; install a JDK of version 17 or newer, or `pip install -e "
+        "'.[jdk]'` in Quorate's checkout\n"
     )
     assert done.stderr == ""
 
