@@ -29,7 +29,7 @@ at it.
 """
 
 app = new_app(None)
-app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(demo.demo)
+app.command("demo", short_help="Run the tour: real consumers, kill -9, replay.")(demo.demo)
 app.command("up", short_help="Run a cluster on this machine until Ctrl-C.")(up.up)
 app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")

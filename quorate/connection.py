@@ -109,7 +109,7 @@ def _remaining_s(deadline_s: float) -> float:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)

@@ -32,8 +32,8 @@ class KafkaOffsets:
             found = self._client.cluster_id()
         if found == cluster_id:
             raise CommandError(
-                "--end-offsets-from names the coordinator itself, which keeps no records",
-                hint="name a broker of the Kafka cluster that holds the topics",
+                "--end-offsets-from is the coordinator itself, which keeps no records",
+                hint="give a broker of the Kafka cluster that holds the topics",
                 code=ExitCode.USAGE,
             )
 
@@ -62,6 +62,6 @@ class KafkaOffsets:
         except CommandError as error:
             raise CommandError(
                 f"cannot ask the Kafka cluster at {self._client.bootstrap} for its offsets ({error.message})",
-                hint="name a broker of the cluster that holds the topics with --end-offsets-from HOST:PORT",
+                hint="give a broker of the cluster that holds the topics with --end-offsets-from HOST:PORT",
                 code=ExitCode.UNREACHABLE,
             ) from error

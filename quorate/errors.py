@@ -26,16 +26,18 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
-    ExitCode.OK: "all is well",
+    ExitCode.OK: "success",
     ExitCode.FAILED: "a claim of the demo did not hold, a verification found damage, or Spark failed",
     ExitCode.USAGE: "a wrong option, argument or setting",
-    ExitCode.UNREACHABLE: "the cluster cannot be reached, or did not answer in time",
-    ExitCode.REFUSED: "the cluster answered with an error",
+    ExitCode.UNREACHABLE: "the cluster cannot be reached or did not respond in time",
+    ExitCode.REFUSED: "the cluster returned an error",
     ExitCode.UNREADABLE: (
-        "a directory is not a node's, is in use, too damaged for the question, or has not what was asked for"
+        "a directory is not a node's, is in use or too damaged, or does not contain what was requested"
     ),
-    ExitCode.INSTALLATION: "a foreign module is in the way, or an optional package is missing",
-    ExitCode.UNWRITTEN: "the answer could not be written (disk full, not a place to write to)",
+    ExitCode.INSTALLATION: (
+        "another module has the name of one of Quorate's packages, or an optional package is missing"
+    ),
+    ExitCode.UNWRITTEN: "the output could not be written (disk full, not writable)",
     ExitCode.NODE_STOPPED: (
         "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"
     ),

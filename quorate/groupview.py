@@ -63,7 +63,7 @@ def lines(
     text += _assignments(members, names, width)
     for title, sentences in (
         ("", list(_waits(view, names))),
-        ("subscribed by expression:", list(_regexes(view, at_ms))),
+        ("subscribed by regular expression:", list(_regexes(view, at_ms))),
         ("refused:", list(_refusals(view, names, at_ms))),
     ):
         text += _paragraph(title, sentences, width)
@@ -99,18 +99,18 @@ def _troubles(view: View, names: MemberNames) -> Iterator[str]:
     if view["assignor_error"]:
         yield f"assignor error: {printable(view['assignor_error'])}"
     if view["members"] and view["assignment_epoch"] < view["epoch"]:
-        yield f"the target of epoch {view['epoch']} is not there yet"
+        yield f"the target of epoch {view['epoch']} is not computed yet"
     computing = view.get("computing")
     if computing:
         assignor = printable(computing["assignor"])
         yield (
-            f"{names.name(computing['member_id'])} is asked for the target (assignor {assignor}) and has "
+            f"{names.name(computing['member_id'])} computes the target (assignor {assignor}) and has "
             f"{_span(computing['left_ms'])} left"
         )
-    work = {"assign": "the target is computed", "resolve": "expressions are resolved"}
+    work = {"assign": "the target is being computed", "resolve": "regular expressions are being resolved"}
     for job in view.get("jobs") or ():
         what = work.get(job["kind"], job["kind"])
-        yield f"{what} by a process of its own, which has at most {_span(job['deadline_ms'])}"
+        yield f"{what} in a separate process with a time limit of {_span(job['deadline_ms'])}"
 
 
 def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, width: int | None) -> list[str]:
@@ -213,7 +213,7 @@ def _waits(view: View, names: MemberNames) -> Iterator[str]:
         }
         if any(rest.values()):
             what = _partitions(rest)[0]
-            yield f"{names.name(member['member_id'])} was told to revoke {what}; nobody waits for that"
+            yield f"{names.name(member['member_id'])} was told to revoke {what}; no member waits for it"
 
 
 def _notice(it: str, told_ms_ago: float | None, left_ms: float | None, is_away: bool) -> str:
@@ -221,7 +221,7 @@ def _notice(it: str, told_ms_ago: float | None, left_ms: float | None, is_away: 
         rest = "" if left_ms is None else f", for {duration(left_ms)} more"
         return f"which is away and keeps {it} until its session ends{rest}"
     if left_ms is None:
-        return "which was not told yet and will be with its next heartbeat"
+        return "which will be told with its next heartbeat"
     if told_ms_ago is None:
         return f"which was told to revoke {it} before another node led, and has {duration(left_ms)} left"
     ago, left = duration(told_ms_ago), duration(left_ms)
@@ -335,7 +335,7 @@ def _lag(offsets: Offsets, ends: Mapping[tuple[str, int], int]) -> str:
     lag = sum(max(0, ends[partition] - committed[partition]) for partition in ends if partition in committed)
     without = sum(partition not in committed for partition in ends)
     unknown = sum(partition not in ends for partition in committed)
-    said = [f"{lag:,} behind in all"]
+    said = [f"total lag {lag:,}"]
     if without:
         said.append(f"{plural(without, 'partition')} without an offset")
     if unknown:

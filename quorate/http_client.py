@@ -109,7 +109,7 @@ class Into:
         if self.sink is None or response.status != OK:
             body = b"".join(_parts(response, ANSWER_BYTES_MAX + 1, timeout_s))
             if len(body) > ANSWER_BYTES_MAX:
-                raise NoAnswer(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                raise NoAnswer(f"the response has more than {ANSWER_BYTES_MAX} bytes")
             return body
         self.sink.seek(0)
         self.sink.truncate()
@@ -130,7 +130,7 @@ def _parts(response: HTTPResponse, bytes_max: int, timeout_s: float) -> Iterator
             raise TimeoutError
     if received < bytes_max:
         if response.length:  # read1 does not raise for a truncated answer
-            raise NoAnswer(f"an answer that ends {response.length} bytes too early")
+            raise NoAnswer(f"the response ends {response.length} bytes too early")
         response.read()  # fully read: the connection can be reused
 
 
@@ -215,7 +215,7 @@ def ask_json(url: str, timeout_s: float, document: object = None) -> Any:
     except OSError as error:
         raise CommandError(
             f"cannot reach {url} ({reason(error)})",
-            hint="is the node running? start one with `quorate up`, or name its address with --url",
+            hint="is the node running? start one with `quorate up`, or give its address with --url",
             code=ExitCode.UNREACHABLE,
         ) from error
     if answer.status != OK:
@@ -242,7 +242,7 @@ def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> t
     if len(addresses) == 1:
         raise unreachable
     raise CommandError(
-        f"none of {', '.join(addresses)} answers", hint=unreachable.hint, code=ExitCode.UNREACHABLE
+        f"none of {', '.join(addresses)} responds", hint=unreachable.hint, code=ExitCode.UNREACHABLE
     )
 
 
@@ -270,7 +270,7 @@ def check_address(url: str) -> None:
 
 def not_a_node(url: str) -> CommandError:
     return CommandError(
-        f"{url} does not answer as a node of Quorate",
+        f"{url} does not respond like a Quorate node",
         hint="is that a Quorate node's HTTP port?",
         code=ExitCode.REFUSED,
     )
@@ -279,5 +279,5 @@ def not_a_node(url: str) -> CommandError:
 def reason(error: Exception) -> str:
     """Why there was no answer."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

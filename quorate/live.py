@@ -47,8 +47,8 @@ class LiveView:
         nodes.meet(everyone=False)
         if nodes.cluster_id != self._cluster_id:
             raise CommandError(
-                f"{nodes.urls[0]} is of the cluster {nodes.cluster_id}, not of {self._cluster_id}",
-                hint="name a node of the same cluster with --url",
+                f"{nodes.urls[0]} belongs to cluster {nodes.cluster_id}, not to {self._cluster_id}",
+                hint="give a node of the same cluster with --url",
                 code=ExitCode.USAGE,
             )
         return nodes

@@ -106,7 +106,7 @@ class LiveShard:
             self._nodes.rotate()
             if found := self._page(first, FOLLOW_WAIT_MS)[1]:
                 return found
-        raise Damaged("", 0, f"entry {first} is committed, and no node that answers has it")
+        raise Damaged("", 0, f"entry {first} is committed, but no node that responds has it")
 
     def follow(self, from_index: int, wait_ms: int | None = None) -> Iterator[Frame | None]:
         """Yield committed entries as they come, without end; None whenever there was none for a while.
@@ -153,9 +153,7 @@ class LiveShard:
                 continue
             commit_index = answer.number(COMMIT_INDEX)
             if commit_index is None:
-                raise Damaged(
-                    "", 0, f"{self._nodes.name(answer.node)} does not say how far the log is committed"
-                )
+                raise Damaged("", 0, f"{self._nodes.name(answer.node)} does not report its commit index")
             self._note(answer.node, found)
             return commit_index, found
         raise AssertionError("the second round returns or raises")
@@ -176,7 +174,7 @@ class LiveShard:
         answer = self._ask(f"{self._path}/log?format=frames&limit=1&from={last[1].index}")
         again = frames_in(answer.body) if answer.status == OK else []
         if again and again[0].encode() != last[1].encode():
-            raise Corrupt("", 0, f"another entry {last[1].index} than {self._nodes.name(last[0])} did")
+            raise Corrupt("", 0, f"entry {last[1].index} differently than {self._nodes.name(last[0])}")
 
     def _note(self, node: str, found: Sequence[Frame]) -> None:
         name = self._nodes.name(node)
@@ -252,11 +250,11 @@ class LiveShard:
             name = self._nodes.name(url)
             if isinstance(answer, str):
                 if url in self._nodes.ids:  # otherwise it is among the silent nodes
-                    remarks.append(f"{name} does not say what it noted ({answer})")
+                    remarks.append(f"{name} does not return its evidence ({answer})")
                 continue
             found = _notes_in(answer.body)
             if found is None:
-                remarks.append(f"what {name} noted cannot be read")
+                remarks.append(f"the evidence of {name} cannot be read")
             notes.extend(found or ())
             if left_out := answer.number(LEFT_OUT):
                 remarks.append(f"{left_out} older notes of {name} are left out")
@@ -278,7 +276,7 @@ def _notes_in(body: bytes) -> list[dict[str, Any]] | None:
 def silent_words(nodes: Nodes) -> tuple[str, ...]:
     """Sentences about the nodes that did not answer."""
     return tuple(
-        f"node {node_id} is not heard ({why}): what only it noted is unknown"
+        f"node {node_id} does not respond ({why}): its evidence is missing"
         for node_id, why in sorted(nodes.silent.items())
     )
 

@@ -108,7 +108,7 @@ class MirrorState:
                 isinstance(topic_id, str) for topic_id in made.values()
             ):
                 return MirrorState(cluster_id, made)
-        raise _bad_state(path, "it is not what `quorate topics mirror` writes")
+        raise _bad_state(path, "it was not written by `quorate topics mirror`")
 
     def save(self, path: Path) -> None:
         """Replace the file atomically."""
@@ -121,7 +121,7 @@ class MirrorState:
 
 def _bad_state(path: Path, why: str) -> CommandError:
     return CommandError(
-        f"cannot use the state in {path}: {why}", hint="name another --state", code=ExitCode.USAGE
+        f"cannot use the state in {path}: {why}", hint="give another --state", code=ExitCode.USAGE
     )
 
 
@@ -198,7 +198,7 @@ class Mirror:
         if self._said:
             is_away = not self._said.keys().isdisjoint(SIDES)
             raise CommandError(
-                f"not all could be done: {'; '.join(self._said.values())}",
+                f"some topics could not be mirrored: {'; '.join(self._said.values())}",
                 code=ExitCode.UNREACHABLE if is_away else ExitCode.REFUSED,
             )
 
@@ -210,15 +210,15 @@ class Mirror:
         except CommandError as error:
             if error.code == ExitCode.USAGE:
                 raise
-            self._say_once(SIDES[0], f"the source does not answer: {error.message}")
+            self._say_once(SIDES[0], f"the source does not respond: {error.message}")
             return False
-        self._is_well(SIDES[0], "the source answers again")
+        self._is_well(SIDES[0], "the source responds again")
         try:
             here = {topic.name: topic.num_partitions for topic in self._client.topics()}
         except CommandError as error:
             self._say_once(SIDES[1], str(error))
             return False
-        self._is_well(SIDES[1], "the cluster answers again")
+        self._is_well(SIDES[1], "the cluster responds again")
         todo = plan(source, here, self._state.made, self._missed, deletes=self._deletes)
         self._missed = todo.missing
         self._forget_what_is_gone(source, here)
@@ -231,9 +231,9 @@ class Mirror:
             self._state.cluster_id = cluster_id
             return
         raise CommandError(
-            f"{self._state_file} belongs to a mirror of cluster {self._state.cluster_id}, and the source is "
+            f"{self._state_file} belongs to a mirror of cluster {self._state.cluster_id}, but the source is "
             f"{cluster_id}",
-            hint="name another --state",
+            hint="give another --state",
             code=ExitCode.USAGE,
         )
 
@@ -252,7 +252,10 @@ class Mirror:
                 partial(self._make, name, source[name]),
             )
         for name, count in todo.again.items():
-            what = f"made {name} again with {plural(count, 'partition')}: it is another topic at the source"
+            what = (
+                f"created {name} again with {plural(count, 'partition')}: the source has a new topic of "
+                "that name"
+            )
             self._step(name, what, partial(self._make_again, name, source[name]))
         for name, count in todo.grow.items():
             what = f"grew {name} to {plural(count, 'partition')}"
@@ -262,7 +265,7 @@ class Mirror:
         for name, count in todo.larger_here.items():
             self._say_once(
                 f"larger {name}",
-                f"{name} has only {plural(count, 'partition')} at the source; none are taken",
+                f"{name} has only {plural(count, 'partition')} at the source; partitions are never removed",
             )
         for about in [key for key in self._said if key.startswith("larger ")]:
             if about.removeprefix("larger ") not in todo.larger_here:
@@ -287,7 +290,7 @@ class Mirror:
             except CommandError as error:
                 self._say_once("racks", str(error))
             else:
-                self._say(f"took over the racks of {name}")
+                self._say(f"copied the racks of {name}")
                 self._said.pop("racks", None)
         if all(racks == source[name].racks for name, racks in here.items()):
             self._said.pop("racks", None)

@@ -45,8 +45,8 @@ class Unheard(CommandError):
 
     def __init__(self, nodes: str, why: str) -> None:
         super().__init__(
-            f"none of {nodes} answers ({why})" if "," in nodes else f"{nodes} does not answer ({why})",
-            hint="is the node running? start one with `quorate up`, or name another with --url",
+            f"none of {nodes} responds ({why})" if "," in nodes else f"{nodes} does not respond ({why})",
+            hint="is the node running? start one with `quorate up`, or give another with --url",
             code=ExitCode.UNREACHABLE,
         )
 
@@ -190,7 +190,7 @@ class Nodes:
         while True:
             pause_s = self._not_before_s.get(url, 0.0) - time.monotonic()
             if pause_s > 0 and not is_alone:
-                raise ConnectionError("it is busy, and said when to ask again")
+                raise ConnectionError("it is busy and asked to try again later")
             if pause_s > 0:
                 time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
             answer = self._connections.ask(url, path, one_s + wait_ms / 1000, into=into)
@@ -225,8 +225,8 @@ def _cluster(answer: Answer) -> dict[str, Any]:
 
 def _strangers(url: str, cluster_id: str, other: str) -> CommandError:
     return CommandError(
-        f"{url} is of the cluster {cluster_id}, not of {other}",
-        hint="name nodes of one cluster with --url",
+        f"{url} belongs to cluster {cluster_id}, not to {other}",
+        hint="give nodes of one cluster with --url",
         code=ExitCode.USAGE,
     )
 

@@ -65,7 +65,7 @@ def _within(wanted: int, ends: tuple[int, int] | None) -> tuple[int, str]:
     if wanted < first:
         return first, f"{wanted} is before the beginning"
     if wanted > after_last:
-        return after_last, f"{wanted} is behind the end"
+        return after_last, f"{wanted} is after the end"
     return wanted, ""
 
 
@@ -91,13 +91,13 @@ def from_csv(text: str, name: str) -> dict[Partition, int]:
         topic, partition, offset = (field.strip() for field in row)
         for field, value, most in (("partition", partition, 2**31 - 1), ("offset", offset, OFFSET_MAX)):
             if not (value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= most):
-                raise _wrong(name, number, f"has the {field} {value[:30]!r}, which is no number from 0 on")
+                raise _wrong(name, number, f"has the {field} {value[:30]!r}, which is not a number from 0 up")
         key = topic, int(partition)
         if key in found:
-            raise _wrong(name, number, f"names {topic}-{partition} a second time")
+            raise _wrong(name, number, f"contains {topic}-{partition} twice")
         found[key] = int(offset)
     if not found:
-        raise CommandError(f"{name} names no partition", hint=_HINT, code=ExitCode.USAGE)
+        raise CommandError(f"{name} contains no partition", hint=_HINT, code=ExitCode.USAGE)
     return found
 
 

@@ -51,8 +51,8 @@ def unwritten(error: OSError) -> CommandError:
     """The error for output that could not be written; drops all pending output, also at exit."""
     drop_output()
     return CommandError(
-        f"the answer cannot be written: {error.strerror}; what is there of it is not all",
-        hint="write it elsewhere",
+        f"the output cannot be written: {error.strerror}; what was written is incomplete",
+        hint="write to another place",
         code=ExitCode.UNWRITTEN,
     )
 

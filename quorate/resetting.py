@@ -73,7 +73,7 @@ def work_out(
     else:
         partitions = _existing(client, goal, named or {})
     ends = _ends(source, partitions)
-    why_not = "is not known there" if goal.option in AT_KAFKA else "has no committed offset"
+    why_not = "is unknown there" if goal.option in AT_KAFKA else "has no committed offset"
     steps = plan(partitions, committed, _wish(goal, source, partitions, ends), ends, why_not)
     if goal.option == "--shift-by":
         _check_shiftable(steps, named or {})
@@ -121,7 +121,7 @@ def _size(sizes: Mapping[str, int], topic: str) -> int:
     if topic not in sizes:
         raise CommandError(
             f"there is no topic {topic!r}",
-            hint="`quorate topics list` shows the topics that are there",
+            hint="`quorate topics list` shows all topics",
             code=ExitCode.REFUSED,
         )
     return sizes[topic]

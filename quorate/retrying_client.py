@@ -39,14 +39,16 @@ FINAL_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Retriable for a consumer that waits for a topic, but final for a command that names one."""
 
 WAYS_OUT: dict[int, str] = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "`quorate groups list` shows the groups that are there",
-    ErrorCode.NON_EMPTY_GROUP: "its members must leave first, `quorate groups describe` names them",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "offsets go when no member subscribes to their topic any more",
-    ErrorCode.UNKNOWN_MEMBER_ID: "`quorate groups describe` names the members",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows the topics that are there",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` gives it more partitions",
-    ErrorCode.INVALID_CONFIG: "docs/configuration.md has the bounds, `quorate groups config` the values",
-    ErrorCode.INVALID_PARTITIONS: "a topic only grows, and the number is its new total",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`quorate groups list` shows all groups",
+    ErrorCode.NON_EMPTY_GROUP: "its members must leave first; `quorate groups describe` lists them",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "offsets can be deleted when no member is subscribed to their topic",
+    ErrorCode.UNKNOWN_MEMBER_ID: "`quorate groups describe` lists the members",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows all topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` adds partitions",
+    ErrorCode.INVALID_CONFIG: (
+        "docs/configuration.md has the bounds, `quorate groups config` shows the values"
+    ),
+    ErrorCode.INVALID_PARTITIONS: "a topic can only grow; the number is its new partition count",
 }
 """Hints for the refusals that commands on groups or topics meet."""
 
@@ -67,7 +69,7 @@ class Unreachable(CommandError):
     def __init__(self, bootstrap: str, reason: str) -> None:
         super().__init__(
             f"cannot reach the cluster at {bootstrap} ({reason})",
-            hint="is the node running? start one with `quorate up`, or name one with --bootstrap HOST:PORT",
+            hint="is the node running? start one with `quorate up`, or give one with --bootstrap HOST:PORT",
             code=ExitCode.UNREACHABLE,
         )
 
@@ -77,7 +79,7 @@ class NotInTime(CommandError):
 
     def __init__(self, bootstrap: str, timeout_s: float, reason: str) -> None:
         super().__init__(
-            f"the cluster at {bootstrap} could not do it within {timeout_s:g} s ({reason})",
+            f"the cluster at {bootstrap} did not complete the request within {timeout_s:g} s ({reason})",
             hint="`quorate cluster status` shows which node, shard or disk is missing",
             code=ExitCode.UNREACHABLE,
         )
@@ -149,7 +151,7 @@ class RetryingClient:
 
         if not self._until_certain(attempt) and not is_done():
             raise ClusterRefused(
-                done_before, "an earlier try may have been carried out in part", "changing the catalog"
+                done_before, "an earlier attempt may have been carried out in part", "changing the catalog"
             )
 
     def _cluster(self, deadline_s: float) -> dict[int, tuple[str, int]]:
@@ -165,7 +167,7 @@ class RetryingClient:
         """Ask the controller; a node that no longer is the controller answers NOT_CONTROLLER."""
         nodes = self._cluster(deadline_s)
         if not nodes:
-            raise TryAgain("the cluster names no node")
+            raise TryAgain("the cluster returned no node")
         return self._ask(next(iter(nodes.values())), api, request, deadline_s)
 
     def _ask_any(

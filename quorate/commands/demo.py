@@ -66,7 +66,7 @@ def _demo_directory(keep: Path | None) -> Path:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise CommandError(
-                f"{keep} is not empty", hint="name a new directory after --keep", code=ExitCode.USAGE
+                f"{keep} is not empty", hint="give a new directory with --keep", code=ExitCode.USAGE
             )
     except OSError as error:
         raise CommandError(f"cannot use {keep}: {error.strerror}", code=ExitCode.USAGE) from error

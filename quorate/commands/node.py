@@ -35,7 +35,7 @@ class _RunUnlessNamed(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_RunUnlessNamed,
-    help="Run one node in this process, or make its directory.\n\nWithout a command it runs.",
+    help="Run one node in this process, or format its directory.\n\nWithout a command it runs.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -54,9 +54,10 @@ def run_node(
         Path | None, option("--config", "FILE", "A TOML file, see docs/configuration.md.")
     ] = None,
     make_directory: Annotated[
-        bool, flag("--format", "Make the directory of a cluster of one first, if it is not there yet.")
+        bool,
+        flag("--format", "First format the directory of a cluster of one node, if it does not exist yet."),
     ] = False,
-    json: Annotated[bool, flag("--json", "Print one JSON line when every shard serves.")] = False,
+    json: Annotated[bool, flag("--json", "Print one line of JSON when every shard serves.")] = False,
 ) -> None:
     """Run one node in this process, as a service manager does.
 
@@ -73,19 +74,24 @@ def run_node(
     os.execv(sys.executable, command)
 
 
-@app.command("format", short_help="Make a node's directory: who it is, in which cluster.")
+@app.command("format", short_help="Format a node's directory with its identity and its cluster.")
 def format_directory(
-    data: Annotated[Path, option("--data", "DIR", "The directory; new or empty.")],
+    data: Annotated[Path, option("--data", "DIR", "The directory: a new or an empty one.")],
     node_id: Annotated[int, flag("--node-id", "This node's id.", min=0)],
     cluster_id: Annotated[
-        str, option("--cluster-id", "ID", "The same for all nodes; default for a cluster of one: random.")
+        str,
+        option(
+            "--cluster-id",
+            "ID",
+            "The cluster's id, the same for all nodes. Default for a cluster of one node: random.",
+        ),
     ] = "",
-    nodes: Annotated[str, option("--nodes", "1,2,3", "Ids of all nodes. Default: this one, alone.")] = "",
+    nodes: Annotated[str, option("--nodes", "1,2,3", "Ids of all nodes. Default: only this node.")] = "",
     shards: Annotated[
-        int, flag("--shards", "Group shards, the same for all nodes.", min=1, max=1024)
+        int, flag("--shards", "Number of group shards, the same for all nodes.", min=1, max=1024)
     ] = DEFAULT_SHARDS,
     replace: Annotated[
-        bool, flag("--replace", "The node was in the cluster before and has lost its disk.")
+        bool, flag("--replace", "The node was in the cluster before and lost its disk.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -99,14 +105,14 @@ def format_directory(
     voters = _voters(nodes, node_id)
     if len(voters) > 1 and not cluster_id:
         raise CommandError(
-            "a cluster of several nodes needs one id for all of them",
-            hint="choose one and give it to each format: --cluster-id ID",
+            "a cluster of several nodes needs a cluster id",
+            hint="choose one and use it for all nodes: --cluster-id ID",
             code=ExitCode.USAGE,
         )
     if replace and len(voters) == 1:
         raise CommandError(
-            "--replace brings back a node of a cluster that goes on without it; this cluster is one node",
-            hint="name all nodes with --nodes, or leave out --replace",
+            "--replace brings a node back into a running cluster, but this cluster has one node",
+            hint="give all nodes with --nodes, or leave out --replace",
             code=ExitCode.USAGE,
         )
     from cluster.host.fresh_ids import fresh_id
@@ -140,7 +146,10 @@ def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
     nodes = ",".join(f"{node_id}@HOST{node_id}:9192" for node_id in identity.voters)
     steps = [f"start it: {start} \\", f"    --cluster-nodes {nodes} --cluster-secret-file FILE"]
     if identity.is_replacement:
-        return [f"{others} must run: it learns everything from them, and votes when it has", *steps]
+        return [
+            (f"{others} must run: the node copies the log from them and votes when it has caught up"),
+            *steps,
+        ]
     return [f"format {others} with the same --cluster-id, --nodes and --shards", *steps]
 
 
@@ -154,7 +163,7 @@ def _voters(text: str, node_id: int) -> tuple[int, ...]:
     ids = tuple(sorted(int(word) for word in words))
     if len(set(ids)) != len(ids) or node_id not in ids:
         raise CommandError(
-            f"--nodes {text} must name every node once, this one (--node-id {node_id}) too",
+            f"--nodes {text} must contain each node once, including this one (--node-id {node_id})",
             code=ExitCode.USAGE,
         )
     return ids
@@ -176,7 +185,7 @@ def _format_alone(words: list[str]) -> None:
         return
     if settings.peer_settings() is not None:
         raise CommandError(
-            "--format makes the directory of a cluster of one, and cluster.nodes names several",
+            "--format makes the directory of a cluster of one node, but cluster.nodes has several",
             hint="see `quorate node format --help`",
             code=ExitCode.USAGE,
         )

@@ -46,8 +46,8 @@ def argument(metavar: str, help: str) -> Any:
 
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 Bootstrap = Annotated[str, flag("--bootstrap -b", "Kafka address, HOST:PORT[,HOST:PORT].")]
-Url = Annotated[str, flag("--url", "HTTP address of any node; several with commas.")]
-Timeout = Annotated[float, flag("--timeout", "Seconds after which to give up.", min=0.1)]
+Url = Annotated[str, flag("--url", "HTTP address of any node, or several with commas.")]
+Timeout = Annotated[float, flag("--timeout", "Timeout in seconds.", min=0.1)]
 EndOffsetsFrom = Annotated[
     str, option("--end-offsets-from", "HOST:PORT", "A Kafka cluster that holds the topics' records.")
 ]

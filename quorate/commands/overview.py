@@ -17,7 +17,7 @@ Views = Mapping[int, Mapping[str, Any]]
 
 def print_cluster(url: str, document: Mapping[str, Any], views: Views) -> None:
     """Print the overview; `document` is the view of the node at `url`, `views` has all of them."""
-    print(f"cluster {document['cluster_id']}, as node {document['node_id']} at {url} sees it")
+    print(f"cluster {document['cluster_id']}, seen by node {document['node_id']} at {url}")
     print(f"format level {document['format_level']}")
     print()
     rows = [_node_row(node, views) for node in document["nodes"]]
@@ -124,7 +124,7 @@ def _wrong_clocks(node_id: int, clock: Mapping[str, Any]) -> list[str]:
         lines.append(f"the wall clock of node {node_id} is {duration(abs(own_ms))} {way} the cluster's time")
     if jump_ms > CLOCK_JUMP_MS:
         ahead = f"most clocks are {duration(jump_ms)} ahead of the time that node {node_id} saw pass"
-        lines.append(f"{ahead}: they jumped, or it was down; nothing expires by that for a day")
+        lines.append(f"{ahead}: they jumped, or it was down; nothing expires by the difference for a day")
     return lines
 
 

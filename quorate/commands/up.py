@@ -28,20 +28,30 @@ DEFAULT_DATA = Path("quorate-data")
 
 def up(
     data: Annotated[
-        Path, option("--data", "DIR", "The cluster's directory; made if it is not there.")
+        Path, option("--data", "DIR", "The cluster's directory, created if it does not exist.")
     ] = DEFAULT_DATA,
     nodes: Annotated[
         int | None,
-        flag("--nodes", "Number of nodes: 1, 3 or 5. Default: as the directory was made, else 1.", min=1),
+        flag(
+            "--nodes",
+            "Number of nodes: 1, 3 or 5. Default: that of an existing directory, otherwise 1.",
+            min=1,
+        ),
     ] = None,
     port: Annotated[
-        int, flag("--port", "Node 1's Kafka port, node 2 has the next; 0: free ones.", min=0, max=65535)
+        int,
+        flag(
+            "--port",
+            "Kafka port of node 1; the others use the ports that follow. 0: any free ports.",
+            min=0,
+            max=65535,
+        ),
     ] = 9092,
     http_port: Annotated[
-        int, flag("--http-port", "Node 1's HTTP port, as --port; 0: free ones.", min=0, max=65535)
+        int, flag("--http-port", "HTTP port of node 1, as with --port. 0: any free ports.", min=0, max=65535)
     ] = 8092,
     topic: Annotated[
-        list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it is not there.")
+        list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it does not exist.")
     ] = None,
     settings: Annotated[
         list[str] | None, option("--set", "KEY=VALUE", "A setting, see docs/configuration.md.")
@@ -117,8 +127,8 @@ def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
                 client.create_topic(name, num_partitions)
             elif present[name] != num_partitions:
                 print(
-                    f"topic {name} has {present[name]} partitions already; grow it with "
-                    f"`quorate topics grow {name}:{num_partitions}`",
+                    f"topic {name} already has {present[name]} partitions; grow it with `quorate topics "
+                    f"grow {name}:{num_partitions}`",
                     file=sys.stderr,
                 )
 

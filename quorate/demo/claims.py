@@ -48,7 +48,7 @@ def all_in_the_logs(
     """Whether every acknowledged commit is in every node's log; `logs` is by the node's name."""
     text = f"every one of the {len(acknowledged):,} acknowledged commits is in each of the {len(logs)} logs"
     if not acknowledged:
-        return Claim(text, "no commit was acknowledged at all")
+        return Claim(text, "no commit was acknowledged")
     missing: list[str] = []
     for name, log in logs.items():
         written = {(key, commit.offset) for key, commits in log.items() for commit in commits}

@@ -89,7 +89,7 @@ def _same(comparison: Comparison, data: Path) -> Claim:
     if not comparison.ok:
         return Claim(text, f"{comparison.num_findings} findings, see `quorate log compare {data}`")
     unknown = [str(s.shard) for s in comparison.shards if s.chain_hash is None or s.state_hash is None]
-    return Claim(text, f"not known of shards {', '.join(unknown)}" if unknown else "")
+    return Claim(text, f"unknown for shards {', '.join(unknown)}" if unknown else "")
 
 
 def says_who_led(explanation: Explanation, takeovers: Sequence[Takeover]) -> Claim:
@@ -108,10 +108,10 @@ def says_who_led(explanation: Explanation, takeovers: Sequence[Takeover]) -> Cla
 
 def _says_why(explanation: Explanation, told: Mapping[str, str]) -> Claim:
     reasons = [reason for epoch in explanation.epochs for reason in epoch.why]
-    text = f"each of the {len(explanation.epochs)} epochs has its reason in the log, naming who did what"
+    text = f"the log has the reason of each of the {len(explanation.epochs)} epochs and the members involved"
     silent = [str(epoch.epoch) for epoch in explanation.epochs if not epoch.why]
     if silent:
-        return Claim(text, f"epochs {', '.join(silent)} have none")
+        return Claim(text, f"epochs {', '.join(silent)} have no reason")
     unsaid = [
         f"{name} {word}"
         for name, word in told.items()

@@ -119,7 +119,7 @@ class Tour:
         node.kill()
         self._outage(now_ms(), killed_s)
         took = f"{scene.result.outage_s:.2f} s"
-        scene.claim(Claim(f"every member's heartbeats and commits went on {took} after the kill"))
+        scene.claim(Claim(f"every member's heartbeats and commits continued {took} after the kill"))
         self._takeover(leader)
         time.sleep(STEADY_S)
         scene.claim(no_partition_moved(owned_before, fleet.evidence(), killed_ms))
@@ -139,11 +139,11 @@ class Tour:
             scene.result.outage_s = time.monotonic() - killed_s
             progress = f"of {len(names)} members {beating} heartbeat again and {committing} commit again"
             if seen is None:
-                progress = "nobody leads the shard"
+                progress = "the shard has no leader"
             self._display.live(f"{scene.result.outage_s:5.2f} s  {progress}", change=progress)
             return beating == committing == len(names)
 
-        wait_until("that every member's heartbeats and commits went on", ready, OUTAGE_TIMEOUT_S)
+        wait_until("that every member's heartbeats and commits continued", ready, OUTAGE_TIMEOUT_S)
 
     def _takeover(self, before: int) -> None:
         after = self._scene.leader_of(self._shard)
@@ -153,12 +153,12 @@ class Tour:
 
     def _bring_back(self, node: NodeProcess) -> None:
         scene = self._scene
-        self._display.step(f"Node {node.node_id} is started again, and catches up")
+        self._display.step(f"Node {node.node_id} is restarted and catches up")
         begin_s = time.monotonic()
         with ThreadPoolExecutor(1) as starter:
             self._catch_up(node, starter.submit(_start, node))
         took_s = time.monotonic() - begin_s
-        scene.claim(Claim(f"node {node.node_id} has all that was committed, {took_s:.1f} s after its start"))
+        scene.claim(Claim(f"node {node.node_id} has all committed entries {took_s:.1f} s after its start"))
         self._display.line(f"restarted with the same command (pid {node.pid})")
 
     def _catch_up(self, node: NodeProcess, start: Future[None]) -> None:
@@ -193,7 +193,9 @@ class Tour:
             raise CommandError(f"{LEAVES} did not end cleanly, see {leaver.errors}")
         scene.balanced(f"the rebalance after {LEAVES} left")
 
-        self._display.step(f"kill -9 of {IS_KILLED}: its session ends after {SESSION_TIMEOUT_MS / 1000:g} s")
+        self._display.step(
+            f"kill -9 of {IS_KILLED}: its session expires after {SESSION_TIMEOUT_MS / 1000:g} s"
+        )
         fleet.consumers[IS_KILLED].kill()
         scene.balanced(f"the expiry of {IS_KILLED}")
         time.sleep(STEADY_S)
@@ -202,7 +204,7 @@ class Tour:
         scene, fleet = self._scene, self._scene.fleet
         leader = scene.leader_of(self._shard)
         if leader == to.node_id:
-            raise CommandError(f"node {leader} leads already what is to be handed over to it")
+            raise CommandError(f"node {leader} already leads the shard that is to be transferred to it")
         self._display.step(f"Node {leader} hands {_shard_name(self._shard)} over to node {to.node_id}")
         failed_before = {one.name: len(one.evidence().failures) for one in fleet.running}
         asked_ms = now_ms()
@@ -225,9 +227,11 @@ class Tour:
 
     def _stop(self) -> dict[str, ConsumerEvidence]:
         scene, fleet = self._scene, self._scene.fleet
-        self._display.step("Everything stops")
+        self._display.step("All processes stop")
         stuck = fleet.leave_all()
-        scene.claim(Claim("every consumer left cleanly", f"{', '.join(stuck)} did not" if stuck else ""))
+        scene.claim(
+            Claim("every consumer left cleanly", f"{', '.join(stuck)} did not leave" if stuck else "")
+        )
         codes = scene.cluster.stop()
         unclean = [f"node {node_id} with exit code {code}" for node_id, code in codes.items() if code]
         scene.claim(Claim(f"all {len(codes)} nodes stopped cleanly", ", ".join(unclean)))

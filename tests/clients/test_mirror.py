@@ -120,13 +120,13 @@ def test_either_side_may_be_away(source: ClusterProcess, target: ClusterProcess,
     try:
         mirror.wait_for("created orders")
         source.node(1).kill()
-        mirror.wait_for("the source does not answer")
+        mirror.wait_for("the source does not respond")
         source.node(1).start()
-        mirror.wait_for("the source answers again")
+        mirror.wait_for("the source responds again")
         target.node(1).kill()
         mirror.wait_for("cannot reach the cluster")
         target.node(1).start()
-        mirror.wait_for("the cluster answers again")
+        mirror.wait_for("the cluster responds again")
         with Client(source.bootstrap) as there:
             there.create_topic("late", 1)
         mirror.wait_for("created late")

@@ -99,7 +99,7 @@ def test_a_group_that_is_not_there_gets_those_that_are(
 def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "findings", saved[1], "--since", "12")
     assert code == ExitCode.USAGE
-    assert "every shard counts its own" in err
+    assert "each shard has its own indexes" in err
     code, out, err = run(capsys, "findings", saved[1], GROUP, "--since", "999999")
     assert (code, out) == (ExitCode.UNREADABLE, "")
     assert "index 999999 does not exist, the last one is" in err
@@ -108,7 +108,7 @@ def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.Capture
 def test_a_window_behind_the_end_says_where_the_log_ends(
     saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "before the window begins: since then nothing was written, or not here"
+    said = "before the window begins: nothing was written since, or not on this node"
     code, out, _ = run(capsys, "findings", saved[1], GROUP, "--since", "2099-01-01")
     assert code == ExitCode.OK
     assert said in out

@@ -75,7 +75,7 @@ def test_sigterm_ends_a_run_in_order(
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("pipeline.runs.run.ingest", killed)
     assert run(words) == 143
-    assert capsys.readouterr().err.splitlines()[-1] == "stopped: the tables are as the last commit left them"
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped: the tables are as of the last commit"
     assert not list(staging.iterdir())
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -183,7 +183,7 @@ def test_a_node_that_stands_still_does_not_use_up_the_time_of_the_others(
         assert run(["cluster", "upgrade", "--url", f"{silent},{node.url}"]) == 0
         assert time.monotonic() - began_s < 5.0
         assert run(["cluster", "status", "--url", f"{silent},{silent}"]) == ExitCode.UNREACHABLE
-    assert f"none of {silent}, {silent} answers" in capsys.readouterr().err
+    assert f"none of {silent}, {silent} responds" in capsys.readouterr().err
 
 
 def test_a_transfer_follows_to_the_leader(
@@ -200,7 +200,7 @@ def test_a_transfer_follows_to_the_leader(
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ({"shard": -1, "was_leader": 1, "leader_id": 1}, "node 1 leads metadata already"),
+        ({"shard": -1, "was_leader": 1, "leader_id": 1}, "node 1 already leads metadata"),
         ({"shard": -1, "was_leader": 1, "leader_id": None}, "node 1 gave metadata away"),
     ],
 )

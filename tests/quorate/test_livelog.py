@@ -137,7 +137,7 @@ def test_a_node_that_has_another_history_is_not_gone_on_with(three: list[LogNode
         if isinstance(item, Frame) and item.index == 3:
             three[0].close()
     assert [item.index for item in found if isinstance(item, Frame)] == [1, 2, 3, 4, 5, 6, 7]
-    assert "sent another entry 7 than node 1 did" in walk.basis.words()
+    assert "sent entry 7 differently than node 1" in walk.basis.words()
 
 
 @pytest.mark.parametrize("wrong", [frame(8), frame(3), frame(9, term=0)], ids=["gap", "back", "term"])
@@ -213,7 +213,7 @@ def test_a_node_that_is_behind_is_waited_for_and_then_left(three: list[LogNode])
         node.commit_index = 20
     found, walk = walked(reader)
     assert found == list(range(1, 21))
-    assert "entry 21 is committed, and no node that answers has it" in walk.basis.words()
+    assert "entry 21 is committed, but no node that responds has it" in walk.basis.words()
 
 
 def test_a_busy_node_is_asked_again_when_it_said(three: list[LogNode]) -> None:
@@ -261,10 +261,10 @@ def test_evidence_is_of_all_nodes_and_who_is_silent_is_said(three: list[LogNode]
     ]
     assert [note["at_ms"] for note in reader.evidence()] == [5, 6, 7]
     (said,) = reader.remarks
-    assert said == "node 3 is not heard (Connection refused): what only it noted is unknown"
+    assert said == "node 3 does not respond (Connection refused): its evidence is missing"
     three[1].fault = lambda path, query: (500, {}, b'{"message": "its disk is broken"}')
     reader.evidence("a")
-    assert "node 2 does not say what it noted (its disk is broken)" in reader.remarks
+    assert "node 2 does not return its evidence (its disk is broken)" in reader.remarks
 
 
 def test_following_goes_on_at_another_node_at_the_same_index(three: list[LogNode]) -> None:
@@ -298,7 +298,7 @@ def test_following_ends_when_no_node_answers_any_more(
     [
         (
             lambda nodes: f"{nodes[0].url},{nodes[3].url}",
-            "is of the cluster other, not of test",
+            "belongs to cluster other, not to test",
             ExitCode.USAGE,
         ),
         (lambda nodes: "ftp://x", "is not an HTTP address", ExitCode.USAGE),
@@ -307,8 +307,8 @@ def test_following_ends_when_no_node_answers_any_more(
             (lambda nodes, url=url: url, "is not an HTTP address", ExitCode.USAGE)
             for url in ("http://a..b/", "http://[::1", "http://x\udcff/", f"http://{'x' * 70}:80")
         ),
-        (lambda nodes: "http://127.0.0.1:1", "does not answer (Connection refused)", ExitCode.UNREACHABLE),
-        (lambda nodes: nodes[0].url + "/v2", "does not answer as a node", ExitCode.REFUSED),
+        (lambda nodes: "http://127.0.0.1:1", "does not respond (Connection refused)", ExitCode.UNREACHABLE),
+        (lambda nodes: nodes[0].url + "/v2", "does not respond like a Quorate node", ExitCode.REFUSED),
     ],
 )
 def test_what_is_no_running_cluster_is_one_clear_line(
@@ -354,7 +354,7 @@ def test_an_answer_that_is_no_nodes_is_one_clear_line(
 ) -> None:
     told(three[0], change)
     count_fault("quorate", "strange answer")
-    with pytest.raises(CommandError, match="does not answer as a node"):
+    with pytest.raises(CommandError, match="does not respond like a Quorate node"):
         open_live(three[0].url, TIMEOUT_S)
 
 
@@ -366,7 +366,7 @@ def test_a_page_that_does_not_say_how_far_the_log_is_is_not_taken(
     reader = opened(three[0])
     for node in three:
         node.fault = lambda path, query: (200, headers, frame(1))
-    with pytest.raises(Damaged, match="does not say how far"):
+    with pytest.raises(Damaged, match="does not report its commit index"):
         list(reader.frames())
 
 
@@ -407,14 +407,14 @@ def test_notes_that_are_none_are_left_out_and_it_is_said(three: list[LogNode], b
     reader = opened(three[0])
     three[0].fault = lambda path, query: (200, {"Quorate-Left-Out": "x"}, body) if "ev" in path else None
     assert reader.evidence("g") == []
-    assert "what node 1 noted cannot be read" in reader.remarks
+    assert "the evidence of node 1 cannot be read" in reader.remarks
 
 
 def test_an_answer_that_drips_is_given_up() -> None:
     """Every byte in time, and never an end."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_drip, args=(server,), daemon=True).start()
-        with pytest.raises(CommandError, match="no answer in time"):
+        with pytest.raises(CommandError, match="no response in time"):
             open_live(f"http://127.0.0.1:{server.getsockname()[1]}", 0.3)
 
 

@@ -74,7 +74,7 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ([], "--format and --output are needed"),
         (["--format", "xls", "-o", "x"], "is not a format"),
         (["--format", "csv", "-o", "x", "--group", "biling"], "it has billing"),
-        (["--format", "csv", "-o", "x", "--since", "3"], "every shard counts its own"),
+        (["--format", "csv", "-o", "x", "--since", "3"], "each shard has its own indexes"),
     ],
 )
 def test_what_is_refused(

@@ -53,11 +53,11 @@ def test_text_json_and_a_page(home: str, tmp_path: Path, capsys: pytest.CaptureF
     ("words", "said"),
     [
         (["--group", "biling"], "it has billing"),
-        (["--since", "3"], "every shard counts its own"),
+        (["--since", "3"], "each shard has its own indexes"),
         (["--since", "end-1s", "--until", "end-2s"], "before it begins"),
         (["--until", "2001-01-01"], "the log is kept from"),
-        (["--force"], "none is given"),
-        (["--json", "--html", "x.html"], "two answers"),
+        (["--force"], "--force needs --html"),
+        (["--json", "--html", "x.html"], "exclude each other"),
     ],
 )
 def test_what_cannot_be_answered(

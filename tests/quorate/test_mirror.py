@@ -139,7 +139,7 @@ def test_partitions_never_become_fewer(pair: Pair) -> None:
     pair.mirror.round()
     pair.mirror.round()
     assert pair.here.sizes == {"orders": 9}
-    assert pair.said() == ["orders has only 6 partitions at the source; none are taken"]
+    assert pair.said() == ["orders has only 6 partitions at the source; partitions are never removed"]
 
 
 def test_a_topic_that_was_made_and_not_answered_for_still_goes_later(pair: Pair) -> None:
@@ -165,8 +165,8 @@ def test_a_side_that_is_away_is_reported_once_and_nothing_is_deleted_meanwhile(p
     pair.there.away = None
     assert pair.mirror.round()
     assert pair.said()[1:] == [
-        "the source does not answer: connection refused",
-        "the source answers again",
+        "the source does not respond: connection refused",
+        "the source responds again",
     ]
 
 
@@ -181,7 +181,7 @@ def test_a_topic_that_is_refused_keeps_no_other_back(pair: Pair) -> None:
         pair.mirror.once(0.0)
     assert refused.value.code == ExitCode.REFUSED
     pair.there.away = "no route"
-    with pytest.raises(CommandError, match="the source does not answer: no route") as away:
+    with pytest.raises(CommandError, match="the source does not respond: no route") as away:
         pair.mirror.once(0.0)
     assert away.value.code == ExitCode.UNREACHABLE
 
@@ -228,7 +228,7 @@ def test_racks_follow_the_replicas_at_the_source(pair: Pair) -> None:
     pair.there.found["orders"] = SourceTopic("c", 1)
     assert pair.mirror.round()
     assert pair.here.racks == {"orders": ()}
-    assert [line for line in pair.said() if "racks" in line] == ["took over the racks of orders"] * 4
+    assert [line for line in pair.said() if "racks" in line] == ["copied the racks of orders"] * 4
 
 
 def test_the_racks_of_a_partition_are_those_of_its_replicas_each_once() -> None:

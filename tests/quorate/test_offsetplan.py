@@ -20,7 +20,7 @@ def test_a_plan_never_leaves_the_ends_and_says_so() -> None:
         OffsetChange("orders", 3, None, None, "has no committed offset"),
     ]
     (over,) = plan([("orders", 0)], committed, lambda at, now: 101, ends)
-    assert (over.new, over.note) == (100, "101 is behind the end")
+    assert (over.new, over.note) == (100, "101 is after the end")
 
 
 def test_what_stays_is_no_change() -> None:
@@ -43,12 +43,12 @@ def test_a_file_comes_back_as_it_was_written() -> None:
     ("text", "says"),
     [
         ("orders,0\n", "line 1 of f is not topic"),
-        ("orders,0,1\norders,0,2\n", "line 2 of f names orders-0 a second time"),
+        ("orders,0,1\norders,0,2\n", "line 2 of f contains orders-0 twice"),
         ("orders,0,-1\n", "has the offset '-1'"),
         ("orders,x,1\n", "has the partition 'x'"),
         (f"orders,0,{2**63}\n", "has the offset"),
         ("orders,²,1\n", "has the partition"),
-        ("", "f names no partition"),
+        ("", "f contains no partition"),
         ("orders,0,1\x00\n", "line 1 of f"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_window(node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lanes.startswith("2026-03-01 12:00:40.000+00:00 to 2026-03-01 12:02:57.220+00:00")
     assert "nothing missing" in lanes
     end = answer(capsys, node, BILLING, "--lanes", "--since", "2027-01-01", "--utc", code=ExitCode.UNREADABLE)
-    assert "what was read ends at 2026-03-01 12:02:57.220+00:00" in end
+    assert "the log that was read ends at 2026-03-01 12:02:57.220+00:00" in end
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
@@ -85,9 +85,9 @@ def test_plain_letters_where_the_locale_has_no_others(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--lanes", "--json"], "three answers"),
-        (["--html", "x.html", "--lanes"], "three answers"),
-        (["--force"], "none is given"),
+        (["--lanes", "--json"], "exclude each other"),
+        (["--html", "x.html", "--lanes"], "exclude each other"),
+        (["--force"], "--force needs --html"),
         (["--since", "yesterday"], "'yesterday' is neither an index nor a time"),
     ],
 )

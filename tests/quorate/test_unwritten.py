@@ -65,7 +65,7 @@ def test_an_answer_that_does_not_fit_is_one_line_and_no_fault_of_the_log(
     asked = ["log", name, *([] if name == "--help" else [data]), *more]
     done = quorate(*asked, into="/dev/full", unbuffered=unbuffered)
     assert done.returncode == ExitCode.UNWRITTEN, done.stderr
-    assert "the answer cannot be written: No space left on device" in done.stderr
+    assert "the output cannot be written: No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert data not in done.stderr
 

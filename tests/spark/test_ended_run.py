@@ -66,7 +66,7 @@ def test_a_run_that_is_ended_while_spark_works_leaves_nothing_behind(
             process.terminate()
             _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == SIGTERM_CODE, f"{stage}\n{said}"
-        assert said.splitlines()[-1] == "stopped: the tables are as the last commit left them", stage
+        assert said.splitlines()[-1] == "stopped: the tables are as of the last commit", stage
         assert "Traceback" not in said
         assert read_manifest(output).files == ()
         assert list(output.rglob("*.parquet")) == [], stage

@@ -141,7 +141,7 @@ def _member_named(text: str, members: Sequence[MemberInfo], group_id: str) -> Me
         return member
     raise CommandError(
         f"group {group_id!r} has no member {text!r}, neither by member id nor by instance id",
-        hint=f"`quorate groups describe {group_id}` names its members",
+        hint=f"`quorate groups describe {group_id}` lists its members",
         code=ExitCode.REFUSED,
     )
 

@@ -20,7 +20,7 @@ STATE_HASH = "state_hash"  # 64 bits: jq and JavaScript would round a JSON numbe
 
 At = Annotated[
     str | None,
-    option("--at", "INDEX|TIME|SPAN", "An index, a time (2026-03-01T12:03:08), 03:12, 2h, end-5m."),
+    option("--at", "INDEX|TIME|SPAN", "A log index, a time (2026-03-01T12:03:08), 03:12, 2h, end-5m."),
 ]
 Utc = Annotated[bool, flag("--utc", "Show times in UTC instead of the local zone.")]
 
@@ -47,7 +47,7 @@ def shard_number(text: str) -> int:
     number = text.removeprefix("shard-")
     if not number.isdecimal():
         raise CommandError(
-            f"{text!r} is not a shard", hint="give its number, or `metadata`", code=ExitCode.USAGE
+            f"{text!r} is not a shard", hint="give the shard's number, or `metadata`", code=ExitCode.USAGE
         )
     return int(number)
 
@@ -107,8 +107,8 @@ def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
         # `verify` does not read running clusters
         is_live = str(directory).startswith(("http://", "https://"))
         raise CommandError(
-            f"{directory} is too damaged to answer: {error}",
-            hint="" if is_live else f"`quorate log verify {directory}` lists what is broken",
+            f"{directory} is too damaged: {error}",
+            hint="" if is_live else f"`quorate log verify {directory}` lists all damage",
             code=ExitCode.UNREADABLE,
         ) from error
     if isinstance(error, OSError):

@@ -18,7 +18,7 @@ def compare(
         list[str] | None,
         argument(
             "DIR DIR [DIR…]",
-            "The nodes' data directories, or the one folder that holds them as node-1, node-2, …",
+            "The nodes' data directories, or a folder with them as node-1, node-2, …",
         ),
     ] = None,
     url: Live = None,

@@ -21,18 +21,20 @@ def explain(
         option(
             "--member",
             "MEMBER",
-            "Only what concerns this member: its id, its name here (m3), instance id or client id.",
+            "Only entries that concern this member: its member id, its short name (m3), instance id or "
+            "client id.",
         ),
     ] = None,
     partition: Annotated[
-        str | None, option("--partition", "TOPIC-N", "Only what concerns this partition: orders-3.")
+        str | None,
+        option("--partition", "TOPIC-N", "Only entries that concern this partition, such as orders-3."),
     ] = None,
     at: Annotated[
         str | None,
         option(
             "--at",
             "INDEX|TIME|SPAN",
-            "Only what was going on then: from the last stable epoch on until it was stable again.",
+            "Only the epochs around this moment, from the last stable one until the group was stable again.",
         ),
     ] = None,
     since: Since = None,

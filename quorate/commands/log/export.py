@@ -19,7 +19,9 @@ def export(
     output: Annotated[
         Path | None,
         option(
-            "--output -o", "PATH", "A folder for a file per table, or one file (NAME.FORMAT) for one table."
+            "--output -o",
+            "PATH",
+            "A folder for one file per table, or a file NAME.FORMAT for a single table.",
         ),
     ] = None,
     table: Annotated[
@@ -30,7 +32,7 @@ def export(
     ] = None,
     since: Since = None,
     until: Until = None,
-    force: Annotated[bool, flag("--force", "Write over files that are there.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite existing files.")] = False,
     tables: Annotated[bool, flag("--tables", "List the tables and their columns.")] = False,
     utc: Utc = False,
     json: Json = False,

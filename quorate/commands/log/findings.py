@@ -17,7 +17,7 @@ def findings(
     since: Since = None,
     until: Until = None,
     rules: Annotated[
-        bool, flag("--rules", "List the rules: what each means, reads, and what to do.")
+        bool, flag("--rules", "List the rules: what each means, which records it reads, and what to do.")
     ] = False,
     utc: Utc = False,
     json: Json = False,
@@ -41,9 +41,9 @@ def findings(
     answer = read_log(log.path, lambda: read(log, group, asked))
     newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)
     if begin[1] is not None and newest_ms < begin[1]:
-        ends = f"what was read ends at {style_of(utc).full(newest_ms)}, before the window begins"
+        ends = f"the log that was read ends at {style_of(utc).full(newest_ms)}, before the window begins"
         answer = replace(
-            answer, notes=(*answer.notes, f"{ends}: since then nothing was written, or not here")
+            answer, notes=(*answer.notes, f"{ends}: nothing was written since, or not on this node")
         )
     if json:
         print_json(plain(answer))

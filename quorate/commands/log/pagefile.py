@@ -13,29 +13,25 @@ from quorate.output import printable
 
 Html = Annotated[
     Path | None,
-    option(
-        "--html", "FILE", "Write the answer as one HTML file that needs nothing else, such as for a ticket."
-    ),
+    option("--html", "FILE", "Write the result as one self-contained HTML file, for example for a ticket."),
 ]
-Force = Annotated[bool, flag("--force", "Write over a FILE that is there.")]
+Force = Annotated[bool, flag("--force", "Overwrite FILE if it exists.")]
 
-ELSEWHERE = "name a file elsewhere"
+ELSEWHERE = "give a file elsewhere"
 
 
 def claim(file: Path, *, force: bool) -> None:
     """Raise `CommandError` before any work is done if the page could not be written at the end."""
     if file.is_dir():
-        raise CommandError(f"{file} is a directory", hint="name a file in it", code=ExitCode.USAGE)
+        raise CommandError(f"{file} is a directory", hint="give a file in it", code=ExitCode.USAGE)
     if not file.parent.is_dir():
         raise CommandError(
             f"cannot write {file}: there is no directory {file.parent}", hint=ELSEWHERE, code=ExitCode.USAGE
         )
     if file.exists() and not file.is_file():
-        raise CommandError(
-            f"{file} is no ordinary file, which a page could replace", hint=ELSEWHERE, code=ExitCode.USAGE
-        )
+        raise CommandError(f"{file} is not a regular file", hint=ELSEWHERE, code=ExitCode.USAGE)
     if file.exists() and not force:
-        raise CommandError(f"{file} is there already", hint="--force writes over it", code=ExitCode.USAGE)
+        raise CommandError(f"{file} already exists", hint="--force overwrites it", code=ExitCode.USAGE)
 
 
 def write_page(file: Path, text: str, *, force: bool) -> str:

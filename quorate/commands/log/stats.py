@@ -26,7 +26,7 @@ def stats(
         option(
             "--until",
             "INDEX|TIME|SPAN",
-            "Up to here; the moment itself is not in it, so that windows add up.",
+            "Up to here, exclusive, so that adjacent windows add up.",
         ),
     ] = None,
     html: Html = None,
@@ -43,10 +43,10 @@ def stats(
 
     if html is not None:
         if json:
-            raise CommandError("--html and --json are two answers: ask for one", code=ExitCode.USAGE)
+            raise CommandError("--html and --json exclude each other: give one", code=ExitCode.USAGE)
         claim(html, force=force)
     elif force:
-        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
+        raise CommandError("--force needs --html FILE", code=ExitCode.USAGE)
     log, _ = subject(words, url)
     (begin, begin_ms), (end, end_ms) = window(log, since, until, utc=utc, group=group, shard=shard)
     style = style_of(utc)
@@ -66,7 +66,7 @@ def stats(
     if html is not None:
         from history.pages.stats import stats_page
 
-        title = f"{group or 'All groups'}: how much"
+        title = f"{group or 'All groups'}: statistics"
         say(write_page(html, stats_page(found, style=style, title=title), force=force))
     elif json:
         print_json(_document(found))

@@ -26,7 +26,7 @@ OLDEST = "start"
 SCHEMES = ("http://", "https://")
 """A DIR with such a prefix is a running cluster's URL, as with --url."""
 
-_LOG = "A node's data directory or the folder that holds a cluster's (not with --url)"
+_LOG = "A node's data directory or a folder with those of a cluster (not with --url)"
 DirOnly = Annotated[list[str] | None, argument("DIR", f"{_LOG}.")]
 DirGroup = Annotated[list[str] | None, argument("DIR GROUP", f"{_LOG}, then the group's id.")]
 DirMaybeGroup = Annotated[
@@ -36,11 +36,14 @@ DirPartition = Annotated[
     list[str] | None, argument("DIR TOPIC-PARTITION", f"{_LOG}, then a partition such as orders-3.")
 ]
 Live = Annotated[
-    str | None, option("--url", "URL", "Read a running cluster: any node's HTTP address, or several.")
+    str | None,
+    option("--url", "URL", "Read from a running cluster: HTTP address of any node, or several with commas."),
 ]
-Follow = Annotated[bool, flag("--follow -f", "Go on as entries are committed, until Ctrl-C.")]
+Follow = Annotated[
+    bool, flag("--follow -f", "Continue with new entries as they are committed, until Ctrl-C.")
+]
 Since = Annotated[
-    str | None, option("--since", "INDEX|TIME|SPAN", "From here on: an index, a time, 03:12, 2h, end-5m.")
+    str | None, option("--since", "INDEX|TIME|SPAN", "From here on: a log index, a time, 03:12, 2h, end-5m.")
 ]
 Until = Annotated[str | None, option("--until", "INDEX|TIME|SPAN", "Up to here, inclusive.")]
 
@@ -59,7 +62,7 @@ def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[
         beside = " beside --url" if url is not None else ""
         raise CommandError(
             f"expected {' '.join(expected) or 'nothing'}{beside}, got {said}",
-            hint="quote a name that contains blanks",
+            hint="quote a name that contains spaces",
             code=ExitCode.USAGE,
         )
     if url is not None:
@@ -77,7 +80,7 @@ def files_only(words: Sequence[str] | None, url: str | None, name: str) -> list[
     if url is not None or any(word.startswith(SCHEMES) for word in given):
         raise CommandError(
             f"{name} reads files, not a running cluster: it checks every byte that is on disk",
-            hint="give it the nodes' data directories, which may be in use, or copies of them",
+            hint="give the nodes' data directories, which may be in use, or copies of them",
             code=ExitCode.USAGE,
         )
     if not given:
@@ -141,8 +144,8 @@ def moment(
     parsed = usage(lambda typed: parse_moment(typed, style), text)
     if (parsed.index is not None or parsed.is_start) and group is None and shard is None and not any_shard:
         raise CommandError(
-            f"{text} is an index, and every shard counts its own",
-            hint="name a group, or give a time",
+            f"{text} is an index, and each shard has its own indexes",
+            hint="give a group or a time",
             code=ExitCode.USAGE,
         )
     if parsed.index is not None or parsed.time_ms is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from history.reading.node import NodeLog
     from history.telling.explain import Explanation
 
-FOR_THE_MOMENT = ("from ", "not stable at the end", "nothing of what was asked for")
+FOR_THE_MOMENT = ("from ", "not stable at the end", "nothing that matches")
 """Lines about the current state, which are only printed at the beginning."""
 
 

@@ -63,8 +63,8 @@ def timeline(
     if picture.from_ms is not None and picture.from_ms > facts.last_ms:
         style = style_of(utc)
         raise CommandError(
-            f"nothing of group {group} from {style.full(picture.from_ms)} on",
-            hint=f"what was read ends at {style.full(facts.last_ms)}",
+            f"nothing of group {group} happened from {style.full(picture.from_ms)} on",
+            hint=f"the log that was read ends at {style.full(facts.last_ms)}",
             code=ExitCode.UNREADABLE,
         )
     rests_on = _rests_on(log.path, picture)
@@ -101,9 +101,9 @@ def timeline(
 
 def _demand_one_answer(*, lanes: bool, json: bool, has_page: bool, force: bool) -> None:
     if sum((lanes, json, has_page)) > 1:
-        raise CommandError("--lanes, --html and --json are three answers: ask for one", code=ExitCode.USAGE)
+        raise CommandError("--lanes, --html and --json exclude each other: give one", code=ExitCode.USAGE)
     if force and not has_page:
-        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
+        raise CommandError("--force needs --html FILE", code=ExitCode.USAGE)
 
 
 PLACES_MAX = 10
@@ -155,7 +155,7 @@ def _rests_on(path: str, picture: _Picture) -> list[str]:
     lines = [] if facts.basis is None else [f"from {path}, {facts.basis.words()}"]
     if facts.unreadable:
         places = ", ".join(str(index) for index, _, _ in facts.unreadable[:PLACES_MAX])
-        lines.append(f"{len(facts.unreadable)} entries cannot be decoded and are passed over: index {places}")
+        lines.append(f"{len(facts.unreadable)} entries cannot be decoded and are skipped: index {places}")
     if not picture.has_notes:
         lines.append(UNKNOWN)
     return lines

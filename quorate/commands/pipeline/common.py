@@ -17,20 +17,26 @@ if TYPE_CHECKING:
 OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
 """Packages in the extra `spark`."""
 
-Input = Annotated[str, option("--input -i", "DIR", "A node's directory, the folder of a cluster, or a copy.")]
+Input = Annotated[
+    str, option("--input -i", "DIR", "A node's directory, a folder with those of a cluster, or a copy.")
+]
 Output = Annotated[str, option("--output -o", "DIR", "The folder of the tables.")]
-Mode = Annotated[str, option("--mode", "MODE", "Damage: `fail`, or `permissive` (a row of findings).")]
+Mode = Annotated[
+    str, option("--mode", "MODE", "How to handle damage: `fail`, or `permissive` (a row in findings).")
+]
 Master = Annotated[
     str | None,
     option(
         "--master",
         "URL",
-        "Where Spark runs: local[4], spark://host:7077, yarn, sc://host. Default: all cores here.",
+        "Spark master: local[4], spark://host:7077, yarn, sc://host. Default: all cores of this machine.",
     ),
 ]
-DriverMemory = Annotated[str | None, option("--driver-memory", "SIZE", "Spark's memory here, as 4g.")]
-Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A setting of Spark; may be repeated.")]
-SparkLogs = Annotated[bool, flag("--spark-logs", "Leave on the terminal what Spark logs.")]
+DriverMemory = Annotated[
+    str | None, option("--driver-memory", "SIZE", "Memory of Spark's driver, such as 4g.")
+]
+Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A Spark setting; may be repeated.")]
+SparkLogs = Annotated[bool, flag("--spark-logs", "Show Spark's log output on the terminal.")]
 
 
 def on_progress(line: str) -> None:

@@ -110,7 +110,7 @@ def _ended_in_order() -> Iterator[None]:
     except KeyboardInterrupt:
         if not is_told:
             raise
-        on_progress("stopped: the tables are as the last commit left them")
+        on_progress("stopped: the tables are as of the last commit")
         raise typer.Exit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)

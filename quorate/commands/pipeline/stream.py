@@ -32,16 +32,18 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def stream(
     input: Input,
     output: Output,
-    every: Annotated[str, option("--every", "SPAN", "A batch so often at most, as 10s or 500ms.")] = "10s",
-    once: Annotated[bool, flag("--once", "Take what there is now, and end.")] = False,
+    every: Annotated[
+        str, option("--every", "SPAN", "Shortest time between batches, such as 10s or 500ms.")
+    ] = "10s",
+    once: Annotated[bool, flag("--once", "Read what exists now, then end.")] = False,
     max_entries: Annotated[
-        int | None, flag("--max-entries", "Entries of the log in one batch. Default: all.", min=1)
+        int | None, flag("--max-entries", "Log entries in one batch. Default: all.", min=1)
     ] = None,
     mode: Mode = "fail",
     checkpoint: Annotated[
         str | None,
         option(
-            "--checkpoint", "DIR", "Spark's notes on what it began. Default: in the folder of the tables."
+            "--checkpoint", "DIR", "Folder for Spark's checkpoints. Default: in the folder of the tables."
         ),
     ] = None,
     master: Master = None,

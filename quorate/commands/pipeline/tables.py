@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 
 def tables(
-    output: Annotated[
-        str | None, option("--output -o", "DIR", "Say what this folder of tables holds.")
-    ] = None,
+    output: Annotated[str | None, option("--output -o", "DIR", "Describe the tables in a folder.")] = None,
     json: Json = False,
 ) -> None:
     """List the tables with their columns, units and meaning, or the contents of a folder of tables.
