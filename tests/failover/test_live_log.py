@@ -227,6 +227,6 @@ def test_an_explanation_is_the_same_from_any_node_and_from_files(cluster: Cluste
     told = [explain(open_live(url(node)), group).steps for node in rest]
     assert told[0] == told[1]
     (silent,) = open_live(url(rest[0])).remarks
-    assert f"node {killed.node_id} is not heard" in silent
+    assert f"node {killed.node_id} does not respond" in silent
     cluster.stop()
     assert explain(str(rest[0].data), group).steps == told[0]
