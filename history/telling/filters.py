@@ -245,7 +245,7 @@ def _span_words(spans: Sequence[OwnershipSpan], labels: MemberLabels) -> Iterato
             case SpanKind.UNOWNED:
                 said = "nobody had it"
             case SpanKind.REVOKING:
-                said = f"{labels.short(span.member_id)} was to give it up"
+                said = f"{labels.short(span.member_id)} was told to give it up"
             case _:
                 said = f"{labels.member(span.member_id or '')} had it"
         yield f"{span.partition}: {said} from {since} on, {lasted}"

@@ -131,7 +131,7 @@ def both(*harms: Callable[[Path], object]) -> Callable[[Path], object]:
 
 NOTHING_TO_SAY = ""
 IS_MISSING = (
-    "cannot be read|stands in|missing|not kept|no longer kept|no complete frame|does not match|damaged|"
+    "cannot be read|replaces them|missing|not kept|no longer kept|no complete frame|does not match|damaged|"
     "is not a sealed"
 )
 NOT_HERE = "not here|is missing|metadata"

@@ -241,8 +241,8 @@ def test_how_much_sooner_without_a_slow_revoker() -> None:
     assert (one.at_ms, one.is_certain) == (NOON_MS + 600, False)
     assert one.words == (
         "without the 8.3 s wait for ann, the epoch would have been stable up to 7.9 s sooner: all else was "
-        "done at 12:00:00.600 (index 6); how soon bob would have taken over its partitions is unknown: no "
-        "evidence of the group is here"
+        "done at 12:00:00.600 (index 6); how soon bob would have taken over its partitions is unknown: "
+        "there is no evidence of the group"
     )
 
 
@@ -325,10 +325,10 @@ def test_no_lower_bound_is_claimed_where_the_slow_member_also_had_to_take_partit
     log.append(Cause(trigger=Trigger.HEARTBEAT), current("bob", 2, (3, 4, 5, 7)))
     (one,) = what_if(log, gap("bob", NOON_MS, 500.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)
-    assert one.words.endswith("is not known: it also had partitions to take over")
+    assert one.words.endswith("is unknown: it also had partitions to take over")
 
 
 def test_a_waiter_that_was_heard_of_as_seldom_as_that_proves_nothing() -> None:
     (one,) = what_if(three_members_and_a_slow_one(), gap("bob", NOON_MS, 9_000.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)
-    assert one.words.endswith("is not known: the gaps between their heartbeats were as long as that")
+    assert one.words.endswith("is unknown: the gaps between their heartbeats were as long as that")

@@ -81,7 +81,7 @@ def test_a_partition() -> None:
 
 @pytest.mark.parametrize("name", ["orders-8", "bills-0", "orders", "orders-x", "-3"])
 def test_a_partition_that_is_not_there_is_told_which_are(name: str) -> None:
-    with pytest.raises(NothingToRead, match=r"it has orders 0-7 \(orders 0-3 are orders-0 to orders-3\)"):
+    with pytest.raises(NothingToRead, match=r"it has orders 0-7 \(orders 0-3 means orders-0 to orders-3\)"):
         asked(Filters(partition=name))
 
 

@@ -124,7 +124,7 @@ def test_a_term_whose_first_entry_is_lost_is_still_a_term(tmp_path: Path) -> Non
 def test_a_dump_tells_terms_in_words(tmp_path: Path) -> None:
     logs = failovers(tmp_path)
     lines = list(dump_text(dump(logs.path(1)), UTC_STYLE))
-    assert any(line.endswith("(its connection broke), at most 310 ms without a leader") for line in lines)
+    assert any(line.endswith("(whose connection broke), at most 310 ms without a leader") for line in lines)
 
 
 # -- the folder of a cluster ------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_a_folder_of_two_clusters_is_refused(tmp_path: Path) -> None:
     logs.fill(2)
     shutil.rmtree(logs.path(3))
     logs.format(3, cluster_id="another")
-    with pytest.raises(NothingToRead, match="not of one cluster: different cluster"):
+    with pytest.raises(NothingToRead, match="belong to different clusters: different cluster"):
         replay_all(str(tmp_path))
 
 

@@ -81,7 +81,7 @@ def test_a_node_that_is_behind_is_compared_as_far_as_it_goes(logs: ThreeLogs) ->
 def test_two_of_three_are_compared_and_the_third_is_missed(logs: ThreeLogs) -> None:
     comparison = compare(logs.paths[:2])
     assert comparison.ok
-    assert comparison.notes == ("not given: node 3",)
+    assert comparison.notes == ("missing: node 3",)
 
 
 # -- undecided --------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
     settle(node, new.join())
     node.stop()
     told = explain(node.path, GROUP, style=UTC_STYLE)
-    at = next(place for place, s in enumerate(told.steps) if isinstance(s, NoteStep) and "took" in s.text)
+    at = next(place for place, s in enumerate(told.steps) if isinstance(s, NoteStep) and "replaced" in s.text)
     after = told.steps[at + 1]
     assert isinstance(after, EpochStep)
     assert after.index == told.steps[at].index

@@ -108,7 +108,7 @@ def test_a_reason_is_said_once(tmp_path: Path) -> None:
     spans = [line for line in lines if "owned it" in line or "give it up" in line]
     assert len(spans) > 2
     assert sum("m2 (client app-2, 127.0.0.1) joined" in line for line in spans) == 1
-    assert [line for line in spans if line.endswith("epoch 2 still")] == spans[2:]
+    assert [line for line in spans if line.endswith("still in epoch 2")] == spans[2:]
 
 
 def test_a_moment_behind_the_end(log: NodeLog) -> None:
@@ -121,10 +121,10 @@ def test_a_moment_behind_the_end(log: NodeLog) -> None:
 @pytest.mark.parametrize(
     ("partition", "group", "said"),
     [
-        ("orders-9", None, "no group ever shared out orders-9: topic orders has partitions 0 to 1"),
-        ("other-0", None, "no group ever shared out other-0: topic other has partitions 0 to 0"),
+        ("orders-9", None, "no group has ever assigned orders-9: topic orders has partitions 0 to 1"),
+        ("other-0", None, "no group has ever assigned other-0: topic other has partitions 0 to 0"),
         ("nothing-0", None, "there is no such topic, but orders and other"),
-        ("orders-0", "billing", "group 'billing' never shared out orders-0: topic orders has"),
+        ("orders-0", "billing", "group 'billing' never assigned orders-0: topic orders has"),
     ],
 )
 def test_what_is_not_there_says_what_is(log: NodeLog, partition: str, group: str | None, said: str) -> None:

@@ -212,7 +212,10 @@ def test_older_epochs_and_lesser_findings_are_left_out_aloud(
     data = timeline_data(facts, [finding(facts), grave], style=UTC_STYLE)
     assert [epoch["epoch"] for epoch in data["epochs"]] == [5, 6, 7]
     assert [one["kind"] for one in data["findings"]] == ["GRAVE"]
-    assert [line.split(" left out")[0] for line in data["leftOut"]] == ["4 older epochs", "1 lesser finding"]
+    assert [line.split(" left out")[0] for line in data["leftOut"]] == [
+        "4 older epochs",
+        "1 less severe finding",
+    ]
 
 
 def test_long_lists_end_with_how_much_more_there_is(

@@ -77,7 +77,7 @@ def test_without_the_evidence_file_the_answer_says_so(
         file.unlink()
     out = run(capsys, "findings", str(copy))[1]
     assert "note: there is no evidence file" in out
-    assert "is unknown: there is no evidence file" in out
+    assert "are unknown: there is no evidence file" in out
 
 
 def test_a_quiet_log_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

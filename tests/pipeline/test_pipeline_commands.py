@@ -168,7 +168,7 @@ def test_two_clusters_in_one_path(
     shutil.copytree(home, both / "node-1")
     shutil.copytree(INCIDENT / "node-2", both / "node-2")
     assert run([*words, "--input", str(both)]) == ExitCode.UNREADABLE
-    assert "not of one cluster" in refusal(capsys)
+    assert "belong to different clusters" in refusal(capsys)
 
 
 def test_damage_is_one_line(

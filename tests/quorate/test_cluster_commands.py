@@ -201,7 +201,7 @@ def test_a_transfer_follows_to_the_leader(
     ("answer", "says"),
     [
         ({"shard": -1, "was_leader": 1, "leader_id": 1}, "node 1 already leads metadata"),
-        ({"shard": -1, "was_leader": 1, "leader_id": None}, "node 1 gave metadata away"),
+        ({"shard": -1, "was_leader": 1, "leader_id": None}, "node 1 transferred metadata"),
     ],
 )
 def test_other_ends_of_a_transfer(

@@ -106,7 +106,7 @@ def test_lag_is_shown_where_both_ends_are_known() -> None:
         ends={("orders", 0): 10, ("orders", 1): 7, ("orders", 2): 4},
     ).splitlines()
     assert ["orders", "0", "5", "10", "5", "m1"] in [line.split() for line in shown]
-    assert shown[-1] == "5 behind in all, 1 partition without an offset, 1 partition whose end is not known"
+    assert shown[-1] == "total lag 5, 1 partition without an offset, 1 partition whose end is not known"
 
 
 ODD = "店舗-ウェブ-\x1b[31m\n" + "é" * 60

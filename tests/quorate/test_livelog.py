@@ -166,7 +166,7 @@ def test_what_retention_removed_is_bridged_by_the_snapshot(three: list[LogNode],
     reader = opened(*three)
     found, walk = walked(reader)
     assert found == list(range(31, 41))
-    assert "entries 1 to 10 are not kept here; the snapshot of index 30 stands in" in walk.basis.words()
+    assert "entries 1 to 10 are not kept here; the snapshot of index 30 replaces them" in walk.basis.words()
     found, walk = walked(reader, stateless=True)
     assert found == list(range(11, 41))
     snapshot = reader.snapshot()
@@ -191,7 +191,7 @@ def test_a_snapshot_that_is_replaced_under_the_reader_is_looked_for_again(
         node.others = []
     found, walk = walked(opened(three[0]))
     assert found == list(range(33, 41))
-    assert "the snapshot of index 32 stands in" in walk.basis.words()
+    assert "the snapshot of index 32 replaces them" in walk.basis.words()
 
 
 @pytest.mark.parametrize("where", [100, 200])

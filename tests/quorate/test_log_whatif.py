@@ -71,7 +71,7 @@ def test_all_groups_by_how_much_would_have_been_different(
     [
         (["billing", "--assignor", "best"], "give uniform or range, or module:Class", ExitCode.USAGE),
         (["billing", "--session-timeout", "soon"], "--session-timeout: 'soon' is not a span", ExitCode.USAGE),
-        (["billing", "--session-timeout", "1ms"], "must be from 1000 to 1800000 ms", ExitCode.USAGE),
+        (["billing", "--session-timeout", "1ms"], "use 1000 to 1800000 ms", ExitCode.USAGE),
         (["biling"], "it has billing", ExitCode.UNREADABLE),
         (["billing", "orders"], "expected DIR GROUP", ExitCode.USAGE),
     ],
