@@ -32,7 +32,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.http_client import OTHERS_TIMEOUT_S, HttpRefused, ask_json, first_of, node_url
 from quorate.output import print_json
 
-app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
+app = new_app("Show the cluster, transfer leadership, upgrade, and kill, pause or restart nodes.")
 
 
 DEFAULT_DATA = Path("quorate-data")
@@ -65,7 +65,10 @@ def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json:
 @app.command("transfer")
 def transfer(
     shard: Annotated[str, argument("SHARD", "A shard's number, or metadata.")],
-    to: Annotated[int | None, option("--to", "NODE", "Who shall lead; else who is furthest.", min=0)] = None,
+    to: Annotated[
+        int | None,
+        option("--to", "NODE", "The new leader's node id. Default: the most advanced follower.", min=0),
+    ] = None,
     url: Url = DEFAULT_URL,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -82,9 +85,9 @@ def transfer(
     name = "metadata" if answer["shard"] < 0 else f"shard {answer['shard']}"
     old, new = answer["was_leader"], answer["leader_id"]
     if new == old:
-        print(f"node {new} leads {name} already")
+        print(f"node {new} already leads {name}")
     elif new is None:
-        print(f"node {old} gave {name} away; who leads it now is not known yet")
+        print(f"node {old} transferred {name}; its new leader is not known yet")
     else:
         print(f"node {new} leads {name} now; node {old} did")
 
@@ -164,13 +167,13 @@ def _ask_supervisor(command: str, node_id: int, data: Path, json: bool) -> None:
     except NoSupervisor as error:
         raise CommandError(
             str(error),
-            hint=f"start one with `quorate up --nodes 3 --data {data}`, or name its directory with --data",
+            hint=f"start one with `quorate up --nodes 3 --data {data}`, or give its directory with --data",
             code=ExitCode.UNREACHABLE,
         ) from error
     except TimeoutError as error:
         raise CommandError(
-            f"the launcher of {data} did not answer within {ANSWER_TIMEOUT_S:.0f} s",
-            hint="it stands still, or is very busy; it may still do what it was asked",
+            f"the launcher of {data} did not respond within {ANSWER_TIMEOUT_S:.0f} s",
+            hint="it is paused or very busy; it may still execute the request",
             code=ExitCode.UNREACHABLE,
         ) from error
     if "error" in answer:

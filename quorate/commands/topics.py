@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 app = new_app("Create, list, describe, grow, recreate, delete and mirror topics.")
 
-Names = Annotated[list[str], argument("NAME", "Names of topics.")]
-Sized = Annotated[list[str], argument("NAME:PARTITIONS", "Topics with their partitions.")]
+Names = Annotated[list[str], argument("NAME", "Topic names.")]
+Sized = Annotated[list[str], argument("NAME:PARTITIONS", "Topics with their partition counts.")]
 
 
 @app.command("create")
@@ -82,9 +82,7 @@ def grow(
     """
     for text in topics:
         if ":" not in text:
-            raise CommandError(
-                f"how many partitions shall {text!r} have", hint=f"say {text}:24", code=ExitCode.USAGE
-            )
+            raise CommandError(f"{text!r} has no partition count", hint=f"say {text}:24", code=ExitCode.USAGE)
     wanted = [parse_topic(text) for text in topics]
     with connect(bootstrap, timeout_s) as client:
         for name, num_partitions in wanted:
@@ -138,7 +136,9 @@ def describe(
 
 @app.command("recreate")
 def recreate(
-    topics: Annotated[list[str], argument("NAME[:PARTITIONS]", "Topics; alone: with as many as now.")],
+    topics: Annotated[
+        list[str], argument("NAME[:PARTITIONS]", "Topics, optionally with a new partition count.")
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -160,8 +160,8 @@ def recreate(
             try:
                 client.create_topic(name, num_partitions)
             except CommandError as error:
-                hint = f"`quorate topics create {name}:{num_partitions}` does the rest; {error.hint}"
-                said = f"topic {name} was deleted, and not created again: {error.message}"
+                hint = f"run `quorate topics create {name}:{num_partitions}`; {error.hint}"
+                said = f"topic {name} was deleted but not created again: {error.message}"
                 raise CommandError(said, hint=hint, code=error.code) from error
             _report("recreated", name, num_partitions, json)
 
@@ -188,12 +188,12 @@ def mirror(
     source: Annotated[str, option("--from", "HOST:PORT[,…]", "The Kafka cluster to follow.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     topics: Annotated[str, option("--topics", "REGEX", "Only topics whose whole name matches (RE2).")] = ".*",
-    state: Annotated[Path, flag("--state", "File that remembers which topics the mirror made.")] = Path(
+    state: Annotated[Path, flag("--state", "File that records which topics the mirror created.")] = Path(
         "quorate-mirror.json"
     ),
     interval_s: Annotated[float, flag("--interval", "Seconds between rounds.", min=0.1)] = 5.0,
-    once: Annotated[bool, flag("--once", "End when both sides agree.")] = False,
-    keep: Annotated[bool, flag("--keep", "Keep topics that are deleted at the source.")] = False,
+    once: Annotated[bool, flag("--once", "End when both clusters have the same topics.")] = False,
+    keep: Annotated[bool, flag("--keep", "Do not delete topics that were deleted at the source.")] = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
     """Mirror the topics of a Kafka cluster: create, grow, delete and recreate them here as they change there.
@@ -218,7 +218,7 @@ def _check_known(name: str, topics: Mapping[str, TopicInfo]) -> None:
     if name not in topics:
         raise CommandError(
             f"there is no topic {name!r}",
-            hint="`quorate topics list` shows the topics that are there",
+            hint="`quorate topics list` shows all topics",
             code=ExitCode.REFUSED,
         )
 

@@ -172,7 +172,7 @@ def test_another_shards_segment_is_damage(log: Path) -> None:
     path = segments(log)[1]
     identity = LogIdentity(cluster_id="bench", shard=5, num_shards=1)
     path.write_bytes(encode_header(identity, int(path.stem)))
-    assert "is of cluster bench, shard 5" in refusal(log)
+    assert "belongs to cluster bench, shard 5" in refusal(log)
     rows, damage = read(log, shards="0")
     assert len(damage) == 1
     assert {row["raft_index"] for row in rows}.isdisjoint(range(int(path.stem), int(segments(log)[2].stem)))

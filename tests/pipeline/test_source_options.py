@@ -177,10 +177,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "an unknown type": ({"types": "Offset"}, "no record type 'Offset'"),
     "a type beyond its bounds": ({"types": "70000"}, "no record type '70000'"),
     "an unknown column": ({"columns": "group"}, "no column 'group'"),
-    "a column twice": ({"columns": "shard,shard"}, "shard is named twice"),
-    "a shard that is no number": ({"shards": "first"}, "'first' is no shard"),
-    "an index that is none": ({"from_index": "one"}, "from_index='one' is no number"),
-    "a moment that is none": ({"to_time": "noon"}, "to_time='noon' is no moment"),
+    "a column twice": ({"columns": "shard,shard"}, "shard occurs twice"),
+    "a shard that is no number": ({"shards": "first"}, "'first' is not a shard"),
+    "an index that is none": ({"from_index": "one"}, "from_index='one' is not a number"),
+    "a moment that is none": ({"to_time": "noon"}, "to_time='noon' is not a moment"),
     "groups that are no texts": ({"groups": "[1]"}, "not a list of strings"),
     "groups that are no JSON": ({"groups": '["a'}, "not valid JSON"),
     "ranges that are no object": ({"ranges": "[1]"}, "not a JSON object"),
@@ -193,9 +193,12 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "raw bytes of entries": ({"rows": "entries", "raw": "true"}, "raw does not apply to rows=entries"),
     "a snapshot from an index on": (
         {"rows": "snapshot", "from_index": "3"},
-        "from_index says nothing of rows",
+        "from_index does not apply to rows",
     ),
-    "a snapshot from a moment on": ({"rows": "snapshot", "from_time": "3"}, "from_time says nothing of rows"),
+    "a snapshot from a moment on": (
+        {"rows": "snapshot", "from_time": "3"},
+        "from_time does not apply to rows",
+    ),
     "a snapshot of a range": ({"rows": "snapshot", "ranges": '{"0": [3, 9]}'}, "a snapshot has no beginning"),
     "types of spans": ({"rows": "spans", "types": "3"}, "types does not apply to rows=spans"),
     "spans from a moment on": ({"rows": "spans", "from_time": "3"}, "from_time does not apply to rows=spans"),
@@ -211,8 +214,8 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         "from_index=9 is after to_index=8",
     ),
     "times the wrong way round": ({"from_time": "9", "to_time": "8"}, "from_time=9 is after to_time=8"),
-    "a shard twice": ({"ranges": '{"0": [1, 2], "shard-0": [3, 4]}'}, "shard 0 is named twice"),
-    "a shard twice alike": ({"ranges": '{"0": [1, 2], "0": [3, 4]}'}, "shard 0 is named twice"),
+    "a shard twice": ({"ranges": '{"0": [1, 2], "shard-0": [3, 4]}'}, "shard 0 occurs twice"),
+    "a shard twice alike": ({"ranges": '{"0": [1, 2], "0": [3, 4]}'}, "shard 0 occurs twice"),
 }
 
 

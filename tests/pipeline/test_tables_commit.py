@@ -337,7 +337,7 @@ def test_damage_of_the_manifest_is_told(name: str) -> None:
 def test_a_second_writer_hears_who_the_first_is() -> None:
     disk = fresh()
     with opened(disk) as first:
-        with pytest.raises(OutputBusy, match=rf"process {os.getpid()} on .*, since 20.*; wait for its end"):
+        with pytest.raises(OutputBusy, match=rf"process {os.getpid()} on .*, since 20.*; wait until it ends"):
             opened(disk)
         assert first.begin().commit({}).version == 1
     opened(disk).close()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PREFIX = "consumer."
 """The prefix of every group config's name; it may be omitted on the command line."""
 
-WHOSE = {"group": "the group's own", "adaptive": "chosen by its node's load", "broker": "of the nodes"}
+WHOSE = {"group": "the group's own", "adaptive": "chosen by its node's load", "broker": "the nodes' setting"}
 
 Group = Annotated[str, argument("GROUP", "The group's id; it need not exist yet.")]
 Set = Annotated[
@@ -42,7 +42,8 @@ def config(
     group: Group,
     set_: Set = None,
     unset: Annotated[
-        list[str] | None, option("--unset", "NAME", "Take a config back: the nodes' settings hold again.")
+        list[str] | None,
+        option("--unset", "NAME", "Delete a config, so that the nodes' setting applies again."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     url: Url = DEFAULT_URL,
@@ -64,7 +65,7 @@ def config(
     table = [(row["name"], row["value"], _bounds(row), _whose(row)) for row in rows]
     print_table(("CONFIG", "VALUE", "BOUNDS", "WHOSE"), table, empty="no configs")
     if missing:
-        say(f"what members are told is not known, only what is set: {missing}")
+        say(f"the intervals in force are unknown, only configs that were set are shown: {missing}")
 
 
 def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[dict[str, Any]], str | None]:
@@ -75,7 +76,7 @@ def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[
         answer = LiveView(url, client.cluster_id(), timeout_s).group_configs(group)
         return sorted(answer["configs"], key=lambda row: str(row["name"])), None
     except CommandError as error:
-        missing = f"{error.message}; --url names the HTTP address of a node"
+        missing = f"{error.message}; set --url to the HTTP address of a node"
     rows = []
     for row in client.group_configs(group):
         origin = "group" if row.is_own else "broker"
@@ -111,8 +112,6 @@ def changes_of(sets: list[str], unsets: list[str]) -> dict[str, str | None]:
             raise CommandError(f"{text!r} is not {what}", hint=hint, code=ExitCode.USAGE)
         full = name if name.startswith(PREFIX) else PREFIX + name
         if full in changes:
-            raise CommandError(
-                f"{full} is given twice", hint="say once what it shall be", code=ExitCode.USAGE
-            )
+            raise CommandError(f"{full} is given twice", hint="give it once", code=ExitCode.USAGE)
         changes[full] = value if is_set else None
     return changes

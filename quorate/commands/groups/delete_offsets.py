@@ -22,7 +22,13 @@ from quorate.output import assignment_text, print_json, say
 
 def delete_offsets(
     group: Group,
-    topics: Annotated[list[str], argument("TOPIC[:PARTITIONS]", "Whose offsets; alone: all of the topic's.")],
+    topics: Annotated[
+        list[str],
+        argument(
+            "TOPIC[:PARTITIONS]",
+            "Partitions whose offsets to delete; a topic alone means all of its partitions.",
+        ),
+    ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -42,7 +48,7 @@ def delete_offsets(
                 raise CommandError(
                     f"group {group!r} has no committed offset of {topic!r}"
                     + (f" for partition {assignment_text({'': numbers})[1:]}" if numbers else ""),
-                    hint=f"`quorate groups describe {group}` lists those that it has",
+                    hint=f"`quorate groups describe {group}` lists its offsets",
                     code=ExitCode.REFUSED,
                 )
         client.delete_offsets(group, wanted)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 def describe(
     group: Group,
-    watch: Annotated[bool, flag("--watch -w", "Show it again and again, until Ctrl-C.")] = False,
-    interval_s: Annotated[float, flag("--interval", "Seconds between two looks.", min=0.1)] = 1.0,
+    watch: Annotated[bool, flag("--watch -w", "Refresh the output until Ctrl-C.")] = False,
+    interval_s: Annotated[float, flag("--interval", "Seconds between refreshes.", min=0.1)] = 1.0,
     end_offsets_from: EndOffsetsFrom = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     url: Url = DEFAULT_URL,
@@ -103,10 +103,10 @@ class _Sight:
         view = self.live["group"] if self.live else plain_view(self.plain)
         text = lines(view, self.plain.offsets, at_ms=at_ms, names=names, ends=self.ends, width=width)
         if self.live_missing and self.plain.members:
-            missing = f"what members wait for and what was refused is not known: {self.live_missing}"
+            missing = f"waiting partitions and refused requests are unknown: {self.live_missing}"
             text += ["", *wrapped(missing, width)]
         if self.ends_missing:
-            text += ["", *wrapped(f"how far the group is behind is not known: {self.ends_missing}", width)]
+            text += ["", *wrapped(f"the group's lag is unknown: {self.ends_missing}", width)]
         return text
 
 
@@ -119,7 +119,7 @@ def _look(client: Client, live: LiveView, source: KafkaOffsets | None, group_id:
     try:
         shown = live.group(group_id)
     except CommandError as error:
-        live_missing = f"{error.message}; --url names the HTTP address of a node"
+        live_missing = f"{error.message}; set --url to the HTTP address of a node"
     if source is not None:
         committed = [(topic, number) for topic, by in plain.offsets.items() for number in by]
         try:
@@ -140,7 +140,7 @@ def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> NoRetur
         except CommandError as error:
             if sight is None or error.code == ExitCode.USAGE:
                 raise
-            document, lines = error.as_dict(), [str(error), "", "asking again …"]
+            document, lines = error.as_dict(), [str(error), "", "trying again …"]
         if json:
             print_json(document)
         else:

@@ -36,28 +36,34 @@ if TYPE_CHECKING:
 def reset_offsets(
     group: Group,
     topic: Annotated[
-        list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Which partitions; several times.")
+        list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Partitions to reset; may be repeated.")
     ] = None,
     all_topics: Annotated[bool, flag("--all-topics", "Every partition that has a committed offset.")] = False,
     to_offset: Annotated[int | None, option("--to-offset", "N", "To N.", min=0)] = None,
     to_earliest: Annotated[
-        bool, flag("--to-earliest", "To the beginning: 0, or what --end-offsets-from says.")
+        bool,
+        flag(
+            "--to-earliest", "To the beginning: 0, or the first offset in the cluster of --end-offsets-from."
+        ),
     ] = False,
     to_latest: Annotated[bool, flag("--to-latest", "To the end; needs --end-offsets-from.")] = False,
     to_current: Annotated[
-        bool, flag("--to-current", "To where they are, to export or to renew them.")
+        bool, flag("--to-current", "To the current offsets, to export or renew them.")
     ] = False,
     to_datetime: Annotated[
-        str, option("--to-datetime", "TIME", "To the first record since then; needs --end-offsets-from.")
+        str,
+        option(
+            "--to-datetime", "TIME", "To the first record at or after this time; needs --end-offsets-from."
+        ),
     ] = "",
-    shift_by: Annotated[int | None, option("--shift-by", "N", "By N, backwards with a minus.")] = None,
+    shift_by: Annotated[int | None, option("--shift-by", "N", "By N; a negative N moves backwards.")] = None,
     from_file: Annotated[
-        Path | None, option("--from-file", "CSV", "As a file says: topic,partition,offset.")
+        Path | None, option("--from-file", "CSV", "To the offsets in a file of lines topic,partition,offset.")
     ] = None,
     export: Annotated[
         Path | None, option("--export", "CSV", "Write the plan to a file; - prints it.")
     ] = None,
-    execute: Annotated[bool, flag("--execute", "Do it; else the plan is only shown.")] = False,
+    execute: Annotated[bool, flag("--execute", "Apply the plan; without it the plan is only shown.")] = False,
     end_offsets_from: EndOffsetsFrom = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -76,9 +82,9 @@ def reset_offsets(
         "--shift-by": shift_by,
         "--from-file": from_file,
     }
-    chosen = _one_of(goals, "where to")
+    chosen = _one_of(goals, "no target given")
     which = {"--topic": topic or None, "--all-topics": all_topics or None, "--from-file": from_file}
-    _one_of(which, "which partitions")
+    _one_of(which, "no partitions given")
     goal = _goal(chosen, goals[chosen], bool(end_offsets_from))
     named = by_topic(topic) if topic else None
     from quorate.resetting import work_out
@@ -109,7 +115,7 @@ def _goal(chosen: str, value: str | int | Path | None, has_source: bool) -> Goal
     if chosen in NEED_KAFKA and not has_source:
         raise CommandError(
             f"{chosen} needs --end-offsets-from HOST:PORT",
-            hint="Quorate keeps no records: only the Kafka cluster that does knows where a topic is",
+            hint="Quorate keeps no records: only the Kafka cluster that holds the topic knows its offsets",
             code=ExitCode.USAGE,
         )
     return Goal(chosen, number, _read(value) if isinstance(value, Path) else {})
@@ -131,7 +137,7 @@ def _read(path: Path) -> dict[Partition, int]:
         with path.open(encoding="utf-8", newline="") as file:
             text = file.read(FILE_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise CommandError(f"cannot read {path}: {reason}", code=ExitCode.USAGE) from error
     return from_csv(text, str(path))
 
@@ -170,7 +176,7 @@ def _show(reset: Reset, is_done: bool, json: bool) -> None:
     print_table(("TOPIC", "PARTITION", "NOW", "NEW", ""), rows, empty="no partitions")
     number = f"{num_changes} offset{'s' * (num_changes != 1)}"
     if not num_changes:
-        say("nothing was changed: every offset is where it shall be")
+        say("nothing was changed: all offsets are already as wanted")
     elif is_done:
         say(f"{number} of group {reset.group_id} changed")
     else:

@@ -22,17 +22,17 @@ def whatif(
     words: DirMaybeGroup = None,
     url: Live = None,
     assignor: Annotated[
-        str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or one of your own to import.")
+        str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or module:Class for your own.")
     ] = None,
     session_timeout: Annotated[
-        str | None, option("--session-timeout", "SPAN", "Of every member: 6s, 500ms, 1m.")
+        str | None, option("--session-timeout", "SPAN", "Session timeout of every member: 6s, 500ms, 1m.")
     ] = None,
     rebalance_timeout: Annotated[
-        str | None, option("--rebalance-timeout", "SPAN", "What every member has to give partitions up.")
+        str | None, option("--rebalance-timeout", "SPAN", "Rebalance timeout of every member.")
     ] = None,
     interval: Annotated[
         str | None,
-        option("--interval", "SPAN", "Between heartbeats: what waits for one takes so much longer."),
+        option("--interval", "SPAN", "Heartbeat interval of every member."),
     ] = None,
     html: Html = None,
     force: Force = False,
@@ -52,7 +52,7 @@ def whatif(
     group = asked_of[0] if asked_of else None
     if html is not None:
         if group is None:
-            raise CommandError("--html shows one group", hint="name it behind DIR", code=ExitCode.USAGE)
+            raise CommandError("--html shows one group", hint="give its id after DIR", code=ExitCode.USAGE)
         claim(html, force=force)
     try:
         asked = _asked(assignor, session_timeout, rebalance_timeout, interval)
