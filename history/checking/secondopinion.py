@@ -79,7 +79,7 @@ def _indexes(group: Group) -> Iterator[str]:
         ("number of members", group.num_members, num_members),
     ):
         if kept != computed:
-            yield f"the index of {name} is {kept}, the members say {computed}"
+            yield f"the index of {name} is {kept}, but the members give {computed}"
 
 
 def _current(member: Member) -> Iterator[str]:

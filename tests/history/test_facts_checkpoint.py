@@ -161,11 +161,11 @@ def test_a_byte_that_differs_is_refused_or_is_what_may_be_there(place: int, byte
 def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
     version, number, tables, root = unpack_nested(state())
     for items, said in (
-        ([version + 1, number, tables, root], "of version 3, this release writes 2"),
-        ([True, number, tables, root], "of version True"),
+        ([version + 1, number, tables, root], "version 3, but this release uses 2"),
+        ([True, number, tables, root], "version True"),
         ([version, number + 1, tables, root], "expected 0"),
         ([version, number, tables[1:], root], "expected an array of 11"),
-        ([version, number, tables], "not a state"),
+        ([version, number, tables], "not a stored state"),
     ):
         with pytest.raises(StateError, match=said):
             load_builder(pack(items), CatalogHistory())
