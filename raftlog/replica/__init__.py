@@ -10,7 +10,7 @@ candidacy      its part in elections: votes, campaigns, what keeps it from them
 peering        messages of peers and the timer: to elections, the leader's half or the follower's
 leader         entries to followers, what their answers mean, proofs, hand-over
 follower       entries of the leader, and when they are acknowledged
-applier        the state machine kept level with the log
+applier        the state machine kept level with the log, and rebuilt if applied entries were truncated
 log_replay     applying what is on disk already
 agreement      hashes of entries and state, compared between nodes
 comparison     when they are sent, and what follows from a difference
