@@ -15,12 +15,12 @@ from history.facts.rows import GroupFinding, GroupRows, Severity
 from history.facts.shard import facts_of_all
 from history.moments import WHOLE_LOG, LogWindow
 from history.reading.node import NodeLog
+from history.reading.notes import Note, by_group
 from history.reading.source import Basis, Walk
 from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
 from history.telling.member_labels import client_words
 from records.ids import METADATA_SHARD
 
-Note = Mapping[str, object]
 NO_EVIDENCE = (
     "there is no evidence file: refused requests, failed assignors and gaps between heartbeats are unknown"
 )
@@ -76,7 +76,7 @@ def _of_all(log: NodeLog, window: LogWindow) -> Findings:
     for shard in log.shards:
         if shard == METADATA_SHARD:
             continue
-        notes = _by_group(log.reader(shard).evidence())
+        notes = by_group(log.reader(shard).evidence())
         is_noted = is_noted or bool(notes)
         rests_on: Basis | None = None
         for facts in facts_of_all(log, shard, to_index=window.to_index, to_ms=window.to_ms):
@@ -101,13 +101,6 @@ def _basis_of(log: NodeLog, shard: int, window: LogWindow) -> Basis:
     for _ in walk:
         pass
     return walk.basis
-
-
-def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:
-    by_group: dict[str, list[Note]] = {}
-    for note in notes:
-        by_group.setdefault(str(note.get("group", "")), []).append(note)
-    return by_group
 
 
 def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow) -> GroupFindings:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from history.facts.ownership import by_partition
 from history.facts.rows import GroupFinding, GroupRows
-from history.reading.notes import Note
+from history.reading.notes import Note, by_group
 
 from .findings import findings_of
 
@@ -41,11 +41,9 @@ class KeptRows:
 
     def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[GroupFinding]:
         """The findings in each group of a shard, once its walk is over; its rows are removed."""
-        by_group: dict[object, list[Note]] = {}
-        for note in notes:
-            by_group.setdefault(note.get("group"), []).append(note)
+        noted = by_group(notes)
         for key in sorted(key for key in self._parts if key[0] == shard):
-            yield from findings_of(_joined(self._parts.pop(key)), by_group.get(key[1]))
+            yield from findings_of(_joined(self._parts.pop(key)), noted.get(key[1]))
 
 
 def _joined(parts: Sequence[GroupRows]) -> GroupRows:

@@ -23,6 +23,14 @@ _HEARTBEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_H
 _REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
+def by_group(notes: Iterable[Note]) -> dict[object, list[Note]]:
+    """The notes of each group."""
+    found: dict[object, list[Note]] = {}
+    for note in notes:
+        found.setdefault(note.get("group"), []).append(note)
+    return found
+
+
 def refusal_words(note: Note) -> str:
     """The refused API, the error, and the reason if there is one."""
     reason = f": {note['reason']}" if note["reason"] else ""

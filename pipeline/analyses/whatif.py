@@ -23,6 +23,7 @@ from pyspark.sql import functions as f
 
 from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.export.columns import boolean, float64, int64, span, text, texts
+from history.reading.notes import by_group
 from history.whatif.answer import WhatIfResult
 from history.whatif.answer import whatif as whatif_of_one
 from history.whatif.extract import Extractor
@@ -59,7 +60,7 @@ class _Shard:
     last_ms: int = -1
     begins_index: int = 0
     """Index of the snapshot at which the shard's records start; 0: no snapshot."""
-    notes: dict[str, list[Mapping[str, Any]]] | None = None
+    notes: Mapping[object, Notes] | None = None
     """Notes by group; ``None``: there is no evidence."""
     evidence_from_ms: int | None = None
 
@@ -105,9 +106,7 @@ def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> tuple[_Shar
         notes = evidence.get(number)
         if notes:
             one.evidence_from_ms = min((int(note["at_ms"]) for note in notes), default=0)
-            one.notes = {}
-            for note in notes:
-                one.notes.setdefault(str(note.get("group")), []).append(note)
+            one.notes = by_group(notes)
     begins = records.where((f.col("type") == int(RecordType.TERM_START)) & f.col("value_bytes").isNotNull())
     begins = begins.select(*_SHARD, "raft_index", "timestamp_ms", "version", "value_bytes").limit(
         TERMS_MAX + 1
@@ -199,7 +198,7 @@ def _row(key: tuple[Any, ...], rows: Iterable[Row], shard: _Shard, change: WhatI
     return _told(cluster_id, result)
 
 
-def _notes(shard: _Shard, group_id: str) -> list[Mapping[str, Any]] | None:
+def _notes(shard: _Shard, group_id: str) -> Notes | None:
     return None if shard.notes is None else shard.notes.get(group_id, [])
 
 

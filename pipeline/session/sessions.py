@@ -74,8 +74,15 @@ def spark_session(
         return present
     if not spark_logs:
         _hush()
+    told, is_quiet = dict(conf or {}), not spark_logs
     with spark_errors():
-        return _new_session(master, name, dict(conf or {}), is_quiet=not spark_logs, is_brief=is_brief)
+        if is_submitted():
+            return _submitted(name, told)
+        remote = _remote(master)
+        if remote is not None and not remote.startswith("local"):
+            return _connected(remote, told)
+        asked, is_connect = remote or master, remote is not None
+        return _started(asked, name, told, is_quiet=is_quiet, is_remote=is_connect, is_brief=is_brief)
 
 
 def present_session() -> SparkSession | None:
@@ -105,18 +112,6 @@ def _is_stopped(session: SparkSession) -> bool:
     if is_remote(session):
         return bool(session.is_stopped)  # type: ignore[attr-defined]  # Connect's has it
     return session._sc is None or session._sc._jsc is None
-
-
-def _new_session(
-    master: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool, is_brief: bool
-) -> SparkSession:
-    if is_submitted():
-        return _submitted(name, told)
-    remote = _remote(master)
-    if remote is not None and not remote.startswith("local"):
-        return _connected(remote, told)
-    asked, is_connect = remote or master, remote is not None
-    return _started(asked, name, told, is_quiet=is_quiet, is_remote=is_connect, is_brief=is_brief)
 
 
 def _submitted(name: str, told: Mapping[str, str]) -> SparkSession:
