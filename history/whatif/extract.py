@@ -18,7 +18,6 @@ from typing import Any
 from coordinator.limits import Limits
 from coordinator.regex.expressions import Budget, match
 from coordinator.state.model import Group
-from coordinator.state.projection import Projection
 from coordinator.state.reconcile import NOT_REPORTED
 from history.facts.group import FactsBuilder
 from history.reading.catalog import CatalogHistory
@@ -109,7 +108,6 @@ class Extractor:
         self._notes = None if notes is None else list(notes)
         self._evidence_from_ms = evidence_from_ms
         self._facts = FactsBuilder(group_id, CatalogHistory(), shard)
-        self._projection = Projection()
         self._watch = Watch()
         self._start: list[RawRecord] = []
         self._acts: list[Act] = []
@@ -123,13 +121,12 @@ class Extractor:
 
     @property
     def group(self) -> Group | None:
-        return self._projection.groups.get(self.group_id)
+        return None if self._facts.group.is_gone else self._facts.group
 
     def begin_with(self, records: Iterable[RawRecord], index: int, at_ms: int) -> None:
         """Start with the group in a snapshot; must be called first, if at all."""
         self._start = list(records)
         self._facts.go_on_from(index, at_ms, self._start)
-        self._projection.apply_all(self._start, 0)
         group = self.group
         self._passed(at_ms)
         if group is not None:
@@ -155,12 +152,11 @@ class Extractor:
 
     def entry(self, index: int, at_ms: int, entry: Entry) -> None:
         """Take an entry about the group; ``entry.records`` holds only the group's own records."""
-        self._facts.entry(index, at_ms, entry)
         cause, group = entry.cause, self.group
         leaving = self._about_to_end(index, at_ms, cause, group)
         owed = _owed(group, cause)
         held = _assigned(group, cause.member_id)
-        self._projection.apply_all(entry.records, index)
+        self._facts.entry(index, at_ms, entry)
         group = self.group
         self._was_consumer |= group is not None and group.is_consumer
         self._was_classic |= group is not None and group.classic is not None
