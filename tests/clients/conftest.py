@@ -11,6 +11,7 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster, launch_node
 from quorate.client import Client
+from tests.support.polled_consumers import Crowd
 
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 500
@@ -74,3 +75,16 @@ def new_topic(client: Client) -> Callable[[int], str]:
         return name
 
     return create
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, new_topic: Callable[[int], str]) -> str:
+    """A topic with the NUM_PARTITIONS of the module that asks for it."""
+    return new_topic(request.module.NUM_PARTITIONS)
+
+
+@pytest.fixture
+def crowd(bootstrap: str, group: str, topic: str) -> Iterator[Crowd]:
+    crowd = Crowd(bootstrap, group, topic)
+    yield crowd
+    crowd.close()

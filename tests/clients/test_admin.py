@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support.polled_consumers import Crowd
 
 TIMEOUT_S = 10
+NUM_PARTITIONS = 4
 
 
 @pytest.fixture
@@ -29,13 +29,6 @@ def admin(bootstrap: str) -> AdminClient:
 def only(futures: dict[Any, Any]) -> Any:
     (future,) = futures.values()
     return future.result(TIMEOUT_S)
-
-
-@pytest.fixture
-def crowd(bootstrap: str, group: str, new_topic: Callable[[int], str]) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, new_topic(4))
-    yield crowd
-    crowd.close()
 
 
 def test_topics_are_created_grown_and_deleted(admin: AdminClient, group: str) -> None:

@@ -51,13 +51,6 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def crowd(bootstrap: str, group: str, new_topic: Callable[[int], str]) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, new_topic(NUM_PARTITIONS))
-    yield crowd
-    crowd.close()
-
-
-@pytest.fixture
 def raw(cluster: ClusterProcess, group: str) -> Iterator[RawGroup]:
     asked = RawGroup([(node.host, node.port) for node in cluster.nodes], group)
     yield asked

@@ -41,13 +41,6 @@ def said(capsys: pytest.CaptureFixture[str]) -> Run:
     return run_command
 
 
-@pytest.fixture
-def crowd(bootstrap: str, group: str, new_topic: Callable[[int], str]) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, new_topic(NUM_PARTITIONS))
-    yield crowd
-    crowd.close()
-
-
 def refused(arguments: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]) -> str:
     assert run(arguments) == code
     captured = capsys.readouterr()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -53,13 +53,6 @@ def said(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
         return captured.out
 
     return run_command
-
-
-@pytest.fixture
-def crowd(bootstrap: str, group: str, new_topic: Callable[[int], str]) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, new_topic(NUM_PARTITIONS))
-    yield crowd
-    crowd.close()
 
 
 class Holder(PolledConsumer):

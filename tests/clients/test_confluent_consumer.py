@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,6 @@ from tests.report import count_fault
 from tests.support.polled_consumers import Crowd
 
 NUM_PARTITIONS = 12
-
-
-@pytest.fixture
-def topic(new_topic: Callable[[int], str]) -> str:
-    return new_topic(NUM_PARTITIONS)
-
-
-@pytest.fixture
-def crowd(bootstrap: str, group: str, topic: str) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, topic)
-    yield crowd
-    crowd.close()
 
 
 def test_two_then_three_then_two_share_all_partitions(crowd: Crowd) -> None:

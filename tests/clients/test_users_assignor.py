@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,18 +78,6 @@ def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert process.stop() == 0, log
     assert "Assignor moody failed for group" in log
     assert "Traceback" not in log
-
-
-@pytest.fixture
-def topic(new_topic: Callable[[int], str]) -> str:
-    return new_topic(NUM_PARTITIONS)
-
-
-@pytest.fixture
-def crowd(bootstrap: str, group: str, topic: str) -> Iterator[Crowd]:
-    crowd = Crowd(bootstrap, group, topic)
-    yield crowd
-    crowd.close()
 
 
 def is_shared_out(crowd: Crowd) -> bool:

@@ -13,22 +13,16 @@ from benchmarks.raw import RawGroup, RawMember
 from cluster.launching.launcher import NodeProcess
 from history.checking.compare import compare, comparison_text
 from quorate.client import Client
-from records import shard_of
 from tests.failover.mesh import Meshed
 from tests.failover.proxy import Way
 from tests.report import count_fault
+from tests.support.real_cluster import NUM_SHARDS, group_in
 
 TOPIC = "orders"
-NUM_SHARDS = 4
 ROUNDS = 4
 ROUNDS_OF_CHAOS = 40
 CUT_S = 1.5
 """Several election timeouts, and shorter than the silence after which a link is given up."""
-
-
-def _group_in(shard: int, name: str) -> str:
-    names = (f"{name}-{number}" for number in range(1_000))
-    return next(one for one in names if shard_of(one, NUM_SHARDS) == shard)
 
 
 @pytest.mark.timeout(900)
@@ -42,8 +36,8 @@ def test_a_leader_cut_off_is_replaced_and_loses_nothing(
         client.create_topic(TOPIC, 1)
     offset = 0
     for number in range(count):
-        group = RawGroup(meshed.addresses, _group_in(number % NUM_SHARDS, "cut"))
-        member = RawMember(RawGroup(meshed.addresses, _group_in(number % NUM_SHARDS, "beat")), "m", [TOPIC])
+        group = RawGroup(meshed.addresses, group_in(number % NUM_SHARDS, "cut"))
+        member = RawMember(RawGroup(meshed.addresses, group_in(number % NUM_SHARDS, "beat")), "m", [TOPIC])
         member.settle()
         for _ in range(50):
             offset += 1
@@ -75,7 +69,7 @@ def test_a_leader_cut_off_is_replaced_and_loses_nothing(
 @pytest.mark.timeout(120)
 def test_neither_a_deaf_follower_nor_one_that_was_stopped_deposes_the_leader(meshed: Meshed) -> None:
     """Pre-vote: whoever lost touch asks first, and those who hear their leader refuse."""
-    group = RawGroup(meshed.addresses, _group_in(0, "calm"))
+    group = RawGroup(meshed.addresses, group_in(0, "calm"))
     with Client(meshed.cluster.bootstrap) as client:
         client.create_topic(TOPIC, 1)
     group.until_accepted(group.commit, TOPIC, {0: 1})
@@ -101,7 +95,7 @@ def test_neither_a_deaf_follower_nor_one_that_was_stopped_deposes_the_leader(mes
 
 
 def _leads(meshed: Meshed, node: NodeProcess, shard: int) -> bool:
-    group = RawGroup(meshed.addresses, _group_in(max(0, shard), "leads"))
+    group = RawGroup(meshed.addresses, group_in(max(0, shard), "leads"))
     try:
         return shard >= 0 and meshed.leader_of(group) is node
     finally:

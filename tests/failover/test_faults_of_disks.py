@@ -26,7 +26,6 @@ from cluster.launching.launcher import (
     prepare_cluster,
 )
 from history.checking.commits import missing_commits
-from quorate.client import Client
 from quorate.connection import ConnectionLost
 from raftlog.env.files import OsFiles
 from raftlog.storage.directory import read_identity
@@ -40,6 +39,7 @@ from tests.support.real_cluster import (
     check_fetched,
     check_nothing_lost,
     committers,
+    create_topic,
     group_in,
     is_joining,
     leader_of,
@@ -75,7 +75,7 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
         settings["log.archive.retention.bytes"] = "0"
     cluster = launch_cluster(tmp_path / "cluster", settings=settings)
     try:
-        _create_topic(cluster, PARTITIONS)
+        create_topic(cluster, PARTITIONS)
         group_id = group_in(0, "behind")
         leader = leader_of(cluster.nodes, group_id)
         follower = next(node for node in cluster.nodes if node is not leader)
@@ -121,7 +121,7 @@ def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed:
         settings["log.archive.retention.bytes"] = "0"
     cluster = launch_cluster(tmp_path / "cluster", settings=settings)
     try:
-        _create_topic(cluster, PARTITIONS)
+        create_topic(cluster, PARTITIONS)
         leader = leader_of(cluster.nodes, group_in(0, "behind"))
         follower = next(node for node in cluster.nodes if node is not leader)
         follower.kill()
@@ -185,7 +185,7 @@ def _was_installed(node: NodeProcess) -> bool:
 
 @pytest.mark.timeout(120)
 def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: ClusterProcess) -> None:
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "disk")
     for one in working:
         one.wait_for_more()
@@ -218,7 +218,7 @@ def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: C
 @pytest.mark.timeout(120)
 def test_a_new_disk_acknowledges_nothing_before_it_has_met_every_other_node(cluster: ClusterProcess) -> None:
     """Its old disk may have promised a vote to the one that it has not met."""
-    _create_topic(cluster)
+    create_topic(cluster)
     group_id = group_in(0, "joining")
     group = RawGroup(addresses(cluster.nodes), group_id)
     group.until_accepted(group.commit, TOPIC, {0: 1})
@@ -252,7 +252,7 @@ def test_a_new_disk_acknowledges_nothing_before_it_has_met_every_other_node(clus
 
 @pytest.mark.timeout(120)
 def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Path) -> None:
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "old")
     for one in working:
         one.wait_for_more()
@@ -383,7 +383,7 @@ def on_small_disk(small_disk: SmallDisk, tmp_path: Path) -> Iterator[ClusterProc
         for node in cluster.nodes:
             node.configure({"leader.balance.delay.ms": "2000"})
         cluster.start()
-        _create_topic(cluster)
+        create_topic(cluster)
         yield cluster
     finally:
         cluster.kill()
@@ -454,8 +454,3 @@ def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     other = next(node for node in cluster.nodes if node is not full)
     other.kill()
     check_fetched([node for node in cluster.nodes if node.is_running], group_id, one.acknowledged[-1][1])
-
-
-def _create_topic(cluster: ClusterProcess, partitions: int = 1) -> None:
-    with Client(cluster.bootstrap) as client:
-        client.create_topic(TOPIC, partitions)

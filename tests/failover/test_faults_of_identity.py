@@ -27,7 +27,6 @@ from cluster.launching.launcher import (
     launch_cluster,
     prepare_cluster,
 )
-from quorate.client import Client
 from raftlog.env.files import OsFiles
 from raftlog.storage.directory import read_identity
 from records import LATEST_FORMAT_LEVEL
@@ -35,10 +34,10 @@ from tests.failover import newer_release
 from tests.failover.conftest import SETTINGS
 from tests.report import count_fault
 from tests.support.real_cluster import (
-    TOPIC,
     Committer,
     check_nothing_lost,
     committers,
+    create_topic,
     log_text,
     quorate,
     status,
@@ -100,7 +99,7 @@ def without_node_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[C
     """Two nodes of three that serve a committing client."""
     cluster = launch_cluster(tmp_path_factory.mktemp("identity") / "cluster", settings=SETTINGS)
     try:
-        _create_topic(cluster)
+        create_topic(cluster)
         cluster.node(3).stop()
         one = Committer([(node.host, node.port) for node in cluster.nodes[:2]], "served")
         one.wait_for_more()
@@ -175,7 +174,7 @@ def _given(node: NodeProcess) -> dict[str, object]:
 @pytest.mark.timeout(60)
 def test_a_copy_of_a_node_that_runs_is_kept_out(cluster: ClusterProcess, tmp_path: Path) -> None:
     """Two processes with one id, from one disk: the one that came first counts."""
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "twin")
     original = cluster.node(3)
     original.stop()
@@ -230,7 +229,7 @@ def _check_upgrade(cluster: ClusterProcess) -> None:
         node.command[at : at + 2] = [newer_release.__file__]
     newer_command = list(older.command)
     cluster.start()
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "release")
     for one in working:
         one.wait_for_more()
@@ -261,7 +260,7 @@ def _check_upgrade(cluster: ClusterProcess) -> None:
 @pytest.mark.timeout(90)
 def test_noise_on_every_port_neither_stops_nor_slows_the_nodes(cluster: ClusterProcess) -> None:
     """Bytes of a hello and of requests cut, changed and made up; half of the connections stay open."""
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "noise")
     for one in working:
         one.wait_for_more(100)
@@ -312,8 +311,3 @@ def _noise(chance: random.Random) -> bytes:
         )
     hello = b"QUORATE-PEER" + struct.pack("<H", 1) + noise  # as a node begins to speak to another
     return struct.pack("<IB", len(hello) + 1, 1) + hello
-
-
-def _create_topic(cluster: ClusterProcess) -> None:
-    with Client(cluster.bootstrap) as client:
-        client.create_topic(TOPIC, 1)

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import load
 from cluster.launching.launcher import ClusterProcess, NodeProcess
-from quorate.client import Client
 from tests.report import count_fault
 from tests.support.real_cluster import (
     TOPIC,
@@ -16,6 +15,7 @@ from tests.support.real_cluster import (
     check_fetched,
     check_nothing_lost,
     committers,
+    create_topic,
     group_in,
     leader_of,
     log_text,
@@ -35,7 +35,7 @@ GAP_MAX_S = 1.5
 @pytest.mark.parametrize("count", [ALL_KILLED, pytest.param(ALL_KILLED_OF_CHAOS, marks=pytest.mark.slow)])
 def test_killing_all_nodes_in_one_instant_loses_nothing(cluster: ClusterProcess, count: int) -> None:
     """What was acknowledged a moment before is there when they are back, before anybody commits again."""
-    _create_topic(cluster)
+    create_topic(cluster)
     everyone: list[Committer] = []
     for number in range(count):
         working = committers(cluster, f"round-{number}")
@@ -54,7 +54,7 @@ def test_killing_all_nodes_in_one_instant_loses_nothing(cluster: ClusterProcess,
 
 @pytest.mark.timeout(120)
 def test_a_node_that_is_asked_to_stop_hands_over_first(cluster: ClusterProcess) -> None:
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "stop")
     for shard in range(STOPS):
         for one in working:
@@ -78,7 +78,7 @@ def test_a_node_that_is_asked_to_stop_hands_over_first(cluster: ClusterProcess) 
 @pytest.mark.timeout(60)
 def test_a_hand_over_closes_the_connections_of_its_shard_alone(cluster: ClusterProcess) -> None:
     """Clients notice a closed connection faster than an error; those of other shards notice nothing."""
-    _create_topic(cluster)
+    create_topic(cluster)
     working = committers(cluster, "moved")
     for one in working:
         one.wait_for_more()
@@ -107,8 +107,3 @@ def _lead(cluster: ClusterProcess, node: NodeProcess, shard: int) -> None:
     assert done.returncode == 0, done.stderr
     group_id = group_in(shard, "asks")
     wait_for(lambda: leader_of(cluster.nodes, group_id) is node, f"node {node.node_id} leads shard {shard}")
-
-
-def _create_topic(cluster: ClusterProcess) -> None:
-    with Client(cluster.bootstrap) as client:
-        client.create_topic(TOPIC, 1)

@@ -20,6 +20,7 @@ from benchmarks.raw import Address, RawGroup, Refused, coordinator_of
 from cluster.launching.launcher import ClusterProcess, NodeProcess
 from history.checking.commits import Key, missing_commits
 from history.checking.compare import compare, comparison_text
+from quorate.client import Client
 from quorate.connection import ConnectionLost
 from records import shard_of
 from tests.support.waiting import LOOK_AGAIN_S, WITHIN_S, wait_for
@@ -89,6 +90,11 @@ def addresses(nodes: Iterable[NodeProcess]) -> list[Address]:
 def group_in(shard: int, name: str) -> str:
     names = (f"{name}-{number}" for number in range(1_000))
     return next(one for one in names if shard_of(one, NUM_SHARDS) == shard)
+
+
+def create_topic(cluster: ClusterProcess, partitions: int = 1) -> None:
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(TOPIC, partitions)
 
 
 def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
