@@ -18,7 +18,7 @@ from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
 from records import Entry, RawRecord, TermStartValue, TermWhy
 from records.packing import pack, unpack_nested
-from tests.support.random_worlds import a_world, mine
+from tests.support.random_worlds import membership_records, random_world
 from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
 
@@ -33,7 +33,7 @@ places = st.sets(st.integers(0, 1_500), max_size=12)
 
 @cache
 def log_of(seed: int) -> list[Written]:
-    return a_world(seed, in_parts=bool(seed % 2)).log
+    return random_world(seed, in_parts=bool(seed % 2)).log
 
 
 def walked(
@@ -52,7 +52,7 @@ def walked(
             builder = load_builder(dump_builder(builder), names)
         if number in drains:
             parts.append(builder.drain())
-        raws = mine(entry, group_id)
+        raws = membership_records(entry, group_id)
         for raw in raws:
             state.pop((raw.type, raw.key), None)
             if raw.value is not None:
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_checkpoint_are_refused(found: Any) -> None:
 def state() -> bytes:
     builder = FactsBuilder(GROUPS[0], CatalogHistory(), 0)
     for entry in log_of(0)[:300]:
-        if raws := mine(entry, GROUPS[0]):
+        if raws := membership_records(entry, GROUPS[0]):
             builder.entry(entry.index, entry.timestamp_ms, Entry(cause=entry.cause, records=raws))
     return dump_builder(builder)
 

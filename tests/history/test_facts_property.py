@@ -19,7 +19,7 @@ from history.reading.catalog import CatalogHistory
 from records import Entry, MemberState
 from records.ids import topic_id_text
 from tests.support.group_view import GroupView, differences
-from tests.support.random_worlds import a_world, mine
+from tests.support.random_worlds import membership_records, random_world
 from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
 
@@ -42,7 +42,7 @@ class Seen:
 def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:
     view = GroupView(group_id)
     for written in log:
-        if not (raws := mine(written, group_id)):
+        if not (raws := membership_records(written, group_id)):
             continue
         for raw in raws:
             view.apply(raw)
@@ -76,7 +76,7 @@ def blocked(
 def built(log: Iterable[Written], group_id: str) -> GroupRows:
     builder, view = FactsBuilder(group_id, CatalogHistory(), 0), GroupView(group_id)
     for written in log:
-        raws = mine(written, group_id)
+        raws = membership_records(written, group_id)
         if raws:
             builder.entry(written.index, written.timestamp_ms, Entry(cause=written.cause, records=raws))
             for raw in raws:
@@ -161,7 +161,7 @@ HAPPENED: Counter[str] = Counter()
 @pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_say_what_replay_says(seed: int, in_parts: bool) -> None:
-    world = a_world(seed, in_parts=in_parts)
+    world = random_world(seed, in_parts=in_parts)
     for group_id in GROUPS:
         seen = list(replayed(world.log, group_id))
         facts = built(world.log, group_id)

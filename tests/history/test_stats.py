@@ -34,7 +34,7 @@ from tests.support.memory_log import (
     target_epoch,
 )
 from tests.support.payments_log import group_log, joined, metadata_log
-from tests.support.random_worlds import a_world
+from tests.support.random_worlds import random_world
 from tests.support.schedules import GROUPS
 from tests.support.world import World
 
@@ -110,7 +110,7 @@ def test_what_does_not_exist(story: NodeLog) -> None:
 
 @pytest.fixture(scope="module", params=[0, 1])
 def world(request: pytest.FixtureRequest) -> World:
-    return a_world(request.param, in_parts=bool(request.param))
+    return random_world(request.param, in_parts=bool(request.param))
 
 
 def _log_of(world: World) -> NodeLog:

@@ -26,7 +26,7 @@ from raftlog.storage.frames import Frame
 from records import encode_entry
 from tests.support.memory_log import MemoryReader
 from tests.support.payments_log import group_log, metadata_log
-from tests.support.random_worlds import a_world
+from tests.support.random_worlds import random_world
 from tests.support.recorded_incident import INCIDENT
 from tests.support.world import World
 
@@ -50,7 +50,7 @@ def all_logs(scratch: Path) -> dict[str, NodeLog]:
 
 @cache
 def _world(seed: int, *, in_parts: bool) -> World:
-    return a_world(seed, in_parts=in_parts)
+    return random_world(seed, in_parts=in_parts)
 
 
 def read_by_the_source(spark: SparkSession, scratch: Path) -> DataFrame:

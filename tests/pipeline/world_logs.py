@@ -22,7 +22,7 @@ from records import (
     encode_record,
 )
 from tests.support.memory_log import MemoryReader, MemorySnapshot
-from tests.support.random_worlds import a_world
+from tests.support.random_worlds import random_world
 
 
 @cache
@@ -30,7 +30,7 @@ def world_log(seed: int) -> tuple[Frame, ...]:
     """Two groups by a random schedule, one of them deleted and made anew, terms in between."""
     rng = random.Random(seed)
     frames: list[Frame] = []
-    for entry in a_world(seed, in_parts=bool(seed % 2)).log:
+    for entry in random_world(seed, in_parts=bool(seed % 2)).log:
         if rng.random() < 0.01 or not frames:
             value = TermStartValue(
                 term=len(frames) + 1,

@@ -1,4 +1,4 @@
-"""Clients of `test_kill_rounds`: several groups that commit as fast as they are acknowledged, in one process.
+"""A process of clients of several groups, which commit as fast as they are acknowledged.
 
     python -P committers.py BOOTSTRAP TOPIC DIRECTORY '{"group-0": {"17": 250}, ...}'
 

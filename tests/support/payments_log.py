@@ -1,4 +1,4 @@
-"""The scripted stories that the golden texts tell."""
+"""The log of the group `payments`, scripted entry by entry: the story that the golden texts tell."""
 
 from __future__ import annotations
 

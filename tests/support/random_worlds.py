@@ -15,7 +15,7 @@ from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 
 
-def a_world(seed: int, *, in_parts: bool) -> World:
+def random_world(seed: int, *, in_parts: bool) -> World:
     rng = random.Random(seed)
     machine = InParts() if in_parts else EveryRequest()
     possible = steps_in_parts(machine, rng) if isinstance(machine, InParts) else steps(machine, rng)
@@ -36,5 +36,5 @@ def delete_all(machine: EveryRequest) -> None:
     machine.world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[*GROUPS]))
 
 
-def mine(written: Written, group_id: str) -> tuple[RawRecord, ...]:
+def membership_records(written: Written, group_id: str) -> tuple[RawRecord, ...]:
     return tuple(r for r in written.records if r.type in MEMBERSHIP_TYPES and group_id_of(r) == group_id)

@@ -1,4 +1,4 @@
-"""A world with one machine, and the requests that the tests of the runtime send."""
+"""One whole node in virtual time, and consumers on the wire that heartbeat when they are told to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine that remembers, and a node of one shard on a `ManualHost`, as the tests drive them."""
+"""A state machine that remembers, and one replica on a `ManualHost`."""
 
 from __future__ import annotations
 

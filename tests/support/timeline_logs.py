@@ -1,4 +1,4 @@
-"""Groups whose pages are looked at: logs of a real node in virtual time, small and large."""
+"""Logs of groups for timelines and pages: made by a real node in virtual time, small and large."""
 
 from __future__ import annotations
 
