@@ -1,22 +1,25 @@
 """What records change in a group: its values before and after them.
 
-`apply_and_compare` is for readers of history. It applies records by the same functions as `Projection` does,
-so a coordinator, which has no use for changes, pays nothing for them.
+For readers of history: records are applied as always, and compared with what was there before. A coordinator,
+which has no use for changes, pays nothing for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.state.group_records import APPLY
+from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES
 from coordinator.state.machines import GroupState
 from coordinator.state.model import Group, Member
+from coordinator.state.projection import Projection
 from records import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
+    RawRecord,
     TopicMetadata,
+    decode_key,
 )
 
 TargetPart = ConsumerGroupTargetAssignmentMemberValue
@@ -69,27 +72,64 @@ class GroupChange:
 
 
 def apply_and_compare(
-    group: Group, records: Iterable[tuple[Any, Any]], before: GroupSummary | None = None
+    group: Group, records: Sequence[tuple[Any, Any]], before: GroupSummary | None = None
 ) -> GroupChange:
     """Apply the records of one entry, as keys and values; return what they changed.
 
     All of them must belong to the group. `before` is its summary, if the caller has it."""
-    before = before or GroupSummary.of(group)
-    members: dict[str, Member | None] = {}
-    targets: dict[str, TargetPart | None] = {}
+    known = _Before(group, before or GroupSummary.of(group))
+    for key, _ in records:
+        known.note(key)
     for key, value in records:
-        member_id = getattr(key, "member_id", None)
-        if member_id is not None and member_id not in members:
-            members[member_id] = _copy_of(group, member_id)
-        if type(key) is ConsumerGroupTargetAssignmentMemberKey and key.member_id not in targets:
-            targets[key.member_id] = group.target.get(key.member_id)
         APPLY[type(key)](group, key, value)
-    return GroupChange(
-        before,
-        GroupSummary.of(group),
-        {member_id: (old, _copy_of(group, member_id)) for member_id, old in members.items()},
-        {member_id: (old, group.target.get(member_id)) for member_id, old in targets.items()},
-    )
+    return known.compared(group)
+
+
+def apply_entry_and_compare(
+    projection: Projection, raws: Sequence[RawRecord], index: int
+) -> list[tuple[Group, GroupChange]]:
+    """Apply an entry to a shard's projection; return what it changed in each group that it names."""
+    known: dict[str, _Before] = {}
+    for raw in raws:
+        if raw.type in MEMBERSHIP_TYPES:
+            key = decode_key(raw)
+            before = known.get(key.group_id)
+            if before is None:
+                group = projection.groups.get(key.group_id) or Group(key.group_id)
+                before = known[key.group_id] = _Before(group, GroupSummary.of(group))
+            before.note(key)
+    projection.apply_all(raws, index)
+    groups = {group_id: projection.groups.get(group_id) or Group(group_id) for group_id in known}
+    return [(group, known[group_id].compared(group)) for group_id, group in groups.items()]
+
+
+@dataclass(slots=True)
+class _Before:
+    """A group before an entry: its summary, and the members and targets that the entry names."""
+
+    group: Group
+    summary: GroupSummary
+    members: dict[str, Member | None] = field(default_factory=dict)
+    targets: dict[str, TargetPart | None] = field(default_factory=dict)
+
+    def note(self, key: Any) -> None:
+        """Note what the projection has under the key of a record of the entry."""
+        member_id = getattr(key, "member_id", None)
+        if member_id is None:
+            return
+        if member_id not in self.members:
+            self.members[member_id] = _copy_of(self.group, member_id)
+        if type(key) is ConsumerGroupTargetAssignmentMemberKey:
+            self.targets[member_id] = self.group.target.get(member_id)
+
+    def compared(self, group: Group) -> GroupChange:
+        """What the entry changed; `group` is as the entry left it."""
+        return GroupChange(
+            self.summary,
+            GroupSummary.of(group),
+            {member_id: (old, _copy_of(group, member_id)) for member_id, old in self.members.items()},
+            {member_id: (old, group.target.get(member_id)) for member_id, old in self.targets.items()},
+        )
 
 
 def _copy_of(group: Group, member_id: str) -> Member | None:

@@ -7,15 +7,14 @@ that the checked state is what the records say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from coordinator.state.changes import NO_EPOCH, GroupChange, apply_and_compare
-from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES
+from coordinator.state.changes import NO_EPOCH, GroupChange, apply_entry_and_compare
 from coordinator.state.model import Group, Member
+from coordinator.state.projection import Projection
 from history.render import ranges
-from records import MemberState, RawRecord, decode_key_and_value
+from records import MemberState, RawRecord
 
 Partition = tuple[bytes, int]
 """Topic id and partition number."""
@@ -103,40 +102,28 @@ NEVER_BACK = "epochs never decrease"
 class InvariantChecker:
     """Follows all groups of one shard; `violations` holds the first `VIOLATIONS_MAX` violations."""
 
-    groups: dict[str, Group] = field(default_factory=dict)
+    projection: Projection = field(default_factory=Projection)
     violations: list[Violation] = field(default_factory=list)
     _owners: dict[str, dict[Partition, str]] = field(default_factory=dict)
 
-    def load(self, raws: Iterable[RawRecord]) -> None:
-        """Start over from a snapshot's records."""
-        self.groups, self._owners = {}, {}
-        for raw in raws:
-            if raw.type in MEMBERSHIP_TYPES:
-                key, value = decode_key_and_value(raw)
-                APPLY[type(key)](self._group(key.group_id), key, value)
-        for group_id, group in self.groups.items():
-            self._owners[group_id] = {
+    def load(self, projection: Projection) -> None:
+        """Start over from the state of a snapshot."""
+        self.projection = projection
+        self._owners = {
+            group_id: {
                 partition: member.member_id
                 for member in group.members.values()
                 for partition in _owned(member)
             }
+            for group_id, group in projection.groups.items()
+        }
 
-    def entry(self, index: int, raws: Iterable[RawRecord]) -> None:
+    def entry(self, index: int, raws: Sequence[RawRecord]) -> None:
         """Apply one entry, then check what it touched."""
-        touched: dict[str, list[tuple[Any, Any]]] = {}
-        for raw in raws:
-            if raw.type in MEMBERSHIP_TYPES:
-                key, value = decode_key_and_value(raw)
-                touched.setdefault(key.group_id, []).append((key, value))
-        for group_id, mine in touched.items():
-            group = self._group(group_id)
-            self._check(index, group, apply_and_compare(group, mine))
+        for group, change in apply_entry_and_compare(self.projection, raws, index):
+            self._check(index, group, change)
             if group.is_gone:
-                del self.groups[group_id]
-                self._owners.pop(group_id, None)
-
-    def _group(self, group_id: str) -> Group:
-        return self.groups.get(group_id) or self.groups.setdefault(group_id, Group(group_id))
+                self._owners.pop(group.group_id, None)
 
     def _check(self, index: int, group: Group, change: GroupChange) -> None:
         self._own(index, group, change)
@@ -156,11 +143,16 @@ class InvariantChecker:
 
     def _own(self, index: int, group: Group, change: GroupChange) -> None:
         owners = self._owners.setdefault(group.group_id, {})
-        for member_id, (before, _) in change.members.items():
+        moved = {
+            member_id: (before, after)
+            for member_id, (before, after) in change.members.items()
+            if before is None or after is None or before.current is not after.current
+        }
+        for member_id, (before, _) in moved.items():
             for partition in _owned(before):
                 if owners.get(partition) == member_id:
                     del owners[partition]
-        for member_id, (_, after) in change.members.items():
+        for member_id, (_, after) in moved.items():
             owned = _owned(after)
             for partition in owned & owners.keys():
                 found = f"{_numbers([partition])} is owned by {owners[partition]} and by {member_id}"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from coordinator.state.model import JOINING, Group
+from coordinator.state.projection import Projection
 from history.checking.invariants import MEMBERSHIP_RULES, NEVER_BACK, ONE_OWNER, InvariantChecker
+from history.checking.secondopinion import disagreements
 from records import MemberState, Record, decode_entry, encode_record
 from tests.support.memory_log import (
     Writer,
@@ -107,3 +112,24 @@ def test_a_target_that_is_half_written_is_no_target_yet() -> None:
     assert check(settled, half, (target_epoch(3),), (current("a", 3, (0, 1)),)) == [
         (4, "a STABLE member at the assignment epoch has exactly its target")
     ]
+
+
+DEFECTS: dict[str, Callable[[Group], object]] = {
+    "a lost member": lambda group: group.members.pop("a"),
+    "an old value": lambda group: setattr(group, "metadata", None),
+    "a target that no record has": lambda group: group.target.update(c=group.target["a"]),
+    "an owner that is none": lambda group: group.owners.clear(),
+    "a member too many": lambda group: setattr(group, "num_members", 3),
+    "an epoch that no record 8 has": lambda group: setattr(group.members["a"], "current", JOINING),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_projection_that_differs_from_its_records_is_found(defect: str) -> None:
+    raws = [encode_record(one) for one in (*OPENING, target("a", 0, 1), current("a", 2, (0, 1)))]
+    projection = Projection()
+    projection.apply_all(raws, 1)
+    assert disagreements(projection, raws) == []
+    (group,) = projection.groups.values()
+    DEFECTS[defect](group)
+    assert disagreements(projection, raws)
