@@ -14,9 +14,10 @@ TRANSFER = "TRANSFER"
 LEADS_PAUSE_MS = Threshold(
     600_000,
     "LEADS_PAUSE_MS",
-    "Between two unplanned terms that belong together; a rolling restart of a cluster hands over instead.",
+    "Longest time between two unplanned terms of one finding; a rolling restart of a cluster transfers "
+    "leadership instead.",
 )
-LEADS_MIN = Threshold(3, "LEADS_MIN", "One is an accident, and a second one may be its repair.")
+LEADS_MIN = Threshold(3, "LEADS_MIN", "One change is an accident, and a second one may repair it.")
 
 _HOW = {"EXPIRY": "it did not respond in time", "RESET": "its connection broke"}
 

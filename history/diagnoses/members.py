@@ -30,18 +30,17 @@ from .case import (
 EXPIRED_TOGETHER_MS = Threshold(
     15_000,
     "EXPIRED_TOGETHER_MS",
-    "Expiries that follow each other within the longest heartbeat interval that clients may be told: "
-    "what takes several members at one moment is seen one interval apart at most.",
+    "Longest time between two expiries of one finding, the longest heartbeat interval of clients: members "
+    "that die together expire at most one interval apart.",
 )
 
 FLAP_PAUSE_MS = Threshold(
     300_000,
     "FLAP_PAUSE_MS",
-    "Between two returns that belong together: a session timeout and the start of a process take less.",
+    "Longest time between two returns of one finding: a session timeout and the start of a process take "
+    "less.",
 )
-FLAPS_MIN = Threshold(
-    3, "FLAPS_MIN", "A process is restarted once by its operator, twice if that went wrong."
-)
+FLAPS_MIN = Threshold(3, "FLAPS_MIN", "An operator restarts a process once, or twice if the restart failed.")
 
 
 def session_expired(case: Case) -> Iterator[Found]:

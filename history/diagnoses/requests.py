@@ -15,17 +15,19 @@ from wire.errors import ErrorCode, error_name
 from .case import Case, Found, Threshold, clusters, member, members, parts, unique
 
 REFUSED_PAUSE_MS = Threshold(
-    60_000, "REFUSED_PAUSE_MS", "Between two refusals that belong together: clients try again within seconds."
+    60_000,
+    "REFUSED_PAUSE_MS",
+    "Longest time between two refusals of one finding: clients retry within seconds.",
 )
 REFUSED_MIN = Threshold(
     3,
     "REFUSED_MIN",
-    "Once or twice is a race that every client knows, such as a commit that meets a rebalance.",
+    "One or two refusals are a normal race, such as a commit during a rebalance.",
 )
 CONTEST_PAUSE_MS = Threshold(
     120_000,
     "CONTEST_PAUSE_MS",
-    "Supervisors start a process that ended anew within minutes, ever more slowly.",
+    "Supervisors restart a process within minutes, with growing delays.",
 )
 
 CONTESTED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)

@@ -18,15 +18,14 @@ from .case import Case, Found, Threshold, member, members, parts, unique
 SLOW_REVOCATION_MS = Threshold(
     10_000,
     "SLOW_REVOCATION_MS",
-    "A client that has let go of its partitions says so at once. Ten seconds are more than it takes to "
-    "commit and to close what belongs to a partition, and twice the heartbeat interval that Kafka's "
-    "brokers choose.",
+    "A client acknowledges a revocation at once. Ten seconds are more than it takes to commit and to close "
+    "the resources of a partition, and twice the default heartbeat interval of Kafka's brokers.",
 )
 
 STUCK_MS = Threshold(
     60_000,
     "STUCK_MS",
-    "Longer than the default session timeout (45 s): what a dead member holds up is over by then.",
+    "Longer than the default session timeout (45 s), after which a dead member no longer blocks others.",
 )
 
 

@@ -14,15 +14,18 @@ from .case import Case, Found, Threshold, members, parts, unique
 STORM_WINDOW_MS = Threshold(
     60_000,
     "STORM_WINDOW_MS",
-    "A rolling restart waits until the group is stable again, so it has few epochs in a minute, all settled.",
+    "A rolling restart waits until the group is stable again, so it has few epochs in a minute, and all of "
+    "them settle.",
 )
 STORM_EPOCHS_MIN = Threshold(
-    6, "STORM_EPOCHS_MIN", "Three that go and three that come; half of these epochs at least were overtaken."
+    6,
+    "STORM_EPOCHS_MIN",
+    "Three members that leave and three that join; at least half of these epochs were overtaken.",
 )
 STORM_MEMBERS_MIN = Threshold(
     3,
     "STORM_MEMBERS_MIN",
-    "So many went, and so many came: a group that only starts, or only ends, is no storm.",
+    "Number of members that left and that joined: a group that only starts, or only ends, is not a storm.",
 )
 
 

@@ -18,13 +18,13 @@ from .case import NO_EVIDENCE, Case, Found, Threshold, clusters, members, parts,
 NO_TARGET_MS = Threshold(
     12_000,
     "NO_TARGET_MS",
-    "Longer than any assignor of the node may take (10 s, and a pause of a second before it is asked).",
+    "Longer than any assignor of the node may take (10 s, plus a pause of a second before it is called).",
 )
 
 TROUBLE_PAUSE_MS = Threshold(
     120_000,
     "TROUBLE_PAUSE_MS",
-    "Twice the longest pause before an assignor that failed, or expressions, are tried again.",
+    "Twice the longest pause before a failed assignor or failed expressions are tried again.",
 )
 
 ASSIGN, RESOLVE = "assign", "resolve"

@@ -48,7 +48,7 @@ class LogSide:
         self.base_index = self._firsts[0] - 1 if self._firsts else snapshot_index
         if snapshot_index + 1 > (self._firsts[-1] if self._firsts else 0):
             path = join(reader.home, log_name(snapshot_index + 1))
-            self._note(Damaged(path, 0, "is missing: the log goes on there behind its snapshot"))
+            self._note(Damaged(path, 0, "is missing: the log continues there after its snapshot"))
         self._links = self._known_links()
         self.chain = self._chain_before(self.base_index + 1)
         self.head: Frame | None = None
