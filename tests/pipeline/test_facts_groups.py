@@ -164,5 +164,5 @@ def test_what_is_stored_and_cannot_be_read_is_refused(kind: str) -> None:
     runs.run({0: 100})
     sequence, blob = (runs.stored[0, "g"][kind] or [(0, b"[]:")])[-1]
     runs.stored[0, "g"][kind] = [(sequence, blob[:-9] or b"[")]
-    with pytest.raises(OutputError, match=r"stored of group 'g' cannot be read: .*; write to a new output"):
+    with pytest.raises(OutputError, match=r"state of group 'g' cannot be read: .*; write to a new output"):
         runs.run()

@@ -123,7 +123,7 @@ def test_a_segment_that_vanishes_is_told(spark: SparkSession, sound: str, tmp_pa
     newest = log.shards[SHARD].segments[-1]
     Path(newest.path_live).unlink()
     with Output.open(output, cluster_id=log.cluster_id) as opened:
-        with pytest.raises(InputError, match=f"entries {newest.first_index} to .* vanished .*run again"):
+        with pytest.raises(InputError, match=f"entries {newest.first_index} to .* were removed .*run again"):
             advance(spark, opened, log, mode="permissive")
         assert opened.manifest.progress == {}
     assert not list(output.rglob("*.parquet"))
