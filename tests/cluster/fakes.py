@@ -1,4 +1,4 @@
-"""A shard's runtime over a replica that does what the test says, and nothing by itself."""
+"""Shard runtimes over fake replicas, which commit, lead and fail only when the test says so."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PEERS = (1, 2, 3)
 
 
 class FakeReplica:
-    """`raftlog.replica.replica.Replica` as the runtime sees it. What was proposed waits for `commit`."""
+    """`raftlog.replica.replica.Replica` as the runtime sees it. Proposed entries wait for `commit`."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class FakeReplica:
     def status(self) -> dict[str, Any]:
         return {}
 
-    # What the test says.
+    # Called by tests.
 
     def lead(self, *, until_ready: bool = True) -> None:
         self.term += 1
@@ -157,26 +157,26 @@ class FakeReplica:
         self.machine.followed(leader_id)
 
     def receive(self, *bodies: bytes) -> None:
-        """A follower's share: entries come with their commit."""
+        """Receive committed entries, as a follower does."""
         for body in bodies:
             self.bodies.append(body)
             self.machine.apply_frame(self.last_index, self.term, 0, body)
         self.commit()
 
     def rebuild(self, bodies: Sequence[bytes]) -> None:
-        """The log is another one now."""
+        """Replace the log by one with these entries."""
         self.machine.reset()
         self.bodies = []
         for body in bodies:
             self.receive(body)
 
     def install(self, records: list[RawRecord], last_index: int) -> None:
-        """A snapshot came in place of the log."""
+        """Replace the log by a leader's snapshot."""
         for _ in self.installing(records, last_index, len(records)):
             pass
 
     def installing(self, records: list[RawRecord], last_index: int, chunk: int) -> Iterator[None]:
-        """The same in steps, one for each chunk of records."""
+        """Install a snapshot in steps, one for each chunk of records."""
         self.is_rebuilding = True
         self.machine.reset()
         self.bodies = [b""] * last_index
@@ -195,7 +195,7 @@ class FakeLinks:
     """Links that carry nothing: the replicas are fakes as well."""
 
     def attach(self, shard: int, user: object) -> None:
-        """Nobody sends anything."""
+        """Ignore the user: nothing is ever sent."""
 
 
 class Bench:
@@ -244,7 +244,7 @@ class Bench:
         for group_shard in self.shards:
             group_shard.duties.start()
 
-    # What the runtimes ask of their node.
+    # Called by the runtimes.
 
     @property
     def catalog(self) -> CatalogView:
@@ -270,7 +270,7 @@ class Bench:
             runtime.check_ready()
 
     def observe_clock(self, now_ms: float) -> None:
-        """No gaps here."""
+        """Ignore the time: the test clock has no gaps."""
 
     def quiet_ms(self, now_ms: float) -> float:
         return 0.0
@@ -284,7 +284,7 @@ class Bench:
     def shard_given_away(self, shard: int) -> None:
         self.given_away.append(shard)
 
-    # What tests say.
+    # Called by tests.
 
     def log(self, runtime: AnyShardRuntime) -> FakeReplica:
         replica = runtime.replica
@@ -292,7 +292,7 @@ class Bench:
         return replica
 
     def ask(self, request: Any, api_key: int, version: int, *, shard: int = 0) -> list[Any]:
-        """Submits in a turn of its own; the list gets the answers."""
+        """Submit a request in a turn of its own; the returned list receives the answers."""
         answers: list[Any] = []
         if shard == METADATA_SHARD:
             submit = self.metadata.duties.submit

@@ -1,4 +1,4 @@
-"""Nodes that are nothing but their links, on one simulated network."""
+"""Nodes that consist of their links only, on one simulated network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARDS = (-1, 0, 1)
 
 
 class Recorder:
-    """A user of one shard that writes down what it hears."""
+    """A user of one shard that records what it receives."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -149,7 +149,7 @@ class SimLinks:
 
 
 class RawPeer:
-    """A stranger with a socket: sends any bytes, keeps what comes."""
+    """A stranger with a socket: it sends any bytes and keeps what it receives."""
 
     def __init__(self, sim: SimLinks, name: str = "stranger") -> None:
         self.sim = sim

@@ -1,4 +1,4 @@
-"""The acceptor of connections leaves descriptors for files, and rests when there are none at all."""
+"""The acceptor leaves descriptors free for files, and pauses when none are free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import until
 
 
 class Taken(asyncio.Protocol):
-    """A connection that was let in."""
+    """An accepted connection."""
 
     transport: asyncio.Transport
 
@@ -26,7 +26,7 @@ class Taken(asyncio.Protocol):
 
 
 class Door:
-    """An acceptor and whom it let in."""
+    """An acceptor and the connections that it accepted."""
 
     def __init__(self, sockets: list[socket.socket], **options: Any) -> None:
         self.handlers: list[Any] = []
@@ -55,7 +55,7 @@ async def door() -> AsyncIterator[Callable[..., Door]]:
 
 @pytest.fixture
 def few_descriptors() -> Iterator[int]:
-    """The soft limit is lowered: twenty numbers are left below its half, which is that number."""
+    """Lower the soft limit so that twenty descriptors are free below half of it, and yield that half."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     half = max(map(int, os.listdir("/proc/self/fd"))) + 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * half, hard))
@@ -68,7 +68,7 @@ async def test_who_connects_gets_none_of_the_descriptors_that_are_kept(
 ) -> None:
     opened = door(await listening_sockets("127.0.0.1", 0), kept=1_000_000)
     clients = []
-    while not caplog.records:  # each takes a descriptor here too
+    while not caplog.records:  # each connection takes a descriptor in this process too
         clients.append(await asyncio.open_connection("127.0.0.1", opened.acceptor.port))
         await asyncio.sleep(0)
     assert opened.handlers
@@ -113,7 +113,7 @@ async def test_an_accept_without_a_descriptor_rests_and_is_told_once(
     _, writer = await asyncio.open_connection("127.0.0.1", opened.acceptor.port)
     await until(lambda: opened.handlers)
     assert loop.time() - began_s >= 0.29
-    assert listening.asked == 5  # three times in vain, then until nobody waits
+    assert listening.asked == 5  # three failures, one connection, an empty backlog
     said = f"cannot accept a connection on port {opened.acceptor.port}: Too many open files"
     assert [record.message for record in caplog.records] == [said]
     writer.close()

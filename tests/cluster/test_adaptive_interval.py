@@ -51,7 +51,7 @@ class Loop:
         self.members = members
         self.chosen: list[tuple[float, int]] = [(0.0, BASE_MS)]
         self.busy: list[tuple[float, float]] = []
-        """When the loop worked on heartbeats, and for how long."""
+        """(start, duration) of each stretch of work on a heartbeat, in ms."""
         self._told: dict[int, int] = {}
         self._free_ms = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -62,7 +62,7 @@ class Loop:
             self._at(tick * 5_000 / other_ms, self._other_work)
         self.driver.start()
 
-    # What the driver asks of its host.
+    # The driver's host.
 
     def monotonic_ms(self) -> float:
         return self.now_ms
@@ -72,7 +72,7 @@ class Loop:
         return Timer()
 
     def _in_turn(self, fn: Callable[..., None]) -> None:
-        """A timer fires when the loop has done what came before it."""
+        """Call `fn` when the loop has finished the work before it."""
         due_ms, self.now_ms = self.now_ms, max(self.now_ms, self._free_ms)
         fn()
         self.now_ms = due_ms
@@ -114,7 +114,7 @@ class Loop:
         self.now_ms = until_ms
 
     def share(self, since_ms: float) -> float:
-        """Of the loop, for heartbeats."""
+        """Return the share of the loop's time that heartbeats have taken since then."""
         return sum(cost for when, cost in self.busy if when >= since_ms) / (self.now_ms - since_ms)
 
     def changes_since(self, since_ms: float) -> int:
@@ -140,7 +140,7 @@ def test_it_converges_and_stays_and_costs_a_tenth_of_the_loop(members: int, fast
 
 @pytest.mark.parametrize("members", [1, 10, 100, 1_000])
 def test_few_members_rebalance_in_well_under_a_second(members: int) -> None:
-    """A target is computed at once; every member knows its part one interval later."""
+    """The target is computed at once; every member has its assignment one interval later."""
     loop = Loop(members)
     loop.run(20_000)
     began_ms = loop.now_ms
@@ -184,7 +184,7 @@ def test_a_crowd_that_leaves_gives_the_rest_its_short_interval_back() -> None:
 
 
 def test_replies_that_take_long_keep_it_at_a_second() -> None:
-    """Never below 1,000 ms unless p99 reply time < interval / 10."""
+    """The interval goes below 1,000 ms only while the p99 reply time is below a tenth of it."""
     for p99, at_least in ((49.0, 500), (51.0, 750), (76.0, 1_000), (200.0, 1_000), (400.0, 1_500)):
         rule = IntervalRule(LOW_MS, BASE_MS, HIGH_MS)
         for _ in range(20):
@@ -212,7 +212,7 @@ def test_a_load_at_the_border_of_two_steps_does_not_go_back_and_forth() -> None:
 
 
 def test_nothing_is_lowered_without_evidence() -> None:
-    """A node that nobody talks to knows nothing of its replies."""
+    """A node without clients has no reply times to go by."""
     rule = IntervalRule(LOW_MS, BASE_MS, HIGH_MS)
     for _ in range(50):
         assert rule.look(Load(members=0)) == BASE_MS

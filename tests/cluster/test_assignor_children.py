@@ -1,4 +1,4 @@
-"""Users' assignors in real child processes: whatever they do, there is an answer or an error, and in time."""
+"""Users' assignors in real child processes: each ends with an answer or an error, in time."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ NAMES = re.findall(r"^def (\w+)\(spec\):", MODULE, re.MULTILINE)
 def install(
     directory: Path, module: str, text: str, points: dict[str, str], asking: Iterable[str] = ()
 ) -> None:
-    """What pip leaves of a package: its module, and its metadata beside it."""
+    """Install a package as pip does: its module, and its metadata beside it."""
     (directory / f"{module}.py").write_text(text)
     info = directory / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
@@ -132,7 +132,7 @@ def install(
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory on everybody's path."""
+    """A directory on the import path of this process and of its children."""
     install(
         tmp_path,
         "theirs",
@@ -155,7 +155,7 @@ async def host() -> AsyncIterator[AsyncioHost]:
 async def ask(
     host: AsyncioHost, name: str, *, deadline_ms: int = 20_000, spec: AssignmentSpec = SPEC
 ) -> object:
-    """What the node gets for an assignor; raises the error of the job."""
+    """Return the assignor's answer, or raise the job's error."""
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def on_done(result: object | None, error: BaseException | None) -> None:
@@ -171,13 +171,13 @@ async def ask(
 
 @pytest.mark.parametrize("name", ["range", "honest", "talkative", "threaded"])
 async def test_an_assignor_that_answers(host: AsyncioHost, site: Path, name: str) -> None:
-    """Also one that prints, whose words must not mix with the answer, and one that leaves a thread behind."""
+    """Printed output must not mix with the answer, and a thread left behind must not delay it."""
     answer = parts_of(SPEC, await ask(host, name))
     assert {member_id: part.target_partitions for member_id, part in answer.items()} == HALVES
 
 
 async def test_an_assignor_that_asks_for_racks_is_told_them(host: AsyncioHost, site: Path) -> None:
-    """It says so in its package's metadata, so that the node knows without importing it."""
+    """Its package's metadata says so, so the node need not import it."""
     settings = Settings(group_consumer_assignors=("honest", "racked", "uniform")).group_settings()
     assert settings.rack_assignors == {"racked"}
     racks = {0: ("east", "west"), 1: ("west",), 2: ("east",), 3: ("west", "east")}
@@ -228,7 +228,7 @@ async def test_an_assignor_that_ends_its_process(
 async def test_an_assignor_that_hangs_is_stopped_with_all_that_it_started(
     host: AsyncioHost, site: Path, name: str
 ) -> None:
-    """A process that it left behind holds the answer's pipe open; it goes too."""
+    """A process that it left behind, which holds the answer's pipe open, is killed too."""
     count_fault("cluster", "assignor that hangs")
     started_s = time.monotonic()
     with pytest.raises(Exception, match="took over 2000 ms"):
@@ -238,7 +238,7 @@ async def test_an_assignor_that_hangs_is_stopped_with_all_that_it_started(
 
 
 def _commands() -> list[str]:
-    """Command lines of this process's descendants' sessions: those whose environment is this test's own."""
+    """Return the command lines of all processes that have this test's own environment."""
     mine = os.environ["PYTHONPATH"].encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -252,7 +252,7 @@ def _commands() -> list[str]:
 
 
 def test_names_of_installed_assignors_may_be_configured(site: Path) -> None:
-    """The node itself never imports them: one that cannot be imported is found out by its child."""
+    """The node never imports an assignor; only the child finds out that it cannot be imported."""
     assert Settings(group_consumer_assignors=("honest", "uniform")).group_settings().assignors == (
         "honest",
         "uniform",

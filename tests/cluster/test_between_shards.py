@@ -1,4 +1,4 @@
-"""What the shards of a node owe each other and those who look on: catalog, lists, waiters, evidence."""
+"""The shards of one node together: the shared catalog, lists over all shards, waiters, evidence."""
 
 from __future__ import annotations
 

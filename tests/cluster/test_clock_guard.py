@@ -1,4 +1,4 @@
-"""A loop that stood still is noticed once, by its length; a busy one is not."""
+"""A pause of the loop is reported once, with its length; a busy loop is not reported."""
 
 from __future__ import annotations
 

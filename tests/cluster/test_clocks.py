@@ -1,4 +1,4 @@
-"""Loading and the clock: who comes early waits, who is silent expires on time, a pause fences nobody."""
+"""Loading and the clock: early requests wait, silent members expire on time, a pause fences no member."""
 
 from __future__ import annotations
 
@@ -157,10 +157,10 @@ def test_a_pause_of_the_node_is_no_gap_of_its_members() -> None:
 
 
 def test_offsets_expire_where_nothing_but_commits_ever_came() -> None:
-    """A commit alone sets the timer for its end; what expired is counted."""
+    """A commit alone sets the timer for its expiry, and expired offsets are counted."""
     sim = SimNode(settings={"offsets_retention_minutes": 2, "offsets_retention_check_interval_ms": 10_000})
     client = sim.client("tool")
     assert sim.commit(client, "billing", {0: 5, 1: 6}) == [0, 0]
-    sim.world.run_for(131_000)  # and nobody asks for anything, which would set a timer too
+    sim.world.run_for(131_000)  # without any request, as that would set a timer too
     assert sum(runtime.counters.offsets_expired for runtime in runtimes(sim)) == 2
     assert sim.fetch(client, "billing") == {}

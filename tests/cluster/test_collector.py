@@ -1,4 +1,4 @@
-"""Old objects are looked at too, as long as that is short; on a large node they are left to their counts."""
+"""The oldest generation is collected while that is quick; large nodes leave it to reference counting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def running(world: World) -> Iterator[Collector]:
 
 
 def old_garbage() -> weakref.ref[Cycle]:
-    """What the young generations were looked at with, and nobody refers to any more."""
+    """Return a weak reference to a garbage cycle that has reached the oldest generation."""
     cycle = Cycle()
     gc.collect(1)
     return weakref.ref(cycle)

@@ -1,4 +1,4 @@
-"""Nodes that are led, followed, handed over, cut off and asked leave no cycles of ours behind."""
+"""Nodes that lead, follow, hand over, lose contact and answer leave no reference cycles of our objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.three_nodes import ThreeNodes
 
 
 def an_hour(nodes: ThreeNodes) -> None:
-    """Members come and go, a topic comes, the lead is handed over, then taken while its holder is cut off."""
+    """Let members join and leave, create a topic, hand leadership over, and replace a cut-off leader."""
     consumers = [nodes.consumer(f"member-{number}") for number in range(3)]
     for _ in range(6):
         for consumer in consumers:

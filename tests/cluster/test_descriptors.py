@@ -1,5 +1,5 @@
-"""The limit of file descriptors: raised to what the settings need, or said; and what becomes of a node that
-finds none free."""
+"""The limit of file descriptors is raised to what the settings need, or a warning is logged; a node without a
+free descriptor waits, and stops in the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def limits_after(soft: int, hard: int, max_connections: int) -> tuple[int, int, str]:
-    """Soft limit, hard limit and what was logged, in a process of its own: a hard limit cannot be undone."""
+    """Return soft limit, hard limit and log of a process of its own: lowering a hard limit is final."""
     words = [str(number) for number in (soft, hard, max_connections)]
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True, timeout=60
@@ -83,7 +83,7 @@ def test_a_node_provides_for_its_connections(tmp_path: Path) -> None:
 
 
 def short_in_an_election(short_ms: float) -> SimCluster:
-    """Every node has no descriptor to spare for so long, while the leader of the only shard dies."""
+    """Kill the leader of the only shard while no node has a descriptor free, for `short_ms`."""
     world = World(5)
     cluster = SimCluster(world, Network(world), num_shards=1)
     cluster.boot_until_ready()
@@ -105,7 +105,7 @@ def test_a_file_call_waits_for_a_descriptor() -> None:
 
 
 def test_a_node_that_never_gets_one_stops_and_names_the_limit() -> None:
-    """Not the disk: it has nothing to do with it."""
+    """The message does not blame the disk."""
     cluster = short_in_an_election(9_000)
     stopped = [
         machine.host.fatal_message for machine in cluster.machines.values() if machine.host.fatal_message

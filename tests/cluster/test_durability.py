@@ -1,4 +1,4 @@
-"""What is answered is durable: no reply before its sync, none for ever, and every crash point loads."""
+"""Answers are durable: no reply precedes its sync, none is held for ever, and every crash point loads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nothing_is_answered_that_a_power_failure_could_take_back(sync_ms: float
 
 
 def test_a_read_waits_for_what_it_has_seen() -> None:
-    """What is answered right behind a commit may show it, so it must not go before it is durable."""
+    """A read right after a commit may show it, so the answer must wait until the commit is durable."""
     sim = SimNode(host_options={"sync_ms": 30.0}, num_shards=1)
     order: list[str] = []
     group = {"group_id": "billing"}

@@ -1,4 +1,4 @@
-"""Handlers that raise, disks that fail or are full, floods, and a clean stop: what clients see of them."""
+"""Handlers that raise, disks that fail or are full, floods, and a clean stop, as clients see them."""
 
 from __future__ import annotations
 

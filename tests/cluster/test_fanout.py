@@ -29,7 +29,7 @@ def to_shard(group_id: str) -> int:
 
 
 def answer(api_key: int, part: Any) -> Any:
-    """What a shard would say: its groups, in the order asked, marked with the shard's work."""
+    """Return a shard's answer: its groups, in the order asked, marked with the shard's work."""
     if api_key == ApiKey.DESCRIBE_GROUPS:
         groups = [
             describe_groups.DescribedGroup(group_id=group, group_state="Stable") for group in part.groups
@@ -122,7 +122,7 @@ def listed(*group_ids: str, error: ErrorCode = ErrorCode.NONE) -> list_groups.Li
 
 
 def test_list_groups_is_whole_or_an_error_that_clients_ask_again_for() -> None:
-    """What others lead is not asked (the node sees to that); of what nobody leads nothing is known."""
+    """The node asks only shards that it leads; a shard without a leader makes the whole answer an error."""
     fan, request = FANS[ApiKey.LIST_GROUPS], list_groups.ListGroupsRequest()
     assert list(fan.split(request, to_shard, SHARDS)) == [0, 1, 2, 3]
     merged = fan.merge(request, {0: listed("a"), 2: listed(), 3: listed("b", "c")})

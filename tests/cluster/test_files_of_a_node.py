@@ -1,4 +1,4 @@
-"""Every file of a node's directory: what a start refuses is reported, and another disk's shard is refused."""
+"""Every file of a node's directory: damage that stops a start is reported; another disk's shard is too."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LOADED_MS = 400
 PLACES = 40
 """Bytes of each file that are flipped, spread over it."""
 ADVISORY = {LOCK_FILE, "evidence.0", "synced"}
-"""No start depends on them: a lock is empty, evidence is only told, without the mark of what is synced the
-log itself is believed."""
+"""No start depends on these files: the lock is empty, evidence is only reported, and without the mark of what
+was synced the log itself is trusted."""
 
 
 def _verify(disk: SimFiles) -> list[Problem]:
@@ -43,7 +43,7 @@ def _verify(disk: SimFiles) -> list[Problem]:
 
 
 def _refusal(disk: SimFiles) -> str:
-    """Why a node does not start on a copy of the disk; "" when it does."""
+    """Return why a node does not start on a copy of the disk, "" when it does."""
     world = World(1)
     machine = Machine(world, Network(world), node_id=NODE, voters=(1, 2, 3), num_shards=2)
     machine.disk = disk.crash(Crash.KEPT)
@@ -74,7 +74,7 @@ def _killed(cluster: SimCluster, node_id: int = NODE) -> SimFiles:
 
 
 def _stopped(cluster: SimCluster) -> SimFiles:
-    """As a node that had no peers leaves it."""
+    """Return the disk of a node that was stopped without peers."""
     world = World(2)
     machine = Machine(world, Network(world), node_id=NODE, voters=(1, 2, 3), num_shards=2)
     machine.disk = _killed(cluster)
@@ -85,7 +85,7 @@ def _stopped(cluster: SimCluster) -> SimFiles:
 
 
 def _replaced(cluster: SimCluster) -> SimFiles:
-    """As a replaced disk leaves it that has heard from nobody."""
+    """Return a replaced disk whose node has heard from no peer."""
     world = World(3)
     machine = Machine(world, Network(world), node_id=NODE, voters=(1, 2, 3), num_shards=2)
     machine.replace_disk()
@@ -128,7 +128,7 @@ def test_verify_reports_all_that_a_start_refuses(
 def test_a_file_that_is_missing_or_cut_is_reported_when_a_start_refuses_it(
     cluster: SimCluster, made: Callable[[SimCluster], SimFiles], left: float | None
 ) -> None:
-    """`left`: the part that is there; None: the file is not."""
+    """`left` is the part of the file that remains; None means that the file is missing."""
     whole = made(cluster)
     refused = 0
     for path in _files(whole):

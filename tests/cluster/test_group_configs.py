@@ -1,4 +1,4 @@
-"""Configs of groups on three nodes: committed before they hold, known everywhere before anybody is told."""
+"""Configs of groups on three nodes: committed before they apply, known to all nodes before the answer."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_cached_reply_is_not_given_after_a_change() -> None:
 
 
 def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None:
-    """Requests about brokers alone concern no log."""
+    """Requests about brokers only need no log."""
     nodes = ThreeNodes()
     other = next(node_id for node_id in (1, 2, 3) if node_id != controller(nodes))
     config = AlterableConfig(name="group.consumer.max.size", config_operation=0, value="5")
@@ -111,7 +111,7 @@ def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None
 
 @pytest.mark.parametrize("asked", [1, 2, 3])
 def test_any_node_takes_the_config_of_a_group(asked: int) -> None:
-    """Kafka's own clients ask any broker, and take NOT_CONTROLLER for final."""
+    """Kafka's own clients ask any broker, and treat NOT_CONTROLLER as final."""
     nodes = ThreeNodes()
     (answer,) = nodes.ask(asked, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000)).responses
     assert answer.error_code == ErrorCode.NONE
@@ -130,7 +130,7 @@ def test_a_request_that_was_handed_on_is_not_handed_on_again() -> None:
 
 
 def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
-    """The outcome is unknown then; every wait ends, and none is left over."""
+    """The outcome is then unknown; every wait ends, and none is left over."""
     nodes = ThreeNodes()
     leader = controller(nodes)
     other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
@@ -148,7 +148,7 @@ def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
 
 
 def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
-    """Its connection stays open: only the time says so."""
+    """Its connection stays open, so only a timeout can tell."""
     nodes = ThreeNodes()
     leader = controller(nodes)
     other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
@@ -175,7 +175,7 @@ def test_a_change_in_the_middle_of_an_election_waits_for_the_next_controller() -
 
 @pytest.mark.parametrize("is_handed_on", [False, True])
 def test_the_cause_says_who_asked(is_handed_on: bool) -> None:
-    """Also where another node handed it on: then the address in it is that node's."""
+    """The client is named even if another node forwarded the request; the address is then that node's."""
     nodes = ThreeNodes()
     leader = controller(nodes)
     asked = next(node_id for node_id in (1, 2, 3) if (node_id != leader) is is_handed_on)

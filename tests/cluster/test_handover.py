@@ -1,4 +1,4 @@
-"""Whole nodes hand a shard over to one that can serve it, and to no other: one cut link, one full disk."""
+"""Nodes hand a shard over only to a node that can serve it, here with a cut link or a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wire.errors import ErrorCode
 BALANCE_MS = 10_000
 NUM_SHARDS = 2
 SHARD = 1
-"""Node 3 should lead it, the metadata shard belongs to node 1."""
+"""A shard whose preferred leader is node 3; node 1 is the metadata shard's."""
 GROUP = next(name for name in map("group-{}".format, range(100)) if shard_of(name, NUM_SHARDS) == SHARD)
 BEHIND = obstacle_words(Obstacle.CATALOG_BEHIND)
 FULL = obstacle_words(Obstacle.DISK_FULL)
@@ -56,7 +56,7 @@ class Parted(ThreeNodes):
         return int(self.ask(node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code)
 
     def leaders_over(self, ms: float) -> set[int | None]:
-        """The nodes that serve the shard, looked at ten times a second."""
+        """Return the nodes that served the shard, sampled ten times a second."""
         found = set()
         for _ in range(int(ms / 100)):
             self.world.run_for(100)
@@ -79,7 +79,7 @@ def test_a_shard_stays_with_who_can_serve_it_while_its_own_node_lacks_the_catalo
 
 
 def test_a_node_that_misses_new_topics_gives_its_shards_away() -> None:
-    """Its catalog would do for the groups that there are, and for no other."""
+    """Its catalog is enough for the existing groups, but for no others."""
     nodes = ThreeNodes(num_shards=NUM_SHARDS)
     assert nodes.cluster.leader_of(SHARD) == 3
     nodes.cluster.cut(1, 3)
@@ -92,7 +92,7 @@ def test_a_node_that_misses_new_topics_gives_its_shards_away() -> None:
 
 
 def test_a_leader_that_does_not_become_ready_hands_over() -> None:
-    """It took the lead before it could know that the catalog does not come."""
+    """It became leader before it could know that it would not receive the catalog."""
     nodes = Parted(is_relied_on=False)
     nodes.network.heal_all()
     nodes.world.run_for(1_000)
@@ -149,7 +149,7 @@ def test_shards_leave_a_full_disk_and_come_back_with_room(whole: Parted) -> None
 def test_who_leads_stays_and_refuses_what_writes_when_every_disk_is_full(whole: Parted) -> None:
     for machine in whole.cluster.machines.values():
         machine.disk.free = 1 << 20
-    whole.world.run_for(2_000)  # they are looked at one after the other
+    whole.world.run_for(2_000)  # shards are checked one after the other
     leaders = whole.leaders_over(2 * BALANCE_MS)
     assert len(leaders) == 1
     assert _commit(whole, leaders.pop() or 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""Gaps between heartbeats, on both paths, bounded and forgotten in time."""
+"""Gaps between heartbeats are measured on both paths, bounded in number, and expire."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_members_beyond_the_bound_are_not_measured(world: World, monkeypatch: py
 
 
 def test_a_member_that_is_new_to_this_leader_is_measured_from_its_first_heartbeat_on(world: World) -> None:
-    """A new leader knows it from the log: its first heartbeat is asked for a fast entry, then decided."""
+    """A new leader knows the member from the log; its first heartbeat misses the fast path and is decided."""
     gaps, notes = measuring(world)
     fast = gaps.measured("g", "m", Entry())  # type: ignore[arg-type]
     gaps.measure("g", "m", 0)

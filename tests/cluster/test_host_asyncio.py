@@ -140,7 +140,7 @@ async def test_job_that_fails_says_why(host: AsyncioHost, module: str, what: str
 
 @pytest.mark.usefixtures("jobs_on_path")
 async def test_a_request_that_cannot_be_packed_is_told_as_a_failure(host: AsyncioHost) -> None:
-    """Once; and the child that was to get it is gone."""
+    """The failure is reported once, and the child that was to get the request has ended."""
     with pytest.raises(JobFailed, match=r"could not be run: .*'set'"):
         await run_job(host, "job_echo", {1})
 
@@ -161,7 +161,7 @@ async def test_a_process_that_a_job_left_behind_goes_with_it(host: AsyncioHost) 
 
 @pytest.mark.usefixtures("jobs_on_path")
 async def test_the_pipe_of_an_orphaned_process_is_not_read_for_ever(host: AsyncioHost) -> None:
-    """It has a session of its own, so no signal to the job reaches it, and holds the job's pipe open."""
+    """The orphan has its own session, so no signal to the job reaches it; it holds the job's pipe open."""
     with pytest.raises(JobFailed, match="took over 500 ms"):
         await run_job(host, "job_leaves_a_stranger", deadline_ms=500)
     await until(lambda: not any("job_leaves" in thread.name for thread in threading.enumerate()))

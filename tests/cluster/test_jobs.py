@@ -24,7 +24,7 @@ from tests.report import count_fault
 from tests.support.waiting import state_of, wait_for
 
 ENDS_WITHIN_S = 10.0
-"""It needs milliseconds; a busy machine may need more."""
+"""A job ends within milliseconds; a busy machine may need more."""
 
 JOB = """
 import os, sys, msgpack
@@ -40,7 +40,7 @@ while True:
 """
 
 WORK_AS_IN_ONE_CALL = "sys.setswitchinterval(600)" + WORK
-"""As when a regular expression that tries everything is matched: no other thread of its interpreter runs."""
+"""Work that lets no other thread of its interpreter run, as a backtracking regular expression does."""
 
 PARENT = """
 import asyncio, sys
@@ -58,7 +58,7 @@ asyncio.run(main())
 
 
 PR_SET_CHILD_SUBREAPER = 36
-"""Of Linux: whether orphans among the descendants of this process become its own children."""
+"""The `prctl` option of Linux that makes orphaned descendants of a process its own children."""
 
 
 class Family:
@@ -87,11 +87,11 @@ class Family:
     def signal_jobs(self, number: signal.Signals) -> None:
         for pid in self._pids:
             os.kill(pid, number)
-            if number == signal.SIGSTOP:  # it stops when it is next scheduled
+            if number == signal.SIGSTOP:  # a process stops when it is next scheduled
                 wait_for(lambda pid=pid: state_of(pid) == "T", f"stop of process {pid}", ENDS_WITHIN_S)
 
     def still_running(self, within_s: float = 0.0) -> list[int]:
-        """Process ids of the jobs whose end of file does not come in time."""
+        """Return the process ids of the jobs that do not end in time."""
         running, deadline_s = dict(zip(self._streams, self._pids, strict=True)), time.monotonic() + within_s
         while running:
             ended = select.select(list(running), [], [], max(0.0, deadline_s - time.monotonic()))[0]
@@ -109,7 +109,7 @@ class Family:
         for stream in self._streams:
             stream.close()
         for pid in self._pids:
-            with contextlib.suppress(ChildProcessError):  # where process 1 has them
+            with contextlib.suppress(ChildProcessError):  # where process 1 has adopted them
                 os.waitpid(pid, 0)
         _adopt_orphans(False)
 
@@ -136,7 +136,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Family]]:
 
 
 def test_jobs_end_with_their_parent(start: Callable[..., Family]) -> None:
-    """Several that were started at once: none of them keeps another one's lifeline open."""
+    """Of several jobs started at once, none keeps another one's lifeline open."""
     family = start(8)
     assert len(family.still_running()) == 8
     family.kill_parent()

@@ -1,4 +1,4 @@
-"""Child processes for groups: how many at once, and what becomes of a result when the world has moved on."""
+"""Child processes for groups: how many run at once, and what happens to a result that comes too late."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Child:
 
 
 class Children:
-    """Stands in for the Host where only children are asked for."""
+    """Stands in for the Host where only children are needed."""
 
     def __init__(self) -> None:
         self.started: list[Child] = []
@@ -51,7 +51,7 @@ def submit(slots: JobSlots, number: int, ended: list[tuple[int, object, object]]
 
 
 def test_what_is_cancelled_while_it_waits_is_let_go_of_at_once() -> None:
-    """Its question may be large, and somebody may give up one after another while the slots are taken."""
+    """The request may be large, and many may be cancelled while all slots are taken."""
     children = Children()
     slots = JobSlots(children)  # type: ignore[arg-type]  # no more of a Host is asked for
     ended: list[tuple[int, object, object]] = []
@@ -83,7 +83,7 @@ def test_a_few_run_and_the_rest_waits_its_turn() -> None:
 
 
 def test_lanes_do_not_wait_for_each_other() -> None:
-    """An assignor that hangs in a hundred groups holds up neither expressions nor the other assignors."""
+    """An assignor that hangs in a hundred groups delays neither expressions nor other assignors."""
     children = Children()
     slots = JobSlots(children)  # type: ignore[arg-type]  # as above
     for number in range(100):
@@ -131,7 +131,7 @@ Ended = list[tuple[object, str | None]]
 
 
 class Worked:
-    """A runtime whose group gets a job at every heartbeat of `working`; the ends are collected."""
+    """A runtime whose group gets a job at every heartbeat of `working`; the results are collected."""
 
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench = bench
@@ -163,7 +163,7 @@ class Worked:
         return None
 
     def start(self, kind: JobKind = JobKind.ASSIGN, group_id: str = "billing") -> Child:
-        """What a decision that starts a job leads to; the child that was started last."""
+        """Commit a decision that starts a job, and return the child that was started last."""
         runtime = self.bench.groups
         builder = DecisionBuilder()
         job = Job(kind=kind, group_id=group_id, request=[kind, group_id], deadline_ms=1_000)

@@ -37,7 +37,7 @@ STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 
 
 def stand_in(made: ClusterProcess, **wishes: str) -> ClusterProcess:
-    """The same cluster with stand-ins for nodes, `node_2="dies"` and so on; `well` where nothing is said."""
+    """Return the same cluster with stand-ins for nodes, `node_2="dies"` and so on; `well` by default."""
     for node in made.nodes:
         wish = wishes.get(f"node_{node.node_id}", "well")
         node.command = [sys.executable, STAND_IN, str(node.node_id), wish]
@@ -105,7 +105,7 @@ def test_a_second_launch_starts_the_same_cluster(made: ClusterProcess) -> None:
 def test_all_nodes_start_at_once(
     made: ClusterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each waits for the others: one after the other they would wait for ever."""
+    """Each node waits for the others; started one after the other, they would wait for ever."""
     monkeypatch.chdir(tmp_path)
     stand_in(made, node_1="late", node_2="late", node_3="late")
     starting = threading.Thread(target=made.start)
@@ -152,7 +152,7 @@ def test_a_taken_port_is_a_failure_of_the_launch(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         said = f"kafka.port {port}: address already in use; choose another port"
         with pytest.raises(LaunchError, match=said) as refused:
-            prepare_cluster(tmp_path / "cluster", 3, kafka_port=port)  # the ports beside it may be anybody's
+            prepare_cluster(tmp_path / "cluster", 3, kafka_port=port)  # the ports beside it may be in use
         assert refused.value.exit_code == FATAL_EXIT_CODE
         with pytest.raises(LaunchError, match=f"http.port {port}: address already in use"):
             prepare_cluster(tmp_path / "alone", 1, http_port=port)
@@ -166,7 +166,7 @@ def test_ports_that_are_counted_up_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_no_two_get_the_same_port_by_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes that are merely bound would share it."""
+    """Probes that only bind, without listening, could share one port."""
     monkeypatch.setattr("random.sample", lambda ports, tries: list(ports)[-tries:])
     cluster = prepare_cluster(tmp_path / "cluster")
     ports = [port for node in cluster.nodes for port in (node.port, node.http_port)]

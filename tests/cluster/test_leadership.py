@@ -1,4 +1,4 @@
-"""Who may answer: proofs, leases, and what becomes of replies, timers and cached heartbeats with the lead."""
+"""The right to answer: proofs, leases; replies, timers and cached heartbeats when leadership changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.fixture
 def led(bench: Bench) -> Bench:
-    """Leads both shards, knows topic orders, and has one member, steady, with nothing held."""
+    """A node that leads both shards, with topic orders, one stable member, and no reply held."""
     bench.log(bench.metadata).lead()
     bench.log(bench.groups).lead()
     created = bench.ask(create("orders"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
@@ -65,7 +65,7 @@ def error_of(answer: Any) -> int:
     return int(answer.groups[0].error_code)
 
 
-# What the node's log says.
+# The node's log.
 
 
 def test_the_log_says_who_leads_and_nothing_that_reads_like_a_failure(
@@ -125,7 +125,7 @@ def test_the_commit_of_an_entry_is_proof_enough_for_its_reply(led: Bench) -> Non
 
 
 def test_a_refusal_by_the_coordinator_is_a_read_as_well(led: Bench) -> None:
-    """A deposed leader that does not know of it must fence nobody."""
+    """A deposed leader that does not know of its successor must fence no member."""
     stale = join_request("billing", "one", "orders")
     stale.member_epoch = 77
     answers = led.heartbeat(stale)
@@ -158,7 +158,7 @@ def test_a_node_that_is_alone_needs_no_proof(monkeypatch: pytest.MonkeyPatch) ->
     assert bench.log(bench.groups).proofs_asked == 0
 
 
-# Losing the lead.
+# Losing leadership.
 
 
 def test_a_leader_that_loses_the_lead_answers_every_request_once(led: Bench) -> None:
@@ -176,7 +176,7 @@ def test_a_leader_that_loses_the_lead_answers_every_request_once(led: Bench) -> 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["committed", "lost"])
 def test_decisions_that_build_on_each_other_are_answered_or_lost_together(led: Bench, is_lost: bool) -> None:
-    """Both are decided on the newest state, before either is committed; nobody hears of either until then."""
+    """Both are decided on the newest state, before either is committed; neither is answered until then."""
     replica = led.log(led.groups)
     answers = [led.heartbeat(join_request("billing", name, "orders")) for name in ("two", "three")]
     assert led.groups.machine.projection.groups["billing"].epoch == 3
@@ -322,7 +322,7 @@ def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(monkeypatch: 
     began_ms = bench.world.now_ms
     replica.lead()
     assert bench.groups.state is ShardState.CATCH_UP
-    bench.groups.duties.shift_deadlines(60_000)  # as a pause of a minute does, which here takes no time
+    bench.groups.duties.shift_deadlines(60_000)  # the effect of a minute's pause, without the wait
     bench.later(1_000)
     assert bench.groups.is_ready
     first = bench.groups.machine.core.sessions.get(("group-0", "one"))
@@ -467,11 +467,11 @@ def test_a_rebuilt_projection_is_another_one_and_not_readable_before_its_end(led
 
 
 def test_half_a_snapshot_is_not_readable(led: Bench) -> None:
-    """Its records all bear the index of its end, so that the index alone does not tell."""
+    """All its records carry the index of its last entry, so the index alone does not show what is missing."""
     replica = led.log(led.groups)
     records = records_of(*replica.bodies)
     replica.lose()
-    for last_index in (replica.last_index, 9):  # of what was committed before, and one that tells news
+    for last_index in (replica.last_index, 9):  # one of what was committed before, and a newer one
         seen = []
         for _ in replica.installing(records, last_index, 1):
             seen.append(led.groups.is_readable)
@@ -589,7 +589,7 @@ def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) 
 
 
 def test_a_projection_that_is_not_needed_any_more_goes_in_slices(led: Bench) -> None:
-    """The garbage collector will not look at it: what was loaded before the node served is frozen."""
+    """The garbage collector does not free it: objects loaded before the node served are frozen."""
     replica = led.log(led.groups)
     for number in range(30):
         led.ask(commit_request(f"tool-{number}", dict.fromkeys(range(4), number)), ApiKey.OFFSET_COMMIT, 9)

@@ -1,4 +1,4 @@
-"""Links between nodes on virtual time: up, down, superseded, silent, stopped, far behind."""
+"""Links between nodes in virtual time: up, down, superseded, silent, stopped, far behind."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_clean_stop_delivers_what_was_sent_and_closes() -> None:
 
 @pytest.mark.parametrize(("source", "target"), [("n1", "n3"), ("n3", "n1")])
 def test_one_way_silence_ends_the_link_on_both_sides(source: str, target: str) -> None:
-    """The deaf side hears nothing for two seconds; the other hears the reset, or silence of its own."""
+    """The deaf side receives nothing for two seconds; the other one sees the reset, or silence as well."""
     sim = SimLinks()
     sim.boot_until_up()
     sim.network.cut_one_way(source, target)
@@ -140,7 +140,7 @@ def _sorted_users(node: LinkedNode) -> list[object]:
 
 
 def test_a_node_that_was_stopped_reads_first_and_does_not_blame_its_peers() -> None:
-    """Peers cut a node off that is silent for 2 s; a shorter stop costs nothing, however late its timers."""
+    """Peers drop a node that is silent for 2 s; a shorter stop costs nothing, however late its timers."""
     sim = SimLinks()
     sim.boot_until_up()
     for _ in range(5):
@@ -272,7 +272,7 @@ def test_an_address_that_is_taken_is_an_error_of_start() -> None:
 
 
 def test_connections_that_come_about_late_are_not_taken_for_new_ones() -> None:
-    """A cut holds up the dials of seconds; when it heals they all open at once, and one link comes of it."""
+    """A cut delays seconds of dials; when it heals they all connect at once, and one link results."""
     sim = SimLinks()
     sim.network.cut("n1", "n3")
     sim.boot()

@@ -1,4 +1,4 @@
-"""Who is kept out, and what strangers can cost: wrong disks, wrong clusters, wrong secrets, any bytes."""
+"""Links refuse wrong disks, clusters and secrets, and strangers with arbitrary bytes cost little."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_accepted_boots_outlive_a_restart_and_are_synced_before_the_peer_hears()
 
 
 def test_two_nodes_with_one_id_are_not_both_let_in(caplog: pytest.LogCaptureFixture) -> None:
-    """A copied directory: the same identity twice; and a second directory formatted with the same id."""
+    """First a copied directory with the same identity, then a second directory formatted with the same id."""
     sim = SimLinks()
     copy = LinkedNode(sim, 3, name="copy")
     copy.disk = sim[3].disk.crash(Crash.KEPT)
@@ -289,7 +289,7 @@ def test_strangers_in_their_tls_handshake_fill_no_more_than_these_places_either(
 
 
 def test_a_peer_whose_boot_is_being_noted_is_no_stranger_any_more() -> None:
-    """However slow the disk is, and whoever knocks meanwhile."""
+    """This holds however slow the disk is, and whoever else connects meanwhile."""
     sim = SimLinks(count=2)
     sim.boot(1)
     sim.settle()
@@ -344,7 +344,7 @@ def test_a_thousand_strangers_are_a_few_lines_of_log(caplog: pytest.LogCaptureFi
 @example(seed=1003, noise=b"\0", when=3)
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_in_any_state_neither_raise_nor_deliver(seed: int, noise: bytes, when: int) -> None:
-    """The bytes come in between the genuine ones of a peer, at every stage of a connection's life."""
+    """The noise is inserted between a peer's genuine bytes, at every stage of a connection."""
     sim = SimLinks(seed, count=2)
     rng = random.Random(seed)
     sim.boot(1, 2)
@@ -358,7 +358,7 @@ def test_any_bytes_in_any_state_neither_raise_nor_deliver(seed: int, noise: byte
     assert sim.until(lambda: sim[1].ups == [2] and sim[2].ups == [1], within_ms=5_000)
     heard = [heard for node in sim.nodes.values() for user in node.users.values() for heard in user.heard]
     assert not [what for what in heard if what[0] == "message"]
-    for _ in range(30):  # what looks like the head of a long packet is found out by the silence behind it
+    for _ in range(30):  # what looks like the head of a long packet is given up after silence
         sim[1].links.send(2, 0, b"genuine")
         sim.settle(100)
         if arrived := sim[2].users[0].messages(1):
@@ -413,7 +413,7 @@ def test_the_sealers_number_is_part_of_what_is_sealed() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_copies_of_one_disk_that_reach_different_peers_do_not_both_go_on(seed: int) -> None:
-    """Each is accepted by the peer that it reaches first; two majorities would elect two leaders."""
+    """Each copy is accepted by the peer that it reaches first; two majorities would elect two leaders."""
     sim = SimLinks(seed)
     sim.boot_until_up()
     sim[3].kill()

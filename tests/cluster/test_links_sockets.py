@@ -200,7 +200,7 @@ async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(
 async def test_a_burst_of_strangers_holds_a_bounded_number_of_descriptors(
     pair: LinkedPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cut handshake keeps its descriptor for some turns, in which the backlog must not be accepted."""
+    """An aborted handshake keeps its descriptor for some turns; the backlog must wait meanwhile."""
     held = []
     opening = Acceptor._open
 

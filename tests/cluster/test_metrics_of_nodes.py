@@ -1,4 +1,4 @@
-"""The metrics of three nodes about their groups: sums are true, whoever leads."""
+"""The group metrics of three nodes: their sums are right, whichever node leads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_SHARDS = 4
 
 
 def told(node: Node) -> Counter[str]:
-    """The node's samples; of families with shards, the sum over them."""
+    """Return the node's samples, those of families with shards summed over them."""
     metrics = NodeMetrics(node, node.kafka, "test")
     metrics.recent.start()
     metrics.recent.stop()

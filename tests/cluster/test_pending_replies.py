@@ -1,4 +1,4 @@
-"""Held replies: once each, in order of their indexes, never before the commit, never for ever."""
+"""Held replies are sent once each, in order of their indexes, after the commit, and none is held for ever."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A child's question and answer in pieces: what was packed comes out, and no piece takes long to make or to
-take in."""
+"""A child's request and result in pieces: the packed value comes out again, and no piece takes long to write
+or to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is noted of a request that was refused."""
+"""Notes of refused requests."""
 
 from __future__ import annotations
 

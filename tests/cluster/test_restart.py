@@ -1,4 +1,4 @@
-"""A restart brings back what was there, whatever ended the node; and one seed is one history."""
+"""A restart restores the state, whatever ended the node; and a seed always gives the same history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wire.errors import ErrorCode
 
 
 def busy(sim: SimNode, seed: int, steps: int) -> dict[str, dict[int, int]]:
-    """Members come, go and commit; topics grow. Returns every acknowledged offset."""
+    """Let members join, leave and commit, and topics grow; return every acknowledged offset."""
     chance = random.Random(seed)
     consumers = {(group, n): sim.consumer(f"{group}-{n}", group) for group in GROUPS for n in range(3)}
     joined: set[tuple[str, int]] = set()
@@ -95,7 +95,7 @@ def test_one_seed_is_one_history() -> None:
 
 
 def test_a_restart_from_snapshots_brings_back_the_same() -> None:
-    """Deleted topics too: the catalog is then newer than any topic in it."""
+    """Topics are deleted too: the catalog is then newer than any topic in it."""
     sim = SimNode(settings={"snapshot_tail_records": 1_000, "log_segment_bytes": 16_384}, num_shards=1)
     consumer, tool = sim.consumer("one"), sim.client("tool")
     consumer.heartbeat()

@@ -1,4 +1,4 @@
-"""Settings of a cluster: who is in it, its secret, its TLS, its timeouts, and what contradicts itself."""
+"""Settings of a cluster: its nodes, its secret, its TLS, its timeouts, and contradictions."""
 
 from __future__ import annotations
 

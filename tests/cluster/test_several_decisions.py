@@ -1,4 +1,4 @@
-"""A request that is too much for one decision: several entries, one answer, others in between."""
+"""A request too large for one decision takes several entries, has one answer, and lets others in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def delete(bench: Bench) -> list[Any]:
 
 
 def begin(bench: Bench) -> list[Any]:
-    """The first decision is made, and the log has no room for another."""
+    """Make the first decision while the log has no room for another."""
     answers: list[Any] = []
     runtime, replica = bench.groups, bench.log(bench.groups)
     pending = PendingReply(ApiKey.DELETE_GROUPS, 2, DELETE, answers.append)
@@ -56,7 +56,7 @@ def begin(bench: Bench) -> list[Any]:
 
 
 def deletions(bench: Bench) -> list[int]:
-    """How many records each entry of the deletion has."""
+    """Return the number of records in each entry of the deletion."""
     entries = [decode_entry(body) for body in bench.log(bench.groups).bodies]
     return [len(list(e.records)) for e in entries if e.cause.trigger == Trigger.GROUP_DELETED]
 
@@ -110,7 +110,7 @@ def test_a_leader_that_loses_the_lead_in_between_answers_once_and_stops(bench: B
 
 
 def test_others_have_their_turn_in_between(bench: Bench) -> None:
-    """What comes while a deletion goes on is decided before its end, and is answered as it is then."""
+    """A request that arrives during a deletion is decided before its end, from the state at that moment."""
     seen: list[int] = []
     host, runtime = bench.host, bench.groups
 

@@ -1,4 +1,4 @@
-"""Slow work under one budget a turn: each has its share in turn, and what is little does not wait."""
+"""Slow work shares one budget per turn: every piece of it gets its share, and short work does not wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster.simulator import Network, VirtualHost, World
 from raftlog.env.simulated_files import SimFiles
 
 STEP_MS = 0.2
-"""What passes at each look at the clock."""
+"""Milliseconds that pass at each reading of the clock."""
 
 
 class Bench:
@@ -70,7 +70,7 @@ def test_short_calls_are_made_until_the_turn_has_spent_its_slice(bench: Bench) -
 
 
 def _watch(bench: Bench, sizes: list[int], before: int = 0) -> None:
-    """How much is done between two turns."""
+    """Record the number of steps in each turn."""
     if before:
         sizes.append(len(bench.did) - before)
     if len(bench.slices):
@@ -88,7 +88,7 @@ def test_what_is_short_passes_by(bench: Bench) -> None:
 
 
 def _turn_for(bench: Bench, turns: int) -> None:
-    """Lets so many turns pass in which something waits."""
+    """Run this number of turns in which work waits."""
     before = bench.slices._turns
     assert bench.world.run_until(lambda: bench.slices._turns == before + turns, within_ms=1_000)
 
@@ -114,7 +114,7 @@ def test_finished() -> None:
 
 
 def test_what_takes_a_slice_does_not_wait_for_all_that_is_long(bench: Bench) -> None:
-    """One client's thousand descriptions of a second each must not hold up another's answer of some ms."""
+    """A client's thousand one-second descriptions must not delay another client's answer of a few ms."""
     for number in range(20):
         bench.run(f"long-{number}", 200)
     bench.run("modest", 3)
@@ -177,7 +177,7 @@ def test_each_has_a_share_in_its_turn_and_one_request_goes_before_thousands(benc
         bench.slices.submit(Requests(bench, f"greedy {number}", 2_000), MORE)
     _turn_for(bench, 60)
     begun = len(bench.did)
-    bench.slices._at_once_ms = SLICE_MS  # what came in this turn has taken all of it
+    bench.slices._at_once_ms = SLICE_MS  # the turn's budget for immediate work is used up
     bench.slices.submit(Requests(bench, "modest", 1), SOON)
     _turn_for(bench, 4)
     assert "modest" in bench.did[begun : begun + 3 * int(SHARE_MS / STEP_MS) + 1]
@@ -187,7 +187,7 @@ def test_each_has_a_share_in_its_turn_and_one_request_goes_before_thousands(benc
 
 
 def test_no_lane_starves_another(bench: Bench) -> None:
-    """Little work that comes in every turn, connections with thousands of requests, and long answers."""
+    """The lanes are short work in every turn, connections with thousands of requests, and long answers."""
     bench.run("long", 2_000)
     _turn_for(bench, 30)
     bench.slices.submit(Requests(bench, "greedy", 10_000), MORE)
@@ -206,7 +206,7 @@ def test_no_lane_starves_another(bench: Bench) -> None:
 
 
 def test_shards_and_clients_that_never_rest_have_their_part_of_each_turn(bench: Bench) -> None:
-    """Sixteen shards that begin to lead beside five hundred connections."""
+    """Sixteen shards become leaders beside five hundred busy connections."""
     for number in range(16):
         bench.slices.run(bench.work(f"shard {number}", 10_000), lambda: True, OWN)
     for number in range(500):
@@ -245,7 +245,7 @@ def test_a_batch_that_fits_into_a_share_is_never_cut(bench: Bench, lane: int) ->
 
 
 def test_what_is_handed_in_by_work_has_part_in_its_share(bench: Bench) -> None:
-    """An answer that a request makes due at once."""
+    """The work here is an answer that a request makes due at once."""
 
     class Asking(Requests):
         def go_on(self, now_ms: float, end_ms: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The launcher of a running cluster: what it shows, what it does when asked, what it leaves behind."""
+"""The launcher of a running cluster: its output, its commands, and its clean end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Supervised:
-    """A supervisor in a process of its own, and what it shows."""
+    """A supervisor in a process of its own, and its output."""
 
     def __init__(self, data: Path, *wishes: str) -> None:
         self.data = data
@@ -45,7 +45,7 @@ class Supervised:
             self._lines.put(line.rstrip("\n"))
 
     def shown_until(self, words: str) -> list[str]:
-        """All lines up to one with these words in it."""
+        """Return all lines up to the first one that contains `words`."""
         lines: list[str] = []
         try:
             while not lines or words not in lines[-1]:
@@ -69,7 +69,7 @@ class Supervised:
 
 
 DEEP = "deep" * 40
-"""A socket's own name may have 107 bytes only."""
+"""A directory name too long for a Unix socket's path, which may have 107 bytes."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
 
 @pytest.fixture
 def doomed(launch: Callable[..., Supervised]) -> Supervised:
-    """One that does not survive its test."""
+    """A supervisor that its test ends."""
     one = launch()
     one.shown_until("all serve")
     return one
@@ -95,7 +95,7 @@ def doomed(launch: Callable[..., Supervised]) -> Supervised:
 
 @pytest.fixture(scope="module")
 def supervised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
-    """One for several tests; each leaves its nodes running."""
+    """A supervisor that several tests share; each test leaves its nodes running."""
     one = Supervised(tmp_path_factory.mktemp("supervised") / DEEP / "cluster")
     one.shown_until("all serve")
     yield one
@@ -159,12 +159,12 @@ def test_a_running_or_standing_node_is_restarted(supervised: Supervised) -> None
 
 
 def test_a_slow_restart_delays_no_other_command(launch: Callable[..., Supervised]) -> None:
-    """A deaf node's restart waits ten seconds for its end; meanwhile others are killed and started."""
+    """Restarting a node that ignores SIGTERM takes ten seconds; others are killed and started meanwhile."""
     doomed = launch("deaf", "well", "well")
     doomed.shown_until("all serve")
 
     def restart() -> None:
-        with contextlib.suppress(NoSupervisor):  # it ends with the test
+        with contextlib.suppress(NoSupervisor):  # the supervisor ends with the test
             doomed.ask("restart", 1)
 
     waiting = threading.Thread(target=restart)

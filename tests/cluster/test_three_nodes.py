@@ -1,4 +1,4 @@
-"""Three whole nodes: who answers what, what a change of leaders costs, and what nobody may see of it."""
+"""Three whole nodes: which one answers, what a change of leaders costs, what clients must not see of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nodes() -> ThreeNodes:
     return ThreeNodes()
 
 
-# Who answers.
+# The node that answers.
 
 
 def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: ThreeNodes) -> None:
@@ -125,7 +125,7 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: Th
     runtime = nodes.runtime(old)
     nodes.cluster.isolate(old)
     count_fault("cluster", "leader cut off")
-    nodes.world.run_for(150)  # half of the shortest election: nobody else can lead yet, and now it may
+    nodes.world.run_for(150)  # half of the shortest election timeout: no other node can lead yet
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
     read = tool.send(ApiKey.OFFSET_FETCH, 9, request)
     written = tool.send(ApiKey.OFFSET_COMMIT, 9, commit_request("simple", {0: 1}))
@@ -142,7 +142,7 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: Th
 
 
 def test_what_a_cut_off_controller_decided_is_gone_and_its_catalog_goes_on(nodes: ThreeNodes) -> None:
-    """It had applied a topic that nobody else has: its projection is built again, nobody used the topic."""
+    """It had applied a topic that no other node has: its projection is rebuilt, no group used the topic."""
     cluster, old = nodes.cluster, nodes.cluster.leader_of(METADATA_SHARD)
     assert old is not None
     metadata, before = cluster[old].node.metadata, cluster[old].node.metadata.machine
@@ -231,7 +231,7 @@ def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: ThreeNo
 
 @pytest.mark.parametrize("paused_ms", [10, 400])
 def test_a_stop_hands_over_to_the_peer_that_answers(nodes: ThreeNodes, paused_ms: float) -> None:
-    """Both are as far; only one of them is there, whether that is known by now or not."""
+    """Both logs are equally long; only one peer runs, whether the leader knows that by now or not."""
     cluster, old = nodes.cluster, nodes.leader
     paused, answering = cluster.others(old)
     cluster[paused].host.pause()

@@ -1,4 +1,4 @@
-"""What many shards have to do at once is done in turns that are no longer for it, and none of it starves."""
+"""Work that many shards have at once does not make turns longer, and no shard starves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.support.requests import join_request
 
 NUM_SHARDS = 16
 NUM_GROUPS = 60
-"""Of each shard."""
+"""Groups in each shard."""
 STEP_MS = 0.1
-"""What passes at each look at the clock."""
+"""Milliseconds that pass at each reading of the clock."""
 TURN_MS = SLICE_MS + SHARE_MS + 20 * STEP_MS
-"""What a turn may take, with the last step of each kind of work and the looks at the clock between them."""
+"""The longest a turn may take, with the last step of each kind of work and the clock readings between."""
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Leads many shards, each with as many groups of one member."""
+    """A node that leads many shards, each with `NUM_GROUPS` groups of one member."""
     bench = Bench(monkeypatch, num_shards=NUM_SHARDS)
     for runtime in (bench.metadata, *bench.shards):
         bench.log(runtime).lead()
@@ -34,7 +34,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def turns_until(bench: Bench, is_over: Callable[[], bool]) -> list[float]:
-    """How long the turns took until then, each with a look at the clock for every step."""
+    """Return the duration of each turn until `is_over`; every step reads the clock."""
     turns: list[float] = []
 
     def look(began_ms: float) -> None:
@@ -94,7 +94,7 @@ def test_sessions_that_all_shards_renew_at_once_are_renewed_in_bounded_turns(ben
 
 
 def test_what_is_due_in_all_shards_at_once_is_decided_in_bounded_turns(bench: Bench) -> None:
-    """Nobody has asked for longer than a session, and all groups were looked at long ago."""
+    """No member has sent a heartbeat for longer than a session, and all groups were last checked long ago."""
     bench.later(44_000)
     before = [len(bench.log(runtime).bodies) for runtime in bench.shards]
 

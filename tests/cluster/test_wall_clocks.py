@@ -1,4 +1,4 @@
-"""Wrong wall clocks in whole clusters: what is acknowledged stays for its retention, and times go on."""
+"""Wrong wall clocks in whole clusters: acknowledged offsets stay for their retention; time never stops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_MS = 24 * HOUR_MS
 RETENTION_MS = 10 * MINUTE_MS
 CHECKED_MS = 20_000
 DELAY_MS = 4 * MINUTE_MS
-"""How long a step of most clocks must stand here before anything expires by it: a day would take minutes."""
+"""How long a step of most clocks must last before anything expires by it; a day would take minutes."""
 
 SETTINGS: dict[str, Any] = {
     "offsets_retention_minutes": RETENTION_MS // MINUTE_MS,
@@ -81,7 +81,7 @@ class Trio:
         self.world.run_for(ms)
 
     def log_ahead_ms(self) -> int:
-        """The newest entry's time beyond the true one."""
+        """Return how far the newest entry's time is ahead of the true time."""
         last_ms = self.nodes.runtime(self.leader, 0).replica.last_timestamp_ms
         right = next(one.host for one in self.nodes.machines.values() if not one.host.wall_skew_ms)
         return last_ms - right.wall_ms()
@@ -92,7 +92,7 @@ class Trio:
         self.nodes.wait_for(lambda: self.nodes.leader_of(0) == to)
 
     def lasts(self, group_id: str) -> float:
-        """How much longer the group has its offsets."""
+        """Wait until the group's offsets expire, and return how long that took in ms."""
         began_ms = self.world.now_ms
         while self.has(group_id):
             assert self.world.now_ms - began_ms < 2 * RETENTION_MS, "it never expires"
@@ -138,7 +138,7 @@ def test_all_start_again_and_one_of_them_with_a_wrong_clock(wrong: int, wrong_by
     assert abs(trio.log_ahead_ms()) < 1_000
     trio.wait(RETENTION_MS // 2)
     assert trio.has("billing")
-    assert abs(trio.log_ahead_ms()) < 1_000 + RETENTION_MS  # nothing was written since
+    assert abs(trio.log_ahead_ms()) < 1_000 + RETENTION_MS  # no entry was written since
     trio.commit("later")
     assert abs(trio.log_ahead_ms()) < 1_000
 
@@ -152,7 +152,7 @@ def test_most_clocks_are_wrong_for_a_while_and_nothing_is_lost(
         trio.set_clock(node_id, 8 * DAY_MS)
     trio.wait(STAMPS_DELAY_MS + 4 * LOOK_MS)
     trio.commit("while wrong")
-    assert abs(trio.log_ahead_ms() - 8 * DAY_MS) < 1_000  # that is what most clocks say
+    assert abs(trio.log_ahead_ms() - 8 * DAY_MS) < 1_000  # as most clocks show
     assert "nothing expires by the difference" in caplog.text
     for node_id in (1, 2):
         trio.set_clock(node_id, 0)
@@ -162,14 +162,14 @@ def test_most_clocks_are_wrong_for_a_while_and_nothing_is_lost(
     trio.wait(MINUTE_MS)
     trio.commit("right for a minute")
     half_ms = (trio.world.now_ms - began_ms) / 2
-    assert abs(before_ms - trio.log_ahead_ms() - half_ms) < 100  # times go on, and the true time catches up
+    assert abs(before_ms - trio.log_ahead_ms() - half_ms) < 100  # stamps advance at half speed
     gone_ago_ms = trio.lasts("billing") + 2 * STAMPS_DELAY_MS + 6 * LOOK_MS + MINUTE_MS
     assert RETENTION_MS <= gone_ago_ms + 1_000 <= RETENTION_MS + 2 * CHECKED_MS + 1_000
 
 
 @pytest.mark.parametrize("wrong_nodes", [(1, 2), (1, 2, 3)])
 def test_a_step_of_most_clocks_that_stands_is_the_time(wrong_nodes: tuple[int, ...]) -> None:
-    """As after a start with clocks that nobody had set: nothing else can be known."""
+    """The nodes may have started with clocks that were never set; they have no other evidence of the time."""
     trio = Trio()
     trio.commit("billing")
     for node_id in wrong_nodes:
@@ -200,12 +200,12 @@ def test_a_node_alone_does_not_believe_its_clock_at_once_either() -> None:
     sim.world.run_for(RETENTION_MS // 2)
     assert sim.fetch(client, "billing") == {0: 1}
     sim.machine.stop()
-    sim.machine.host_options["wall_skew_ms"] = 8 * DAY_MS  # its battery is empty, say
+    sim.machine.host_options["wall_skew_ms"] = 8 * DAY_MS  # as with an empty clock battery
     sim.reboot()
     client = sim.client("two")
     sim.world.run_for(DELAY_MS - 2 * LOOK_MS)
     assert sim.fetch(client, "billing") == {0: 1}
     status = sim.node.status()["clock"]
-    idle_ms = RETENTION_MS // 2 + 3 * LOOK_MS  # after a start the newest entry is what has passed
+    idle_ms = RETENTION_MS // 2 + 3 * LOOK_MS  # after a start time is known up to the newest entry
     assert 0 <= status["not_believed_ms"] - 8 * DAY_MS <= idle_ms
     assert 0 <= status["wall_ms"] - status["past_ms"] - 8 * DAY_MS <= idle_ms

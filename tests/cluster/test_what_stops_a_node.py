@@ -43,7 +43,7 @@ def broken(*_: object, **__: object) -> Any:
 
 
 def knocked_at(host: AsyncioHost) -> None:
-    """Somebody connects, and nobody can be made who would speak with him."""
+    """Connect to a listener whose protocol factory raises."""
     found: list[Listener] = []
 
     def nobody() -> Any:
@@ -86,7 +86,7 @@ async def test_any_callback_that_raises_stops_the_node(way: str) -> None:
 
 
 async def test_a_foreign_task_that_raises_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """The HTTP server's own, say."""
+    """The HTTP server's own tasks are an example."""
     stopped: list[str] = []
     loop = asyncio.get_running_loop()
     AsyncioHost(loop, on_fatal=stopped.append).close()
@@ -113,7 +113,7 @@ async def test_a_node_whose_start_raises_ends_with_one_line(tmp_path: Path) -> N
     assert [b"internal error: KeyError: 'a shard'" in line for line in err.splitlines()] == [True]
 
 
-# The simulator does as a real process does.
+# The simulator behaves as a real process does.
 
 
 def test_a_simulated_node_whose_callback_raises_is_dead_and_the_test_fails() -> None:
@@ -133,7 +133,7 @@ def failing(machine: Machine) -> str:
     return str(machine.host.fatal_message)
 
 
-# Loading, and what a decision leaves to be done.
+# Loading, and the work that follows a decision.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""A node whose catalog is behind: what it does not know yet is not taken for deleted, by anybody.
+"""A node whose catalog is behind: topics that it does not know yet are never treated as deleted.
 
-Nodes 1 and 3 do not reach each other, node 1 leads the metadata shard, both reach node 2: what is created
-stays unknown to node 3 for as long as the cut lasts.
+Nodes 1 and 3 do not reach each other, node 1 leads the metadata shard, and both reach node 2. A new topic
+stays unknown to node 3 as long as the cut lasts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cut() -> ThreeNodes:
 
 
 def give(nodes: ThreeNodes, node_id: int) -> None:
-    """Hands the shard of `GROUP` to this node, if it takes it."""
+    """Hand the shard of `GROUP` to this node, if it accepts it."""
     nodes.runtime(nodes.leader).replica.leadership.transfer(node_id, lambda why: None)
 
 
@@ -80,14 +80,14 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
     cut.cluster.wait_for(lambda: lacks(runtime) is Obstacle.NONE)
-    cut.world.run_for(500)  # and its leader has heard that
+    cut.world.run_for(500)  # and its leader has been notified
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(cut.shard) == 3)
     assert cut.fetch(3) == (0, {0: 42})
 
 
 def fetch_of(version: int) -> OffsetFetchRequest:
-    """All offsets of the group, or from version 10 on by an id."""
+    """Return a request for all offsets of the group, from version 10 on by topic id."""
     topics = None
     if version >= 10:
         topics = [OffsetFetchRequestTopics(topic_id=new_topic_id(bytes(16), 1), partition_indexes=[0])]
@@ -110,7 +110,7 @@ EVERYTHING = [
 def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
     cut: ThreeNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node like that is not given the lead; should it get it all the same, it says nothing of any group."""
+    """Such a node is not made leader; if it becomes leader nevertheless, it answers for no group."""
     monkeypatch.setattr(ShardRuntime, "obstacle", lambda self: Obstacle.NONE)
     assert cut.create("late", 1) == 0
     assert cut.commit(2, 42, topic="late") == 0
@@ -127,7 +127,7 @@ def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
 
 
 def refused_by_name(nodes: ThreeNodes, node_id: int) -> list[int]:
-    """A node's answers to an offset's commit, fetch and removal by the name of its topic."""
+    """Return a node's error codes for an offset's commit, fetch and deletion by topic name."""
     deletion = OffsetDeleteRequest(
         group_id=GROUP,
         topics=[
@@ -144,8 +144,8 @@ def refused_by_name(nodes: ThreeNodes, node_id: int) -> list[int]:
 
 
 def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: ThreeNodes) -> None:
-    """Node 3 leads a shard and does not hear of a topic that was deleted and made again: what is committed by
-    its name is not written for the old one, and what was committed for the old one is not answered."""
+    """Node 3 leads a shard and misses that a topic was deleted and created again. Commits by name must not go
+    to the old topic, and the old topic's offsets must not be answered."""
     cut.network.heal_all()
     cut.cluster.settle()
     assert cut.commit(2, 1) == 0
@@ -188,7 +188,7 @@ def test_a_name_is_free_at_once_when_every_node_knows(cut: ThreeNodes) -> None:
 
 
 def test_a_name_that_was_free_before_is_used_at_once(cut: ThreeNodes) -> None:
-    """Neither one that nobody had, nor one whose topic was deleted long ago."""
+    """The name is new, or its topic was deleted long ago."""
     assert cut.delete("orders") == 0
     asked_ms = cut.world.now_ms
     assert cut.create("fresh", 1) == 0
@@ -201,7 +201,7 @@ def test_a_name_that_was_free_before_is_used_at_once(cut: ThreeNodes) -> None:
 
 
 def test_the_end_of_the_metadata_leader_stops_no_commit(cut: ThreeNodes) -> None:
-    """While another one is elected, every catalog is as new as it was: names are good for that long."""
+    """Catalogs stay current while a new leader is elected, so names may still be used."""
     cut.network.heal_all()
     cut.cluster.settle()
     cut.cluster[1].kill()
@@ -218,7 +218,7 @@ FAR_MS = 120.0
 
 
 def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> None:
-    """A round trip that is longer than a leader's lease keeps nobody from knowing that its catalog is new."""
+    """With round trips longer than a leader's lease, nodes can still tell that their catalogs are current."""
     nodes = ThreeNodes()
     for one, other in itertools.permutations((1, 2, 3), 2):
         nodes.network.latency_ms[f"node-{one}", f"node-{other}"] = FAR_MS

@@ -1,4 +1,4 @@
-"""The simulator's own promises: order, pauses, crashes, streams; and that one seed is one history."""
+"""The simulator's own promises: order, pauses, crashes, streams, and the same history for the same seed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Echo(asyncio.Protocol):
 
 
 class Listening(Echo):
-    """Keeps everything that happens to it."""
+    """Records every event of its connection."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -125,7 +125,7 @@ def test_fatal_leaves_the_running_callback_at_once() -> None:
     def work() -> None:
         try:
             host.fatal("disk broken")
-        except Exception:  # what a handler of the node might do; it must not go on
+        except Exception:  # as a node's handler might; the node must not go on
             seen.append("swallowed")
         seen.append("went on")
 

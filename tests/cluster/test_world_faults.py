@@ -1,4 +1,4 @@
-"""The faults that the simulator can do to machines and the network between them, one by one."""
+"""The faults that the simulator can inject into machines and their network, one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftlog.env.simulated_files import SimFiles
 
 
 class Peer(asyncio.Protocol):
-    """One end of a connection: what it got and when, and how it ended."""
+    """One end of a connection, which records what it received and when, and how it ended."""
 
     transport: asyncio.Transport
 

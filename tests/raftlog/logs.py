@@ -1,4 +1,4 @@
-"""A follower's log without a replica around it: opened, fed with a leader's frames, read back."""
+"""A follower's log without a replica: opened, fed with a leader's frames, read back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def member_disk(files: Files, identity: NodeIdentity = MEMBER) -> None:
 
 
 def open_log(files: Files, settings: LogSettings = SMALL, *, is_alone: bool = False) -> Journal:
-    """What a replica does with the shard's directory at a start."""
+    """Open the shard's log as a replica does at a start."""
     clean_up(files, HOME)
     snapshot, path = None, join(HOME, SNAPSHOT_FILE)
     if files.exists(path):
@@ -50,13 +50,13 @@ def open_log(files: Files, settings: LogSettings = SMALL, *, is_alone: bool = Fa
 
 
 def frame(index: int, term: int, commit_index: int = 0, time_ms: int = 1000, text: str = "") -> bytes:
-    """A leader's frame with one record."""
+    """Return a leader's frame with one record."""
     body = entry((f"key-{index}", text or f"value-{term}-{index}"))
     return encode_frame(index, term, max(0, min(commit_index, index - 1)), time_ms, 1, body)
 
 
 def frames(first: int, last: int, term: int, commit_index: int = 0) -> bytes:
-    """The leader's frames from `first` to `last`, of one term."""
+    """Return the leader's frames from `first` to `last`, of one term."""
     return b"".join(frame(index, term, commit_index) for index in range(first, last + 1))
 
 
@@ -69,12 +69,12 @@ def flush(journal: Journal) -> None:
 
 
 def terms_of(journal: Journal) -> list[int]:
-    """Terms of all entries above the snapshot."""
+    """Return the terms of all entries above the snapshot."""
     return list(journal.terms)
 
 
 def on_disk(journal: Journal) -> list[bytes]:
-    """The frames of all synced entries, read back."""
+    """Read back the frames of all synced entries."""
     found: list[bytes] = []
     index = journal.base_index + 1
     while index <= journal.durable_index:
@@ -85,7 +85,7 @@ def on_disk(journal: Journal) -> list[bytes]:
 
 
 def chain_of(parts: Iterable[bytes]) -> bytes:
-    """The hash chain over frames from the first one on."""
+    """Return the hash chain over frames from the first one on."""
     chain = Chain()
     for number, part in enumerate(parts, 1):
         chain.add(part, number)
@@ -133,18 +133,18 @@ class Follower:
         self.applier.observers.append(self.snapshotter)
 
     def take(self, data: bytes) -> None:
-        """From the leader; synced."""
+        """Append frames from the leader, and sync them."""
         self.journal.append_frames(data)
         flush(self.journal)
 
     def commit(self, index: int) -> None:
-        """The leader says so; applied."""
+        """Advance the commit index as the leader does, and apply."""
         self.applier.apply(index)
         self.snapshotter.start_if_due(index)
         self.host.run()
         assert self.failures == []
 
     def truncate(self, index: int) -> None:
-        """Another leader's log is shorter."""
+        """Cut the tail that another leader's log does not have."""
         self.journal.truncate_after(index)
         self.applier.truncated(index)

@@ -1,7 +1,7 @@
-"""A job that its node did not live to see the end of, while the next start has the directory.
+"""A job that outlives its node, while the next start already uses the directory.
 
-The job's process ends with its node's, but not in the same instant, and one that stood still when its node
-was killed does a little more when it wakes. What it then does must not matter.
+The job's process ends with its node's, but not in the same instant; one that was stopped when its node was
+killed does a little more when it wakes. That must do no harm.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tests.report import count_fault
 def sleeping_jobs(
     module: ModuleType, request: Any, disk: SimFiles, meanwhile: Callable[[SimFiles], None]
 ) -> Iterator[SimFiles]:
-    """Runs the job once for each moment before and after each of its calls that change the disk: there it
-    sleeps, `meanwhile` happens to the disk, and it goes on. Yields the copy of `disk` that it ran on."""
+    """Run the job once for each moment before and after each of its calls that change the disk. There it
+    sleeps, `meanwhile` is done to the disk, and it goes on. Yield the copy of `disk` that it ran on."""
     wire = msgpack.packb(request)
     moment, was_reached = 0, True
     while was_reached:
         left = disk.crash(Crash.KEPT)
         sleep = _Sleep(moment, left, meanwhile)
         left.on_call = sleep.at_call
-        with contextlib.suppress(OSError):  # what it looks for has gone
+        with contextlib.suppress(OSError):  # its files have gone
             module.run(msgpack.unpackb(wire), left)
         was_reached = sleep.was_reached
         if was_reached:
@@ -55,5 +55,5 @@ class _Sleep:
 
 
 def left_aside(disk: SimFiles, directory: str) -> list[str]:
-    """What is there under temporary names."""
+    """Return the files with temporary names."""
     return [name for name in disk.listdir(directory) if name.endswith(".tmp")]

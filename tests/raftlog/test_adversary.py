@@ -1,4 +1,4 @@
-"""Schedules thought out against the replicas: what must not be lost, must not be believed, must not stop."""
+"""Adversarial schedules: nothing committed is lost, nothing false is believed, and the cluster goes on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _grow(cluster: ReplicaCluster, count: int) -> None:
 
 
 def _slow_disk(node: ClusterNode) -> None:
-    """Its syncs go to the disk thread, which does not come to them."""
+    """Hold up the node's syncs on the disk thread."""
     node.host.hold_disk = True
     node.replica.group_commit.average_ms = 1000.0
 
@@ -39,7 +39,7 @@ def _slow_disk(node: ClusterNode) -> None:
 
 
 def test_a_leader_that_does_not_know_yet_what_is_committed_admits_no_node() -> None:
-    """A restarted leader's commit index is its snapshot's until its own first entry is committed."""
+    """A restarted leader's commit index is that of its snapshot until its own first entry is committed."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     cluster.settle()
@@ -69,7 +69,7 @@ def test_a_leader_that_does_not_know_yet_what_is_committed_admits_no_node() -> N
 
 
 def test_a_replaced_disk_asks_for_the_terms_that_it_missed() -> None:
-    """What peers say when the link comes up is lost on a replica that still loads, on either side."""
+    """The terms that peers send when the link comes up are lost while either replica still loads."""
     cluster = ReplicaCluster().start()
     cluster.elect()
     cluster.settle()
@@ -126,7 +126,7 @@ def test_two_disks_replaced_at_once_never_outvote_the_third() -> None:
 
 
 def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
-    """At every file call of the step: joining still, or with the vote of the present term given away."""
+    """After a failure at any file call of the step, the node still joins or remembers its vote."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(10)
@@ -159,7 +159,7 @@ def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
 
 
 def test_a_follower_is_not_current_by_the_word_of_a_leader_that_has_just_restarted() -> None:
-    """All restart: the new leader names its snapshot's commit index first; nobody has applied anything."""
+    """All restart: the new leader first sends its snapshot's commit index; no node has applied anything."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(100)
@@ -207,7 +207,7 @@ def test_a_follower_is_fed_on_when_the_leader_made_another_snapshot_meanwhile() 
 
 
 def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
-    """Equal last entries, other bytes: what tombstones are kept differs between nodes."""
+    """The last entries are equal and the bytes differ, as nodes keep different tombstones."""
     cluster = ReplicaCluster(settings=FORGETFUL).start()
     away = _behind(cluster)
     leader = cluster.elect()
@@ -288,7 +288,7 @@ def test_a_member_of_a_cluster_never_leads_without_links() -> None:
 
 
 def _depose(cluster: ReplicaCluster, leader: ClusterNode, unsure: int) -> ClusterNode:
-    """Cut the leader off with entries of its own; who leads then has others in their place."""
+    """Cut the leader off with entries of its own; return the new leader, which has others in their place."""
     cluster.isolate(leader.number)
     leader.put_many(unsure, "never-")
     cluster.until(lambda: cluster.leader is not None and cluster.leader is not leader)
@@ -300,7 +300,7 @@ def _depose(cluster: ReplicaCluster, leader: ClusterNode, unsure: int) -> Cluste
 
 
 def test_nothing_is_cut_or_acknowledged_while_a_group_is_in_flight() -> None:
-    """The group in flight is of entries that the new leader replaces."""
+    """The group in flight holds entries that the new leader replaces."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(20)
@@ -423,7 +423,8 @@ def test_what_waits_for_a_sync_is_bounded() -> None:
 
 
 def test_what_was_told_as_committed_is_not_taken_back_by_a_rebuild() -> None:
-    """A leader with a slow disk tells what the others have synced; deposed, it builds up to what it has."""
+    """A leader with a slow disk reports entries that the others have synced; once deposed, it rebuilds only
+    up to the last entry that it has applied itself."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(20)

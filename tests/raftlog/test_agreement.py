@@ -1,4 +1,4 @@
-"""Both hashes compared between running nodes: a log or a state that went its own way stops its node."""
+"""Running nodes compare both hashes: a node whose log or state diverged stops."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nodes_that_agree_go_on() -> None:
 
 
 def test_a_third_node_that_is_slow_to_answer_is_asked_again() -> None:
-    """Its disk stands still for longer than an answer is waited for; its word decides who stops."""
+    """Its disk stalls for longer than the wait for an answer; its answer decides which node stops."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     spoiled, slow = cluster.followers()
@@ -98,7 +98,7 @@ def test_a_third_node_that_never_answers_halts_the_shard_in_the_end() -> None:
 
 
 def test_a_node_past_the_index_that_is_asked_for_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its checkpoints it keeps the newest only."""
+    """A node keeps only its newest checkpoints, so it may have none at that index any more."""
     monkeypatch.setattr(agreement, "CHECKPOINTS_KEPT", 2)
     cluster = ReplicaCluster(delay_ms=3.0).start()
     leader = cluster.elect()

@@ -1,4 +1,4 @@
-"""Old history comes back from a peer: only what the hash chain leads from, at every crash point."""
+"""Old history is fetched from a peer: only what fits the hash chain is adopted, at every crash point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHUNK = 1000
 
 
 def _peer(settings: LogSettings = SNAPPING, last: int = 800) -> Follower:
-    """A node with the whole history."""
+    """Return a node with the whole history."""
     peer = Follower(settings)
     for first in range(1, last, 50):
         peer.take(frames(first, first + 49, term=1))
@@ -47,7 +47,7 @@ def _peer(settings: LogSettings = SNAPPING, last: int = 800) -> Follower:
 
 
 def _installed(peer: Follower) -> SimFiles:
-    """A new disk with the peer's snapshot."""
+    """Return a new disk with the peer's snapshot."""
     disk = SimFiles()
     member_disk(disk)
     journal = open_log(disk)
@@ -67,7 +67,7 @@ def _missing(disk: SimFiles) -> int:
 
 
 def _segment(peer: Follower, before_index: int) -> tuple[bytes, bytes]:
-    """What the peer has up to there, fetched in chunks, and the hash chain before it."""
+    """Fetch the peer's segment that ends at this index in chunks; return it with the hash chain before it."""
     source = HistorySource(peer.disk, HOME)
     data = b""
     while True:
@@ -79,7 +79,7 @@ def _segment(peer: Follower, before_index: int) -> tuple[bytes, bytes]:
 
 
 def _adopt(disk: SimFiles, segment: bytes, chain: bytes, identity: LogIdentity = LOG) -> None:
-    """A whole fetch, or PeerMessageRefused."""
+    """Adopt a whole segment, or raise PeerMessageRefused."""
     gap = find_gap(disk, HOME)
     assert gap is not None
     for offset in range(0, len(segment), CHUNK):
@@ -221,7 +221,7 @@ def test_a_gap_that_was_filled_or_moved_meanwhile_is_not_filled_again() -> None:
 
 
 def test_retention_would_not_remove_what_is_fetched() -> None:
-    """Whatever retention once removed is never fetched again."""
+    """History that retention has removed is never fetched again."""
     peer = _peer()
     kept_bytes = sum(one.log_bytes for one in _manifest(peer.disk).segments) // 2
     settings = dataclasses.replace(SMALL, log_archive_retention_bytes=kept_bytes, disk_free_bytes_min=0)

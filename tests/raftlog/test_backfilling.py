@@ -1,4 +1,4 @@
-"""An installed node gets its old history back while the cluster lives on, whatever happens meanwhile."""
+"""A node that installed a snapshot gets its old history back while the cluster runs, despite any fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BARRED_MS = 12_000.0
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several chunks to a segment, and less time to wait."""
+    """Make chunks so small that a segment has several, and waits shorter."""
     monkeypatch.setattr(archive_backfill, "CHUNK_BYTES", 3000)
     monkeypatch.setattr(archive_backfill, "ANSWER_MS", 500.0)
     monkeypatch.setattr(archive_backfill, "LOOK_AGAIN_MS", LOOK_AGAIN_MS)
@@ -48,7 +48,7 @@ def _grow(cluster: ReplicaCluster, count: int) -> None:
 
 
 def _cluster(settings: LogSettings = SNAPSHOTS, count: int = 1000) -> ReplicaCluster:
-    """Three nodes with several snapshots."""
+    """Return three nodes with several snapshots."""
     cluster = ReplicaCluster(settings=settings).start()
     cluster.elect()
     _grow(cluster, count)
@@ -56,7 +56,7 @@ def _cluster(settings: LogSettings = SNAPSHOTS, count: int = 1000) -> ReplicaClu
 
 
 def _replace(cluster: ReplicaCluster, node: ClusterNode) -> None:
-    """A new disk, and the leader's snapshot on it."""
+    """Give the node a new disk with the leader's snapshot on it."""
     node.wipe()
     node.start()
     cluster.until(lambda: node.machine.resets and not node.replica.status()["is_joining"])
@@ -78,7 +78,7 @@ def _until_whole(cluster: ReplicaCluster, node: ClusterNode, limit_ms: float = 1
 
 
 def _assert_whole(cluster: ReplicaCluster, *nodes: ClusterNode) -> None:
-    """Every node has every entry from the first on, and all of them the same."""
+    """Assert that every node has every entry from the first on, all of them equal."""
     cluster.assert_equal()
     last = cluster.elect().replica.commit_index
     histories = []
@@ -99,7 +99,7 @@ def _of(kind: MessageKind, payload: bytes) -> bool:
 
 
 def _chunks(cluster: ReplicaCluster, change: Callable[[int, int, bytes], bytes | None]) -> None:
-    """Every chunk of history goes through `change`: other bytes, or None for a lost one."""
+    """Pass every chunk of history through `change`, which returns other bytes, or None to lose it."""
     send = cluster.send
 
     def changed(source: int, target: int, payload: bytes) -> bool:
@@ -145,7 +145,7 @@ def test_what_was_fetched_serves_readers_and_followers() -> None:
     assert [one.index for one in committed(node.replica)][:3] == [1, 2, 3]
     others = [other for other in cluster.nodes.values() if other is not node]
     for other in others:
-        _replace(cluster, other)  # in the end all that they know came from `node`
+        _replace(cluster, other)  # in the end all that they have came from `node`
         _until_whole(cluster, other, 60_000)
     _assert_whole(cluster)
 
@@ -157,7 +157,7 @@ def test_it_is_fetched_slowly_and_one_chunk_at_a_time() -> None:
 
     def noted(source: int, target: int, payload: bytes) -> bool:
         message = decode(payload)
-        if isinstance(message, HistoryRequest) and message.bytes_max:  # not the question what there is
+        if isinstance(message, HistoryRequest) and message.bytes_max:  # not the request for what exists
             asked.append(cluster.now_ms)
             under_way[0] += 1
             assert under_way[0] == 1
@@ -324,7 +324,7 @@ def test_retention_of_the_peer_in_the_middle_of_it() -> None:
 
 
 def test_a_snapshot_installed_meanwhile_begins_it_anew() -> None:
-    """Far behind again, and the others have dropped what would follow."""
+    """The node is far behind again, and the others have dropped the entries that would follow."""
     cluster = _cluster(dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=60_000))
     node = _replaced(cluster)
     cluster.until(lambda: node.replica.status()["backfill"]["from"] is not None)

@@ -1,4 +1,4 @@
-"""The time by which a node goes: a majority's, late where clocks jump, and a day late for retention."""
+"""A node's time: that of a majority, delayed where clocks jump, and by a day for retention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUMP_MS = 8 * DAY_MS
 
 
 class Clocks:
-    """One node of several, and what the wall clocks of all show beyond the true time, its own first."""
+    """One node of several, and how far each wall clock is ahead of the true time, its own first."""
 
     def __init__(self, *wrong_by_ms: float, num_nodes: int = 0) -> None:
         self.host = ManualHost()
@@ -41,7 +41,7 @@ class Clocks:
 
     @property
     def wrong_by_ms(self) -> tuple[int, int]:
-        """The time that is stamped and that of retention, both less the true time."""
+        """Return how far the stamped time and retention's time are ahead of the true time."""
         return self.clock.wall_ms() - self.true_ms, self.clock.past_ms() - self.true_ms
 
     def started(self, log_is_old_by_ms: int = 0) -> Clocks:
@@ -140,7 +140,7 @@ def test_the_time_for_which_a_node_was_down_counts_for_retention_after_a_day() -
 
 @pytest.mark.parametrize("num_nodes", [1, 3])
 def test_a_log_that_was_stamped_ahead_says_nothing_of_what_has_passed_after_a_start(num_nodes: int) -> None:
-    """Clocks were wrong while the machines started, as without a battery, and a restart finds them right."""
+    """Clocks were wrong at the first start, as without a battery, and are right at the restart."""
     clocks = Clocks(*[0] * num_nodes).started(log_is_old_by_ms=-JUMP_MS)
     for _ in range(10):
         assert clocks.wrong_by_ms[1] <= 0
@@ -222,7 +222,7 @@ def test_a_step_of_a_second_is_drift() -> None:
 
 @pytest.mark.parametrize("wrong_for_ms", [HOUR_MS, RETENTION_DELAY_MS - HOUR_MS])
 def test_neither_archive_nor_tombstones_go_by_a_clock_that_jumped(wrong_for_ms: int) -> None:
-    """The log's own times went ahead with it, and snapshots are made all the while."""
+    """The log's own times advanced with the clock, and snapshots are made all the while."""
     disk = SimFiles()
     formatted(disk)
     settings = dataclasses.replace(

@@ -67,7 +67,7 @@ class MemoryLog:
 
 
 class Member:
-    """One core; votes go to the other members when the test says so."""
+    """One core; its votes reach the other members when the test delivers them."""
 
     def __init__(self, number: int, voters: tuple[int, ...] = VOTERS) -> None:
         self.number = number
@@ -103,7 +103,7 @@ def members() -> dict[int, Member]:
 
 
 def deliver(members: dict[int, Member], now_ms: float = 0.0) -> None:
-    """Votes and requests, until there are none."""
+    """Deliver votes and vote requests until there are none."""
     while any(member.outbox for member in members.values()):
         for member in members.values():
             while member.outbox:

@@ -1,5 +1,5 @@
 """Crash points, enumerated: a recorded run is stopped before and after every call that changes the disk, with
-what is not synced kept, lost or torn.  Whatever is left must open, and every acknowledged entry be there.
+unsynced bytes kept, lost or torn. The disk that is left must open and hold every acknowledged entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Acknowledged = dict[str, str]
 
 
 class Run:
-    """The recorded run; `acknowledged` is what clients were told so far, `sent` everything proposed."""
+    """The recorded run; `sent` is everything proposed."""
 
     def __init__(self, disk: SimFiles) -> None:
         self.disk = disk
@@ -46,12 +46,12 @@ class Run:
 
     @property
     def acknowledged(self) -> int:
-        """How many of `sent` are acknowledged at this moment."""
+        """Return how many of `sent` have been acknowledged so far."""
         committed = 0 if self.node is None else self.node.machine.committed_index
         return sum(1 for index, _ in self._indexes if index <= committed)
 
     def go(self) -> None:
-        """Format, then three lives: append one by one and in groups, roll, snapshot, archive, reopen."""
+        """Format, then run three times: append one by one and in groups, roll, snapshot, archive, reopen."""
         format_node(self.disk, PATH, IDENTITY)
         self.formatted = True
         for boot in (1, 2, 3):
@@ -86,7 +86,7 @@ class Run:
 def check_survivor(
     disk: SimFiles, run_formatted: bool, sent: list[tuple[str, str]], acknowledged: int
 ) -> None:
-    """Open what a crash left; some prefix of what was sent, at least what was acknowledged, must be there."""
+    """Open the disk after a crash; it must hold a prefix of `sent` with at least every acknowledged entry."""
     try:
         node = SingleReplica(disk, CRASHING, boot=9)
     except NotFormatted:
@@ -132,8 +132,8 @@ def test_every_crash_point_loads() -> None:
 
 
 def test_every_failing_call_stops_the_node_or_does_no_harm() -> None:
-    """Each write, sync, rename ... fails once, in a run of its own (EIO and ENOSPC in turn): a running node
-    says so and stops, a failed snapshot or marker only warns, and nothing acknowledged is lost."""
+    """Each write, sync, rename ... fails once, in a run of its own (EIO and ENOSPC in turn). A running node
+    reports it and stops, a failed snapshot or marker only warns, and nothing acknowledged is lost."""
     total = _count_calls()
     stopped = 0
     for failing in range(1, total + 1):
@@ -152,7 +152,7 @@ def test_every_failing_call_stops_the_node_or_does_no_harm() -> None:
 
 
 def _run_failing(run: Run, failing: int, code: int) -> str | None:
-    """Run with one failing call; what stopped it."""
+    """Run with one failing call, and return what stopped the run."""
     seen = 0
 
     def fail(number: int, operation: str, path: str) -> OSError | None:

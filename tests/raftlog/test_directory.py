@@ -115,7 +115,7 @@ def test_formatting_refuses_what_it_did_not_make(place: tuple[Files, str]) -> No
     with pytest.raises(NotEmpty, match="is already formatted"):
         format_node(files, path, IDENTITY)
     files.unlink(f"{path}/node")
-    format_node(files, path, IDENTITY)  # what an interrupted format leaves
+    format_node(files, path, IDENTITY)  # as after an interrupted format
     files.unlink(f"{path}/node")
     files.open(f"{path}/holiday.jpg", "x").close()
     with pytest.raises(NotEmpty, match=r"holiday\.jpg is in it"):
@@ -133,7 +133,7 @@ def test_a_damaged_identity_gives_the_lock_back(place: tuple[Files, str]) -> Non
 
 
 def test_two_formats_at_once_do_not_mix() -> None:
-    """Whichever call of the first the second comes in at, one identity is what all files name."""
+    """At whichever call of the first format the second one runs, all files name one identity."""
     calls = 0
 
     def other(number: int, _operation: str, _path: str, is_done: bool) -> None:

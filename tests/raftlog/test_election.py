@@ -1,4 +1,4 @@
-"""Who may lead, and when: pre-votes, the lease, pauses, hand-over."""
+"""Elections: pre-votes, the lease, pauses, hand-over."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_a_leader_whose_disk_stands_still_hands_over() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_leader_with_longer_timeouts_than_the_others_has_the_lease_that_they_grant(seed: int) -> None:
-    """As in the middle of a change of `raft.min.timeout.ms`: how long nobody votes is each voter's own."""
+    """As in the middle of a change of `raft.min.timeout.ms`: each voter waits for its own timeout."""
     cluster = ReplicaCluster(seed=seed)
     shorter = cluster.settings
     cluster.settings = dataclasses.replace(shorter, raft_min_timeout_ms=1500, raft_max_timeout_ms=2500)

@@ -76,7 +76,7 @@ def test_a_restart_goes_on_behind_the_newest_whole_note() -> None:
 
 
 def test_zeros_that_a_power_failure_left_are_no_note() -> None:
-    """The length of the file may be on the disk and its end not: zeros are right by their own CRC."""
+    """The file's length may be on disk without its last bytes, and the CRC of zeros is valid."""
     host = _host()
     evidence = Evidence(host, PATH, 1 << 20)
     _refuse(evidence, 0)

@@ -113,7 +113,7 @@ def test_a_rename_without_a_directory_sync_may_be_undone() -> None:
 
 
 def test_after_a_failed_sync_the_bytes_are_gone() -> None:
-    """What fsync has failed to write stays in the cache and never reaches the disk by itself."""
+    """Bytes that fsync failed to write stay in the page cache and never reach the disk by themselves."""
     disk = SimFiles()
     file = disk.open("/a", "x")
     disk.fsync_dir("/")

@@ -18,7 +18,7 @@ BYTES_MIN = 8_000
 
 
 def _small_log() -> tuple[SimFiles, KeyValues]:
-    """One archived segment with its index and manifest, a snapshot, an active segment, a clean stop."""
+    """Return a log after a clean stop: an archived segment, index, manifest, snapshot, active segment."""
     disk = SimFiles()
     formatted(disk)
     node = SingleReplica(disk, SMALL).start()
@@ -30,7 +30,7 @@ def _small_log() -> tuple[SimFiles, KeyValues]:
 
 
 def _files(disk: SimFiles) -> list[str]:
-    """Every file of the shard, and the node's own small ones."""
+    """Return every file of the shard, and the node's own small ones."""
     found = [f"{PATH}/{name}" for name in disk.listdir(PATH) if name != LOCK_FILE]
     found += [f"{HOME}/{name}" for name in disk.listdir(HOME)]
     found += [f"{HOME}/archive/{name}" for name in disk.listdir(f"{HOME}/archive")]
@@ -76,7 +76,7 @@ def test_verify_finds_every_flipped_byte() -> None:
 
 
 def test_verify_finds_every_cut() -> None:
-    """A file that is missing, or shorter by one byte or a half."""
+    """The file is missing, or shorter by one byte or a half."""
     disk, _ = _small_log()
     for path in _files(disk):
         if path.endswith(("/node", "/boot")):
@@ -92,7 +92,7 @@ def test_verify_finds_every_cut() -> None:
 
 
 def test_a_node_never_serves_what_a_flipped_byte_made() -> None:
-    """With a byte flipped a start stops with a message that names the file, or serves the same state."""
+    """With a flipped byte a start fails with a message that names the file, or serves the same state."""
     disk, machine = _small_log()
     refused = served = tried = 0
     for path in _files(disk):

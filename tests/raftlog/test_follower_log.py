@@ -1,4 +1,4 @@
-"""A follower's own history: its snapshots, what others read of its archive, what its files prove decided."""
+"""A follower's own history: its snapshots, reads of its archive by others, what its files prove committed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _state_hash_at(disk: SimFiles, index: int) -> int:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_follower_makes_its_own_snapshots(seed: int) -> None:
-    """However its entries come in batches and are committed later, the hash is that of exactly its index."""
+    """However entries arrive and are committed, a snapshot's hash is that of exactly its index."""
     rng, follower = random.Random(seed), Follower()
     committed = 0
     while follower.journal.last_index < 900:

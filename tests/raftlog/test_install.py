@@ -96,7 +96,7 @@ def test_an_installed_snapshot_can_be_cut_back_to_and_its_clock_holds(disk: SimF
 
 
 def test_a_log_that_holds_the_snapshots_end_keeps_its_tail(disk: SimFiles) -> None:
-    """What lies behind may have been acknowledged."""
+    """The entries after the snapshot may have been acknowledged."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 700, term=5))
     flush(journal)
@@ -210,9 +210,9 @@ def test_a_replaced_disk_joins_until_it_says_so() -> None:
 class FollowerRun:
     """A replaced disk: it joins, takes frames in groups, loses a tail twice, gets a snapshot, goes on.
 
-    `logs` are the logs that a crash may leave, as (snapshot's index, terms of the entries behind it): the
-    one on disk, or a longer or shorter one on the way; `durable` is how many entries must be there of the
-    first; `must_join` and `may_join` say whether the shard may be joining.
+    `logs` are the logs that a crash may leave, as (snapshot's index, terms of the entries after it): the one
+    on disk, or a longer or shorter one on the way. `durable` is how many entries of the first must survive.
+    `joining` has the values that the shard's joining flag may have.
     """
 
     def __init__(self, disk: SimFiles) -> None:
@@ -223,7 +223,7 @@ class FollowerRun:
         self.joining = {True}
 
     def go(self) -> None:
-        """The whole life."""
+        """Run all of it."""
         replacement = NodeIdentity(
             cluster_id="cluster-a",
             node_id=1,
@@ -271,7 +271,7 @@ class FollowerRun:
         self.durable = 0
 
     def check(self, left: SimFiles) -> None:
-        """What a crash left must open as one of the logs, and open so again."""
+        """Assert that the disk after a crash opens as one of the logs, and does so again."""
         try:
             read_identity(left, PATH)
         except NotFormatted:
@@ -290,14 +290,14 @@ class FollowerRun:
         again = open_log(left.crash(Crash.LOST))
         assert (again.base_index, terms_of(again)) == found
         assert not left.exists(f"{HOME}/{INSTALLING_FILE}")
-        write_meta(left, f"{HOME}/term", "term", TERM_MAX, None)  # its own write may be what the crash cut
+        write_meta(left, f"{HOME}/term", "term", TERM_MAX, None)  # the crash may have cut this write
         assert ShardReader(PATH, 0, left).verify() == []
         again.append_frames(frames(again.last_index + 1, again.last_index + 3, term=9))
         flush(again)
 
 
 def _crash_everywhere() -> tuple[int, list[BaseException]]:
-    """How many crash points there were, and what went wrong at some."""
+    """Return the number of crash points, and the failures at them."""
     points = 0
     failures: list[BaseException] = []
     run = FollowerRun(SimFiles(seed=1))

@@ -1,4 +1,4 @@
-"""The journal of a follower: a leader's frames in, a tail cut off, bytes for peers out; random steps too."""
+"""A follower's journal: it takes a leader's frames, truncates, reads bytes for peers; also random steps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_flipped_byte_of_what_a_leader_sends_is_refused(disk: SimFiles) ->
 
 
 def test_leader_and_follower_have_the_same_log(disk: SimFiles) -> None:
-    """What one journal hands out for peers, from memory and from the file, the other takes."""
+    """One journal accepts what the other reads for its peers, from memory and from the file."""
     leader = open_log(disk)
     other = SimFiles()
     member_disk(other)
@@ -195,8 +195,8 @@ def test_loaded_entries_can_be_forgotten_too(disk: SimFiles) -> None:
 
 
 def test_a_follower_behind_the_commit_index_writes_small_groups(disk: SimFiles) -> None:
-    """Frames that name entries of their own group as committed would otherwise prove, after a torn write,
-    the loss of something that this node never had synced."""
+    """A frame that names entries of its own group as committed would otherwise prove, after a torn write, the
+    loss of entries that this node never synced."""
     journal = open_log(disk, LogSettings())
     text = "x" * 10_000
     count = 3 * LAGGING_GROUP_BYTES // 10_000
@@ -246,7 +246,7 @@ def test_damage_far_from_the_end_is_no_torn_group(disk: SimFiles) -> None:
     assert any(one.severity == "damage" for one in ShardReader(PATH, 0, disk).verify())
     with pytest.raises(Corrupt, match="though entries up to 52 were synced here"):
         open_log(disk, LogSettings())
-    disk.unlink(f"{HOME}/synced")  # as a directory of an older release, or a power loss
+    disk.unlink(f"{HOME}/synced")  # as in a directory of an older release, or after a power loss
     with pytest.raises(Corrupt, match="shows it was committed"):
         open_log(disk, LogSettings())
 
@@ -293,7 +293,8 @@ class Model:
         self.term = 1
 
     def append(self, count: int) -> None:
-        """A leader's frames, of the present term or a newer one, which may know more than is synced here."""
+        """Append a leader's frames, of the present term or a newer one, whose commit index may exceed what is
+        synced here."""
         self.term += self.rng.random() < 0.3
         first = len(self.entries) + 1
         known = self.rng.randrange(self.committed, first + count)
@@ -302,7 +303,7 @@ class Model:
         self.entries += found
 
     def propose(self, count: int) -> None:
-        """As the leader of a new term."""
+        """Append entries as the leader of a new term."""
         self.term += 1
         for _ in range(count):
             index = len(self.entries) + 1
@@ -311,7 +312,7 @@ class Model:
             self.entries.append(text)
 
     def flush(self, count: int) -> None:
-        """Up to `count` groups; the last of them may be caught in flight by a crash."""
+        """Write up to `count` groups; the last one may be in flight when a crash comes."""
         for _ in range(count):
             if self.journal.is_dirty:
                 work = self.journal.begin_flush()
@@ -320,14 +321,14 @@ class Model:
                 self.durable = self.journal.durable_index
 
     def commit(self, count: int) -> None:
-        """Some of what is synced."""
+        """Commit some of the synced entries."""
         self.committed = min(self.committed + count, self.durable)
         if self.journal.first_in_memory <= self.journal.chain.index + 1:
             seen: list[int] = []
             self.journal.take_committed(self.committed, lambda index, *_: seen.append(index))
 
     def truncate(self, count: int) -> None:
-        """Another leader's log is shorter."""
+        """Cut the tail that another leader's log does not have."""
         index = max(self.committed, len(self.entries) - count)
         self.journal.truncate_after(index)
         del self.entries[index:]
@@ -335,19 +336,19 @@ class Model:
         self.term += 1
 
     def crash(self, count: int) -> None:
-        """The machine, at rest or in the middle of writing a group."""
+        """Crash the machine, at rest or in the middle of writing a group."""
         if count % 2:
             self._stop_writing()
         self.disk = self.disk.crash(self.rng.choice(list(Crash)), seed=count)
         self._restart()
 
     def kill(self, count: int) -> None:
-        """The process: the page cache stays."""
+        """Kill the process: the page cache stays."""
         self._stop_writing()
         self._restart()
 
     def fail(self, count: int) -> None:
-        """A write or a sync, and the node stops."""
+        """Fail a write or a sync, which stops the node."""
         self.disk.fail = lambda _number, operation, path: OSError(5, operation, path)
         self._stop_writing()
         self._restart()
@@ -372,7 +373,7 @@ class Model:
                 self.journal.begin_flush()()
 
     def check_loaded(self) -> None:
-        """A prefix of what was there, with everything that was synced; then all of it is durable."""
+        """Assert that a prefix of the log was loaded, with everything synced; all of it is now durable."""
         last = self.journal.last_index
         assert self.durable <= last <= len(self.entries)
         del self.entries[last:]
@@ -385,7 +386,7 @@ class Model:
                 chain.add(b"".join(self.entries[chain.index : index]), index)
 
     def check(self) -> None:
-        """Memory and disk say what the list says, and a crash at this moment would lose nothing synced."""
+        """Assert that memory and disk equal the list, and that a crash now would lose nothing synced."""
         journal = self.journal
         after = open_log(self.disk.crash(self.rng.choice(list(Crash)), seed=self.durable))
         assert self.durable <= after.last_index <= len(self.entries)

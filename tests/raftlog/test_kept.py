@@ -1,4 +1,4 @@
-"""Kept snapshots: a bounded number, evenly spread, each the state at its index; harmless when lost."""
+"""Kept snapshots: a bounded number, evenly spread, each the state at its index; losing one is harmless."""
 
 from __future__ import annotations
 

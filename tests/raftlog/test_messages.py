@@ -1,4 +1,4 @@
-"""Messages between replicas: what is said arrives, and bytes that are none change nothing."""
+"""Messages between replicas: encoded messages decode to the same, and other bytes change nothing."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_what_is_said_arrives(message: Message) -> None:
 def test_fields_of_a_later_version_are_ignored(message: Message) -> None:
     fields = msgpack.unpackb(message.encode())
     if isinstance(message, Ack) and not message.obstacle:
-        fields.append(0)  # only who has nothing later to say leaves it out
+        fields.append(0)  # it is left out only if no later field follows
     assert decode(msgpack.packb([*fields, "a later field"])) == message
 
 
 def _others(value: Any) -> list[object]:
-    """What a field must not be."""
+    """Return values of wrong types or ranges for a field."""
     found: list[object] = ["text", [1], {"a": 1}, -2]
     if not isinstance(value, bytes):
         found.append(b"bytes")
@@ -109,7 +109,7 @@ def test_bytes_are_a_message_or_refused(payload: bytes) -> None:
     assert dataclasses.is_dataclass(message)
 
 
-# A peer that knows the secret and is out of its mind
+# A faulty peer that knows the secret
 
 
 def _peers() -> ReplicaCluster:
@@ -136,7 +136,7 @@ LIMIT = st.integers(-1, 200) | st.just(2**63 - 1)
 def test_impossible_numbers_and_frames_change_nothing(
     number: int, frames: bytes, one: int, other: int, third: int, sent_ms: float
 ) -> None:
-    """In the present term, from a follower to the leader and from the leader to followers."""
+    """They come in the present term, from a follower to the leader and from the leader to followers."""
     cluster = WORLD
     leader = cluster.elect()
     node = cluster.nodes[number]
@@ -150,7 +150,7 @@ def test_impossible_numbers_and_frames_change_nothing(
             SnapshotAck(term, one, other, sent_ms, False, bool(third % 2)),
             PreVote(term, 1, True, max(0.0, sent_ms)),
         ]
-        if one <= last:  # an acknowledgement that could be is believed
+        if one <= last:  # a plausible acknowledgement is accepted
             said.pop(0)
     else:
         said = [

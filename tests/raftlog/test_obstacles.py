@@ -1,4 +1,4 @@
-"""A node that cannot serve is not given the lead, refuses it, gives it away; and nothing goes to and fro."""
+"""A node that cannot serve is not made leader, refuses to lead, hands over; leadership does not bounce."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.single_replica import SETTINGS
 DELAY_MS = 1_000
 QUICK = dataclasses.replace(SETTINGS, leader_balance_delay_ms=DELAY_MS)
 HEARTBEATS_MS = 200
-"""Long enough for every follower to say how it does."""
+"""Milliseconds within which every follower reports its state."""
 
 
 def _settled() -> tuple[ReplicaCluster, ClusterNode, list[ClusterNode]]:
@@ -59,7 +59,7 @@ def test_the_lead_is_refused_by_who_cannot_serve_before_its_leader_knows() -> No
     held: list[bytes] = []
 
     def dropped(source: int, to: int, payload: bytes) -> bool:
-        """The target's messages are lost meanwhile, so that its leader does not know."""
+        """Drop the target's messages, so that the leader does not know its state."""
         return source == target.number and not held
 
     cluster.dropped = dropped
@@ -180,7 +180,7 @@ def test_the_wait_is_bounded_and_begins_anew_after_a_long_lead() -> None:
 
 
 def test_a_node_that_answers_late_gets_its_shard_when_it_answers_in_time() -> None:
-    """Its first entry would take longer to be committed than a leader may go without an answer."""
+    """Committing its first entry would take longer than a leader may go without an answer."""
     balancing, progress = (
         Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300),
         ReplicationProgress([2, 3], 150.0),

@@ -1,4 +1,4 @@
-"""Each override of the library that is in reach of a node alone: taken out, a defect of the audit shows."""
+"""Each override of the library that one node alone can test: without it, a defect of the audit appears."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _core(node: SingleReplica) -> RaftCore:
 
 
 def test_the_librarys_commit_index_is_not_used(node: SingleReplica, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D1, D18: its commit loop counts what is only in memory."""
+    """D1, D18: the library's commit loop counts entries that are only in memory."""
     index = node.put(("a", "1"))
     core = _core(node)
     monkeypatch.delattr(pysyncobj_engine._Library, "_SyncObj__raftCommitIndex")
@@ -99,7 +99,7 @@ def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: SingleReplica
     raft = _core(node)
     applied = node.replica._applying.applied_index
     assert raft.is_serving(applied)
-    raft.engine.library._SyncObj__onReadyCalled = True  # what the library's isReady() says from now on
+    raft.engine.library._SyncObj__onReadyCalled = True  # the library's isReady() is true from now on
     raft._first_index = applied + 1  # a new term's first entry is not applied yet
     assert raft.engine.library.isReady()
     assert not raft.is_serving(applied)
@@ -183,7 +183,7 @@ def test_a_majority_is_more_than_half() -> None:
 
 
 def test_a_damaged_term_file_stops_the_node(node: SingleReplica) -> None:
-    """The stock library swallows it and begins again with term 0 and no vote."""
+    """The stock library ignores the damage and begins again with term 0 and no vote."""
     node.stop()
     disk = node.host.files
     assert isinstance(disk, SimFiles)

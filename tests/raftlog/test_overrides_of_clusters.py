@@ -1,4 +1,4 @@
-"""Each override of the library that needs peers: switched off, a defect of the audit shows; with it, not."""
+"""Each override of the library that needs peers: without it a defect of the audit appears, with it none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.single_replica import SETTINGS
 
 
 class TruncatesAlways(RaftCore):
-    """Override 1 off: whatever follows the leader's place goes, as in the library (D1)."""
+    """Override 1 off: all entries after the leader's previous index are removed, as in the library (D1)."""
 
     def accept(self, message: Append) -> tuple[bool, int]:
         keeps = message.prev_index
@@ -47,7 +47,7 @@ class BacksOffByOne(RaftCore):
 
 
 class AcknowledgesAtOnce(RaftCore):
-    """Override 4 off: what is in memory is acknowledged."""
+    """Override 4 off: entries are acknowledged while they are only in memory."""
 
     def acknowledged(self, matched_index: int) -> int:
         return matched_index
@@ -66,7 +66,7 @@ def _three(engine: type[RaftCore], seed: int = 0) -> tuple[ReplicaCluster, Clust
 
 
 def _resend(cluster: ReplicaCluster, leader: ClusterNode, follower: ClusterNode, prev: int) -> None:
-    """The leader's message of long ago, without entries, arrives again."""
+    """Deliver an old message of the leader again, one without entries."""
     journal = leader.replica._journal
     term = journal.term_at(prev)
     assert term is not None
@@ -160,7 +160,7 @@ def test_override_1_backing_off_goes_by_terms(engine: type[RaftCore], at_most_ms
 
 @pytest.mark.parametrize("window_bytes", [20_000, 1 << 40])
 def test_override_2_what_is_under_way_to_a_peer_is_bounded(window_bytes: int) -> None:
-    """The library sends all that a silent peer lacks, again and again; its buffers had no bound."""
+    """The library sends a silent peer everything it lacks, again and again; its buffers had no bound."""
     settings = dataclasses.replace(SETTINGS, replicate_batch_bytes=2_000, replicate_window_bytes=window_bytes)
     cluster = ReplicaCluster(settings=settings).start()
     leader = cluster.elect()
@@ -216,7 +216,7 @@ def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[RaftCor
     followers = cluster.followers()
     for node in followers:
         node.host.hold_disk = True
-        node.replica.group_commit.average_ms = 1000.0  # syncs on the disk thread, which does not come to it
+        node.replica.group_commit.average_ms = 1000.0  # syncs on the disk thread, which never runs them
     index = leader.put(("acknowledged", "1"))
     cluster.advance(200)
     committed = leader.machine.committed_index >= index
@@ -255,7 +255,7 @@ def test_override_5_a_proposal_is_refused_by_who_does_not_lead() -> None:
 
 
 def test_override_6_a_new_leader_serves_when_it_has_applied_what_was_before() -> None:
-    """D15: ready in an earlier term says nothing."""
+    """D15: readiness in an earlier term does not count."""
     cluster, leader = _three(RaftCore)
     index = leader.put_many(200)
     cluster.until(lambda: leader.machine.committed_index >= index)

@@ -71,7 +71,7 @@ def give(to: Handshake, data: bytes) -> bytes:
 
 
 def shake(dialer: Handshake, acceptor: Handshake) -> list[bytes]:
-    """Everything that was sent, in order; raises what either side raises."""
+    """Run the handshake; return everything sent, in order, or raise what either side raises."""
     sent = [dialer.begin()]
     sent.append(give(acceptor, sent[-1]))
     sent.append(give(dialer, sent[-1]))
@@ -211,7 +211,7 @@ def test_what_the_peer_refuses_is_told_in_words() -> None:
     dialer, _ = pair()
     with pytest.raises(RefusedByPeer, match="--replace") as caught:
         dialer.take(HelloFrame.REFUSED, bytes([HelloRefusal.OLD_DISK]))
-    assert not caught.value.is_outdated  # anybody can say so
+    assert not caught.value.is_outdated  # the refusal is unauthenticated
     assert told(b"") == told(b"\0") == "it gave reason 0, which is unknown to this release"
     assert set(TOLD) == set(HelloRefusal)
 

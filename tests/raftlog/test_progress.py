@@ -1,4 +1,4 @@
-"""What a leader concludes from its followers' answers: numbers alone."""
+"""A leader's conclusions from its followers' answers, without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running replica hands out of its log: committed entries, also those that its own disk lacks yet."""
+"""Reads of a running replica's log: committed entries, also those that its own disk lacks yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.single_replica import committed
 
 @pytest.mark.timeout(20)
 def test_committed_entries_that_are_not_synced_here_can_be_read() -> None:
-    """The others are a quorum: an entry may be committed before this node's own disk has it."""
+    """The others form a quorum: an entry may be committed before this node's own disk has it."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(20)

@@ -1,4 +1,4 @@
-"""The offline reader: in use, copied, damaged; what is decided; exactly where it is broken."""
+"""The offline reader on logs in use, copied or damaged: what is committed, and exactly where damage is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOME = f"{PATH}/shard-0"
 
 @pytest.fixture
 def disk() -> SimFiles:
-    """Three segments or more, crashed."""
+    """A log of at least three segments, after a crash."""
     files = SimFiles()
     formatted(files)
     node = SingleReplica(files, ROLLING).start()
@@ -111,7 +111,7 @@ def test_with_peers_only_what_is_known_to_be_committed_is_decided(disk: SimFiles
 
 
 def test_committed_entries_that_are_missing_at_the_end_are_no_torn_tail(disk: SimFiles) -> None:
-    """A frame behind the damage names them as committed, near enough to have been torn by one crash."""
+    """A frame after the damage names them as committed, close enough to have been torn by the same crash."""
     reader = ShardReader(PATH, 0, disk, alone=False)
     last = max(name for name in disk.listdir(HOME) if name.endswith(".log"))
     first = int(last[:-4])
@@ -126,7 +126,7 @@ def test_committed_entries_that_are_missing_at_the_end_are_no_torn_tail(disk: Si
 
 def test_committed_entries_that_were_cut_off_are_missing_too(disk: SimFiles) -> None:
     node = SingleReplica(disk, ROLLING, boot=2).start()
-    node.stop()  # says up to where it was committed
+    node.stop()  # a clean stop records the commit index
     reader = ShardReader(PATH, 0, disk, alone=False)
     *_, before, last = reader.frames()
     file = disk.open(last.file, "w")

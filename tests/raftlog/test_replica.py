@@ -71,9 +71,9 @@ def test_a_turn_is_one_write_and_one_sync(disk: SimFiles) -> None:
 
 
 def test_nothing_is_committed_before_the_disk_thread_is_done(disk: SimFiles) -> None:
-    """Slow syncs leave the loop; what is proposed meanwhile is one further group."""
+    """Slow syncs run on the disk thread; entries proposed meanwhile form one further group."""
     node = SingleReplica(disk).start()
-    node.host.step_ms = 2.0  # every look at the clock costs 2 ms, so syncs seem to take 2 ms
+    node.host.step_ms = 2.0  # every reading of the clock costs 2 ms, so syncs seem to take 2 ms
     for _ in range(10):
         node.put_synced(("warm", "up"))
     node.host.hold_disk = True
@@ -186,7 +186,7 @@ def test_the_load_is_sliced_and_nothing_is_served_meanwhile(disk: SimFiles) -> N
         node.put((f"k{number}", "v"))
     node.host.run()
     again = SingleReplica(disk.crash(Crash.KEPT), boot=2)
-    again.host.step_ms = 1.0  # each look at the clock is a millisecond of work
+    again.host.step_ms = 1.0  # each reading of the clock costs a millisecond
     again.replica.start()
     turns = 0
     while not again.replica.is_ready:
@@ -200,7 +200,7 @@ def test_the_load_is_sliced_and_nothing_is_served_meanwhile(disk: SimFiles) -> N
 
 
 def test_an_entry_that_cannot_be_applied_stops_the_node_once(disk: SimFiles) -> None:
-    """D4 of the audit: the library would retry it for ever, applying its neighbours again."""
+    """D4 of the audit: the library would retry it for ever, and apply its neighbours again."""
     node = SingleReplica(disk).start()
     for number in range(10):
         node.put_synced((f"k{number}", "v"))
@@ -231,8 +231,8 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(disk: SimFiles) -> Non
 
 
 def test_what_a_failed_sync_left_in_the_cache_is_written_again(disk: SimFiles) -> None:
-    """The page cache still shows it after the restart, but no later sync would ever write it: with a power
-    loss then, acknowledged entries would lie behind a hole."""
+    """The page cache still shows it after the restart, but no later sync would ever write it: after a power
+    loss, acknowledged entries would follow a hole."""
     node = SingleReplica(disk).start()
     node.put_synced(("a", "1"))
     disk.fail = lambda number, operation, path: (

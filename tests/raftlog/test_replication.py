@@ -1,4 +1,4 @@
-"""Three replicas: entries reach a quorum's disks before they count, and the logs stay one log."""
+"""Three replicas: entries are on a quorum's disks before they are committed, and the logs stay equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers far behind, replaced disks, logs that went apart: how each becomes level again."""
+"""Followers far behind, replaced disks and divergent logs: how each catches up."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SLOW_DISK = dataclasses.replace(
 def test_a_snapshot_right_behind_live_entries_finds_no_group_begun(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark of the last entries is due while the snapshot is put in place, which takes four syncs."""
+    """The sync mark of the last entries is due while the snapshot is put in place, which takes four syncs."""
     cluster = ReplicaCluster(settings=SLOW_DISK, seed=seed).start()
     leader = cluster.elect()
     _grow(cluster, 100)
@@ -138,7 +138,7 @@ def test_a_replaced_disk_neither_votes_nor_counts_until_it_has_caught_up() -> No
 
 
 def test_a_replaced_disk_does_not_elect_a_node_that_lacks_acknowledged_entries() -> None:
-    """The old disk acknowledged for a quorum; the new one has forgotten it."""
+    """The old disk's acknowledgement completed a quorum; the new disk has lost the entry."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     lost, lagging = cluster.followers()

@@ -1,5 +1,5 @@
 """Seeded disorder: nodes killed, paused, cut off, their power lost, links reset, messages lost, while entries
-are proposed; whatever was acknowledged stays, and afterwards all logs are one."""
+are proposed; acknowledged entries stay, and afterwards all logs are equal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Chaos:
         assert [node.fatal_message for node in self.cluster.nodes.values() if node.fatal_message] == []
 
     def steps(self) -> list[Callable[[], None]]:
-        """What may happen next, each as likely."""
+        """Return the possible next steps, each equally likely."""
         return [self.write, self.write, self.write, self.kill, self.pause, self.cut, self.reset, self.lossy]
 
     def write(self) -> None:
@@ -70,7 +70,7 @@ class Chaos:
                 self.waiting.append((node, node.put((key, value)), key, value))
 
     def collect(self) -> None:
-        """Who reads from the machine that proposed, while it is not deposed, has an acknowledgement."""
+        """Count an entry as acknowledged once the machine that proposed it shows it as committed."""
         for node, index, key, value in list(self.waiting):
             if node.is_up and node.machine.committed_index >= index and index in node.machine.log:
                 body = node.machine.log[index][1]
@@ -119,14 +119,14 @@ class Chaos:
 
 
 class ChaosOfDisks(Chaos):
-    """Disks are replaced, too, one after another; snapshots are many, the archive is short, so that they are
-    installed; and some disks stand still."""
+    """A schedule in which disks are also replaced, one after another, and some stall. Snapshots are frequent
+    and the archive is short, so that snapshots are installed."""
 
     def steps(self) -> list[Callable[[], None]]:
         return [*super().steps(), self.write, self.write, self.replace, self.stall]
 
     def replace(self) -> None:
-        """Not while another disk is new: two lost at once are more than a cluster of three can bear."""
+        """Replace a disk, unless another one is still new: three nodes survive one loss at a time."""
         homes = [(node, f"{PATH}/shard-0") for node in self.cluster.nodes.values()]
         if not any(is_joining(node.files, home) for node, home in homes):
             node = self.some()

@@ -30,7 +30,7 @@ SNAPPING = dataclasses.replace(SETTINGS, snapshot_tail_records=100)
 
 
 def _filled(settings: object, entries: int, seed: int = 0) -> SingleReplica:
-    """A node that wrote `entries` with overwrites and tombstones."""
+    """Return a node that wrote `entries` with overwrites and tombstones."""
     disk = SimFiles(seed)
     formatted(disk)
     node = SingleReplica(disk, settings).start()  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def _disk(node: SingleReplica) -> SimFiles:
 
 
 def _replayed(disk: SimFiles) -> KeyValues:
-    """The whole log, archive included, entry by entry."""
+    """Replay the whole log, archive included, entry by entry."""
     machine = KeyValues()
     for frame in ShardReader(PATH, 0, disk).frames():
         machine.apply_frame(frame.index, frame.term, frame.timestamp_ms, frame.body)
@@ -61,7 +61,7 @@ def _replayed(disk: SimFiles) -> KeyValues:
 
 
 def _written(node: SingleReplica) -> dict[tuple[int, bytes], bytes]:
-    """What the test wrote, without what every start writes."""
+    """Return the values that the test wrote, without those that every start writes."""
     return {key: value for key, value in node.machine.values.items() if key[0] != 1000}
 
 
@@ -132,7 +132,7 @@ def test_segments_that_ended_by_size_are_sealed_without_a_snapshot() -> None:
     assert len(logs) >= 3
     assert [name[:20] for name in indexes] == [name[:20] for name in logs[:-1]]
     assert ShardReader(PATH, 0, disk).verify() == []
-    disk.unlink(f"{HOME}/{indexes[1]}")  # as a damaged index's hint says
+    disk.unlink(f"{HOME}/{indexes[1]}")  # as the message about a damaged index advises
     again = SingleReplica(
         disk.crash(Crash.KEPT), dataclasses.replace(SETTINGS, segment_bytes=10_000), boot=2
     ).start()
@@ -269,7 +269,7 @@ def test_a_failed_job_is_tried_again_also_when_its_remains_cannot_be_removed(
 
 
 def test_a_job_that_outlives_its_node_does_not_disturb_the_next_start() -> None:
-    """The next start cleans up, makes snapshots and archives what the job reads, at each of its moments."""
+    """The next start cleans up, makes snapshots and archives the job's files, at each moment of the job."""
     settings = dataclasses.replace(SNAPPING, segment_bytes=6_000, snapshot_tail_records=200)
     node = _filled(settings, 300)
     assert node.replica.status()["snapshots_made"] > 0

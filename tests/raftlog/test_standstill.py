@@ -1,4 +1,4 @@
-"""Schedules after which somebody might wait for ever: what stood still comes back, the cluster goes on."""
+"""Schedules that might leave a node waiting for ever: stalled nodes recover, and the cluster goes on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORGETFUL = dataclasses.replace(
 
 
 def _stall(node: ClusterNode) -> None:
-    """Its syncs go to the disk thread, which does not come to them."""
+    """Hold up the node's syncs on the disk thread."""
     count_fault("raftlog", "slow disk")
     node.host.hold_disk = True
     node.replica.group_commit.average_ms = 1000.0
@@ -33,7 +33,7 @@ def _relieve(node: ClusterNode) -> None:
 
 
 def test_all_disks_that_stand_still_at_once_leave_no_node_without_a_timer() -> None:
-    """Nobody may stand while its disk stands still; afterwards somebody must."""
+    """No node may stand for election while its disk stalls; afterwards one must."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     cluster.settle()
@@ -49,8 +49,8 @@ def test_all_disks_that_stand_still_at_once_leave_no_node_without_a_timer() -> N
 
 
 def test_entries_that_waited_for_a_sync_are_checked_and_stop_no_node() -> None:
-    """Entries that waited for the group in flight are checked like others: they harm neither the node nor
-    what waits behind them."""
+    """Entries that waited for the group in flight are checked like others: they harm neither the node nor the
+    entries that wait after them."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(20)
@@ -94,7 +94,7 @@ def test_a_term_that_cannot_be_stored_when_joining_ends_stops_the_node() -> None
 
 
 def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> None:
-    """Nothing else is written: the leader must look again by itself."""
+    """No other entry is written: the leader must count again by itself."""
     cluster = ReplicaCluster().start()
     leader = cluster.elect()
     leader.put_many(10)
@@ -104,7 +104,7 @@ def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> Non
     hold = [True]
 
     def no_word_of_joined(source: int, target: int, payload: bytes) -> bool:
-        """The replaced disk hears a term of the third node late: it joins late."""
+        """Drop the third node's TERM messages to the replaced disk, so that it joins late."""
         return hold[0] and source == other.number and target == lost.number and payload[1] == MessageKind.TERM
 
     cluster.dropped = no_word_of_joined
@@ -154,7 +154,7 @@ def test_a_snapshot_that_was_refused_is_sent_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_stop_while_the_log_is_loaded_ends() -> None:
-    """What is half loaded is no work that a stop had to wait for."""
+    """A stop does not wait until the log is loaded."""
     cluster = ReplicaCluster(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0)).start()
     leader = cluster.elect()
     leader.put_many(3000)

@@ -1,5 +1,5 @@
-"""The mark of what was synced: damage to acknowledged entries stops a node, however near to the end; nothing
-that a crash leaves, or that was forgotten on purpose, ever does.
+"""The mark of what was synced: damage to acknowledged entries stops a node, however near to the end; the
+remains of a crash, and deliberate truncation, never do.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_torn_write_leaves_the_other_slot() -> None:
 
 
 def test_no_file_says_nothing(disk: SimFiles) -> None:
-    """A directory of a release without it opens as ever, and has one from then on."""
+    """A directory of a release without the file opens as before, and has the file from then on."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 10, term=1))
     flush(journal)
@@ -84,7 +84,7 @@ def test_no_file_says_nothing(disk: SimFiles) -> None:
 
 
 def test_a_copy_of_a_running_nodes_directory_is_whole_up_to_its_last_whole_entry(disk: SimFiles) -> None:
-    """The log was copied before the mark that belongs to more of it."""
+    """The log was copied before the mark, which therefore covers more than the copy has."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 10, term=1))
     flush(journal)
@@ -130,7 +130,7 @@ def test_any_damage_to_what_was_synced_stops_the_load(disk: SimFiles) -> None:
 
 
 def test_a_log_that_became_shorter_stops_the_load(disk: SimFiles) -> None:
-    """At every byte, the ends of frames too: a file system that lost its newest blocks."""
+    """The log is cut at every byte, also between frames, as by a file system that lost its newest blocks."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 4, term=1))
     flush(journal)
@@ -167,7 +167,7 @@ def test_what_was_not_synced_is_cut_as_ever(disk: SimFiles) -> None:
 
 
 def _enumerate(disk: SimFiles, act: Callable[[], object], look: Callable[[SimFiles], None]) -> int:
-    """Do `act`; look at what each crash before and after each of its calls leaves."""
+    """Do `act`, and pass `look` the disk of a crash before and after each of its calls."""
     points = 0
 
     def at_call(number: int, _operation: str, _path: str, _done: bool) -> None:
@@ -184,8 +184,8 @@ def _enumerate(disk: SimFiles, act: Callable[[], object], look: Callable[[SimFil
 
 
 def test_what_is_forgotten_on_purpose_never_stops_a_node(disk: SimFiles) -> None:
-    """Tails cut within a segment and across several, then others in their place, with marks that are lost,
-    torn or older: whatever a crash leaves, opens, and has what may be acknowledged."""
+    """Tails are cut within a segment and across several, and replaced, with marks that are lost, torn or
+    older. The log opens after any crash, and has every entry that may be acknowledged."""
     journal = open_log(disk)
     durable = 0
 
@@ -221,7 +221,7 @@ def test_what_is_forgotten_on_purpose_never_stops_a_node(disk: SimFiles) -> None
 def test_without_lowering_it_a_forgotten_tail_would_stop_the_node(
     disk: SimFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ablation: the enumeration above is able to find a false alarm."""
+    """Ablation: the enumeration above can find a false alarm."""
     monkeypatch.setattr(Synced, "settle", lambda self, index: None)
     journal = open_log(disk)
     journal.append_frames(frames(1, 150, term=1))
@@ -243,7 +243,7 @@ def test_a_failed_sync_claims_nothing(disk: SimFiles) -> None:
 
 
 def test_a_torn_mark_is_told_as_torn_and_written_anew(disk: SimFiles) -> None:
-    """As every power loss may leave it; after a clean stop it is damage (`test_flipped_bytes`)."""
+    """Any power loss may tear the mark; after a clean stop a torn mark is damage (`test_flipped_bytes`)."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 5, term=1))
     flush(journal)
@@ -306,7 +306,7 @@ def test_a_mark_that_cannot_be_written_stops_the_node() -> None:
 
 
 def _acknowledged(cluster: ReplicaCluster, count: int) -> int:
-    """`count` entries that their leader acknowledged, all within the last 256 KiB of every log."""
+    """Write `count` entries that the leader acknowledges, all within the last 256 KiB of every log."""
     leader = cluster.leader
     assert leader is not None
     for number in range(count):
@@ -317,7 +317,7 @@ def _acknowledged(cluster: ReplicaCluster, count: int) -> int:
 
 
 def _damage_the_end(node: ClusterNode, back: int) -> str:
-    """Flip a byte of an acknowledged entry near the end of a killed node's log; its path."""
+    """Flip a byte of an acknowledged entry near the end of a killed node's log; return the file's path."""
     name = max(name for name in node.files.listdir(CLUSTER_HOME) if name.endswith(".log"))
     path = f"{CLUSTER_HOME}/{name}"
     assert back < LAGGING_GROUP_BYTES
@@ -350,8 +350,8 @@ def test_a_member_that_lost_acknowledged_entries_stops_and_the_others_serve(back
 
 
 def _lose_two(seed: int, *, has_mark: bool) -> ClusterNode:
-    """What only two nodes have is acknowledged; one of these loses its disk, the other's is damaged; node 3
-    comes back.  The damaged node."""
+    """Acknowledge an entry that only two nodes have, end one of them, damage the other's disk, and start this
+    one and the third. Return the damaged node."""
     cluster = ReplicaCluster(seed=seed).start()
     leader = cluster.elect()
     away, hurt = cluster.followers()
@@ -371,8 +371,8 @@ def _lose_two(seed: int, *, has_mark: bool) -> ClusterNode:
 
 
 def test_nothing_acknowledged_is_lost_with_a_damaged_disk_and_another_one_gone() -> None:
-    """With the mark nobody serves until the operator brings a disk back.  Without it the damaged node votes
-    for the one that lacks the entry, and another is committed in its place: the cluster sees that."""
+    """With the mark no node serves until the operator brings a disk back. Without it the damaged node votes
+    for the one that lacks the entry, another is committed in its place, and the cluster detects that."""
     cluster = _lose_two(5, has_mark=True).cluster
     assert cluster.leader is None
     assert "synced here" in str([node.fatal_message for node in cluster.nodes.values()])

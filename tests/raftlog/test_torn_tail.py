@@ -1,4 +1,4 @@
-"""The end of the active segment after a crash: cut where that loses nothing, refused where it would."""
+"""The end of the active segment after a crash: truncated if that loses nothing, refused otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIVE = f"{PATH}/shard-0/00000000000000000001.log"
 
 
 def _log(groups: list[int]) -> SimFiles:
-    """A log of groups of so many entries each, each group synced, stopped by a crash."""
+    """Return a crashed log with groups of these numbers of entries, each group synced."""
     disk = SimFiles()
     formatted(disk)
     node = SingleReplica(disk).start()
@@ -47,7 +47,7 @@ def test_a_tail_torn_at_any_byte_is_cut_there() -> None:
 
 
 def test_a_last_group_torn_in_any_order_is_cut_at_the_first_hole() -> None:
-    """Pages of one unsynced group reach the disk in any order: whole frames behind a hole prove nothing."""
+    """Pages of one unsynced group reach the disk in any order: whole frames after a hole prove nothing."""
     whole = _log([1, 1, 6])
     offsets = _offsets(whole)
     for hole in range(3, 9):
@@ -61,7 +61,7 @@ def test_a_last_group_torn_in_any_order_is_cut_at_the_first_hole() -> None:
 
 @pytest.mark.parametrize("offset", [0, 5, 9, 20, 40, 60])
 def test_damage_to_a_committed_entry_stops_the_node(offset: int) -> None:
-    """A later frame that knew the entry as committed can only be there if the entry was synced once."""
+    """A later frame that names the entry as committed exists only if the entry was once synced."""
     disk = _log([1] * 6)
     place = _offsets(disk)[3]
     disk.damage(ACTIVE, place + offset)
