@@ -62,7 +62,7 @@ def heterogeneous(draw: st.DrawFn) -> AssignmentSpec:
 
 @st.composite
 def old_targets(draw: st.DrawFn, topics: dict[bytes, int], members: list[str]) -> Targets:
-    """Any earlier target without double owners: members and partitions may be gone."""
+    """Any earlier target without double owners; it may name members and partitions that no longer exist."""
     targets: dict[str, dict[bytes, list[int]]] = {}
     for topic_id in sorted(topics):
         for partition in range(topics[topic_id] + 2):
@@ -82,7 +82,7 @@ def with_targets(spec: AssignmentSpec, targets: Targets, order: int = 0) -> Assi
 
 
 def assigned(assignor: PartitionAssignor, spec: AssignmentSpec) -> Targets:
-    """The answer, without what only client-side assignors fill in."""
+    """Return the assignor's answer without the fields that only client-side assignors fill in."""
     return {member_id: part.target_partitions for member_id, part in assignor.assign(spec).members.items()}
 
 
@@ -91,7 +91,7 @@ def sizes(targets: Targets) -> dict[str, int]:
 
 
 def check_complete(spec: AssignmentSpec, targets: Targets) -> None:
-    """P1: each partition of each subscribed topic to exactly one subscribed member; parts well formed."""
+    """P1: each partition of a subscribed topic has one member, a subscribed one; parts are well formed."""
     given_to: dict[tuple[bytes, int], str] = {}
     for member_id, part in targets.items():
         for topic_id, partitions in part.items():
@@ -109,7 +109,7 @@ def check_complete(spec: AssignmentSpec, targets: Targets) -> None:
 def grown(
     topics: Mapping[bytes, AssignmentTopicMetadata], growth: list[int]
 ) -> dict[bytes, AssignmentTopicMetadata]:
-    """The topics with so many more partitions."""
+    """Return the topics with that many more partitions."""
     return {
         topic_id: topic._replace(num_partitions=topic.num_partitions + more)
         for (topic_id, topic), more in zip(topics.items(), growth, strict=False)  # of six at most
@@ -167,7 +167,7 @@ def test_p4_unchanged_parts_are_the_same_objects() -> None:
 def test_p5_no_more_partitions_move_than_must(
     spec: AssignmentSpec, leaving: int, joining: int, first: str, growth: list[int]
 ) -> None:
-    """Members come, go, and topics grow: those that stay lose only what is above their share."""
+    """Members come and go, and topics grow: members that stay lose only partitions above their share."""
     targets = assigned(UNIFORM, spec)
     stay = sorted(targets)[leaving:] or sorted(targets)[:1]
     subscribed = next(iter(spec.members.values())).subscribed_topics
@@ -200,8 +200,8 @@ def test_p5_no_more_partitions_move_than_must(
 def test_p5_members_that_share_no_topic_with_a_change_keep_their_partitions(
     spec: AssignmentSpec, joins: set[bytes], leaving: int, growth: list[int]
 ) -> None:
-    """Where subscriptions differ, a change moves partitions of those topics alone that are linked to it: by
-    somebody who subscribes to both, by one who subscribes to that and a third, and so on."""
+    """Members subscribe differently, and a change moves partitions of linked topics only. A topic is linked
+    to the change if one member subscribes to both, or through a chain of such topics."""
     targets = assigned(UNIFORM, spec)
     gone = sorted(targets)[leaving : leaving + 1]
     members = {
@@ -267,7 +267,7 @@ def test_no_members_no_assignment() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(20, 60), st.randoms(use_true_random=False))
 def test_the_last_phase_ends_well_before_its_bound(members: int, rng: random.Random) -> None:
-    """Uneven starts: everything with one member. `ROUNDS_MAX` must not be what ends the search."""
+    """All partitions start with one member. The search must end before it reaches `ROUNDS_MAX`."""
     ids = IDS[:4]
     subscriptions = {f"m{n}": frozenset(rng.sample(ids, rng.randint(1, 4))) for n in range(members)}
     subscriptions["m0"] = frozenset(ids)

@@ -1,4 +1,4 @@
-"""What an entry changed in a group: values before and after it, without a second way to apply records."""
+"""The changes that an entry makes to a group: values before and after it, as the projection applies them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_change_begins_where_the_one_before_ended() -> None:
 
 
 def test_who_asks_what_changed_does_not_change_it_later() -> None:
-    """Members are changed in place; what was told of them stays as it was."""
+    """Members are changed in place; a summary that was returned earlier stays as it was."""
     world = session()
     group = Group("g")
     told: list[tuple[Member, Member]] = []

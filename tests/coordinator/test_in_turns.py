@@ -1,4 +1,4 @@
-"""Large requests take several decisions, and long views several steps; others do what they do in between."""
+"""Large requests take several decisions, long views several steps; other requests run in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOME = {("orders", partition): partition for partition in range(5)} | {("clicks"
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Two of everything in one decision."""
+    """A world whose decisions take two items of every kind at most."""
     for module, name in (
         (offsets, "PARTITIONS_AT_ONCE"),
         (topicadmin, "TOPICS_AT_ONCE"),
@@ -51,7 +51,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def between(world: World, what: Callable[[], object]) -> None:
-    """Once, between the first two decisions of the next request."""
+    """Call `what` once, between the first two decisions of the next request."""
 
     def once() -> None:
         world.between_decisions = lambda: None
@@ -83,7 +83,7 @@ def test_a_commit_that_just_fits_is_one_decision(world: World) -> None:
 
 
 def test_a_member_that_is_fenced_between_the_parts_commits_no_more(world: World) -> None:
-    """It may have been told to give partitions up, and somebody else may commit to them already."""
+    """The member may have been told to revoke partitions, and a new owner may commit to them already."""
     a, b = Client(world, "a"), Client(world, "b")
     settle([a, b])
     between(world, lambda: world.heartbeat("a", -1))
@@ -111,7 +111,7 @@ def test_what_refuses_a_whole_commit_does_so_before_the_first_part(world: World)
 def test_a_commit_whose_later_part_would_not_fit_an_entry_is_refused_as_a_whole(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where long metadata is allowed: found out before the first part, not behind it."""
+    """The check is made before the first part is written, not after it, if long metadata is allowed."""
     monkeypatch.setattr(offsets, "DECISION_BYTES_MAX", 4_000)
     monkeypatch.setattr(steps, "DECISION_BYTES_MAX", 4_000)
     request = OffsetCommitRequest(
@@ -136,7 +136,7 @@ def test_a_commit_whose_later_part_would_not_fit_an_entry_is_refused_as_a_whole(
 
 
 def parts_of(world: World, api: ApiKey, version: int, request: object) -> tuple[Any, list[int]]:
-    """The answer, and how many records each decision wrote; the log replayed is the catalog."""
+    """Return the answer and the number of records that each decision wrote."""
     raws = []
     sizes = []
     decision = world.catalog.handle(api, version, request, world.ctx(next_index=world.catalog_index + 1))
@@ -155,7 +155,7 @@ def parts_of(world: World, api: ApiKey, version: int, request: object) -> tuple[
 
 
 def test_topics_in_parts(world: World) -> None:
-    """Names are told apart over the whole request: t3 is named twice, far apart."""
+    """Duplicate names are found over the whole request: t3 is named twice, far apart."""
     topics = [
         CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         for name in ("t1", "t3", "t2", "bad name", "t4", "t3", "t5")
@@ -195,13 +195,13 @@ def listed(world: World) -> set[str]:
 
 
 def test_groups_that_come_and_go_while_they_are_listed(world: World) -> None:
-    """All that are there at the beginning and at the end are listed, each once."""
+    """Each group that exists from beginning to end is listed once."""
     for number in range(5):
         Client(world, "m", group_id=f"member-{number}").beat()
         world.commit({("orders", 0): 1}, group_id=f"offsets-{number}")
 
     def meanwhile() -> None:
-        Client(world, "m", group_id="offsets-4").beat()  # among the groups with members now
+        Client(world, "m", group_id="offsets-4").beat()  # which moves it among the groups with members
         Client(world, "m", group_id="new").beat()
         world.commit({("orders", 0): 1}, group_id="member-4", member_id="m", epoch=1)
 
@@ -223,7 +223,7 @@ def view_of(shard: GroupShard, world: World) -> Any:
 
 
 def test_a_view_is_of_its_first_moment(world: World) -> None:
-    """Members go on, give up and leave between its steps; what is shown is how it was."""
+    """Members move on, revoke and leave between the steps; the view shows the group before them."""
     clients = [Client(world, f"m{number}") for number in range(5)]
     for client in clients:
         client.beat()
@@ -256,7 +256,7 @@ def test_another_topic_goes_while_the_first_is_looked_for(world: World) -> None:
     world.delete_topic("orders")
     assert world.shard.next_work(world.ctx()) is not None
     assert "g" in world.shard.core.offset_scans
-    world.delete_topic("clicks")  # of which the search has passed the only offset
+    world.delete_topic("clicks")  # the search is past its only offset already
     world.work()
     assert world.shard.projection.offsets.count("g") == 0
 

@@ -1,4 +1,4 @@
-"""What an HTML page holds."""
+"""The elements of an HTML page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 
 class Elements(HTMLParser):
-    """What a browser would make of a page: elements with attributes, and the text of scripts and styles."""
+    """The elements of a page with attributes, and the text of its scripts and styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

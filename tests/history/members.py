@@ -27,26 +27,26 @@ OF_GROUP = frozenset(range(2, 9)) | {RecordType.CONSUMER_GROUP_REGULAR_EXPRESSIO
 
 @dataclass
 class Person:
-    """A client that lives: when it beats next, and what is the matter with it."""
+    """A client with its own behaviour: its next heartbeat, its silence, its slowness to revoke."""
 
     client: Client
     beats_at: float = 0.0
     is_in: bool = False
     silent_until: float = 0.0
     revokes_after: float = 0.0
-    """How long it takes to give up from when it was told."""
+    """Milliseconds between the request to revoke partitions and the acknowledgement."""
     told_at: float | None = None
 
 
 @dataclass
 class History:
-    """A history in the making."""
+    """A history that is being made."""
 
     seed: int
     order: tuple[str, ...] = ("uniform", "range")
     with_regexes: bool = False
     with_racks: bool = False
-    """`uniform` asks for the racks of partitions; they change, and members move to others."""
+    """`uniform` asks for the racks of partitions. The racks change, and members move to others."""
     members: int = 5
     world: World = field(init=False)
     people: list[Person] = field(init=False)
@@ -117,7 +117,7 @@ class History:
             self._beat(person)
 
     def _beat(self, person: Person) -> None:
-        """A heartbeat; one that was told to give up says so after its own time."""
+        """Send a heartbeat; it acknowledges a revocation after the member's own delay only."""
         now_ms = self.world.now_ms
         if person.told_at is None and person.client.has_news:
             person.told_at = now_ms
@@ -138,7 +138,7 @@ class History:
             person.told_at = None
 
     def _happen(self) -> None:
-        """Something that is no member's doing."""
+        """Change topics, racks or the leader: an event that no member causes."""
         world, rng = self.world, self.rng
         what = rng.random()
         known = list(world.catalog.view.topics())
@@ -164,7 +164,7 @@ class History:
 
     @property
     def entries(self) -> list[tuple[int, int, Entry]]:
-        """What the log says of the group: (index, ms, entry)."""
+        """The group's entries in the log: (index, ms, entry)."""
         return list(entries_of(self.world))
 
     def recorded(self, *, with_notes: bool = True) -> Recorded:

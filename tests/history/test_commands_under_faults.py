@@ -35,16 +35,16 @@ NEEDS: dict[str, list[str]] = {
     "export": ["--format", "jsonl", "--output", "{tmp}/tables", "--force"],
     "whatif": ["--assignor", "range"],
 }
-"""Options without which a command asks for them."""
+"""Options that a command requires."""
 
 COMMANDS = sorted(str(one.name) for one in log.app.registered_commands)
 
 SAYS_BASIS = {"dump", "explain", "replay", "terms", "timeline"}
-"""Commands whose text is held to say what is missing."""
+"""Commands whose text must say what is missing."""
 
 
 def words_of(name: str, path: Path, tmp_path: Path) -> list[str]:
-    """A command line: the directory, then what the command's own help names behind it."""
+    """Return a command line: the directory, then the arguments that the command's help names after it."""
     from typer.main import get_command
 
     command = get_command(log.app).commands[name]  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copied(sound: Path, path: Path, name: str) -> None:
-    """What the command is run on, and for `compare` what it is compared with."""
+    """Copy the sound directory for a command, and a second time for `compare`."""
     shutil.copytree(sound, path)
     if name == "compare":
         shutil.copytree(sound, path.parent / "copy")
@@ -185,7 +185,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def pairs() -> list[ParameterSet]:
-    """Each fault with each command: a third of them at once, so that each of both has its turn."""
+    """Each fault with each command. The third that is not marked slow has every fault and every command."""
     every = [(fault, name) for fault in FAULTS for name in COMMANDS]
     shift = {fault: place for place, fault in enumerate(FAULTS)}
     return [
@@ -203,7 +203,7 @@ def test_each_command_answers_or_says_why_not(
     harm, says = FAULTS[fault]
     harm(path)
     count_fault("history", "harmed directory")
-    for extra in ([], ["--json"]) if len(fault) % 3 == 0 else ([],):  # of some
+    for extra in ([], ["--json"]) if len(fault) % 3 == 0 else ([],):  # --json for a third of the faults only
         code = run([*words_of(name, path, tmp_path), *extra])
         out, err = capsys.readouterr()
         check(code, out, err, is_json=bool(extra))
@@ -212,7 +212,7 @@ def test_each_command_answers_or_says_why_not(
 
 
 def check(code: int, out: str, err: str, *, is_json: bool) -> None:
-    """An answer, or one clear line with one of the promised exit codes."""
+    """Check that the output is an answer, or one clear line with one of the promised exit codes."""
     assert "Traceback" not in out + err
     assert code in (ExitCode.OK, ExitCode.FAILED, ExitCode.UNREADABLE), err
     if code == ExitCode.OK:
@@ -226,12 +226,12 @@ def check(code: int, out: str, err: str, *, is_json: bool) -> None:
             json.loads(line)
 
 
-# What a copy in memory cannot show: no permission, and files that go while they are read
+# Faults that a damaged copy cannot show: no permission, and files that disappear during a read
 
 
 @pytest.fixture
 def at_call(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[str], None]], None]:
-    """Has the files do something when they are asked for the n-th time; it is given the path."""
+    """Run an action at the n-th call of a method of the files; it is given the path."""
 
     def install(number: int, act: Callable[[str], None]) -> None:
         asked = [0]

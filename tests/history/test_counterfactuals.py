@@ -1,4 +1,4 @@
-"""What would have been otherwise: exact where the records prove it, and silent where they do not."""
+"""Counterfactuals are exact if the records prove them; otherwise nothing is claimed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def gap(member_id: str, minute_ms: int, gap_ms: float) -> dict[str, Any]:
 
 
 def two_members() -> Writer:
-    """ann has 0-2 of orders, bob 3-5, at epoch 2 from noon on."""
+    """ann owns orders 0-2 and bob orders 3-5, at epoch 2 since noon."""
     log = Writer()
     log.append(joined("ann"), member("ann", "app-1"), group_topics(6, 1), group_epoch(1), target_epoch(1))
     log.append(
@@ -83,7 +83,7 @@ def two_members() -> Writer:
 
 
 def bob_expires(log: Writer, trigger: Trigger, timeout_ms: int, armed_ms: int) -> None:
-    """At the moment of the log, which is 40 ms after the deadline."""
+    """Append bob's expiry to the log, 40 ms after its deadline."""
     kind = ReasonKind.SESSION_EXPIRED if trigger == Trigger.SESSION_EXPIRED else ReasonKind.REBALANCE_EXPIRED
     expiry = Expiry(
         member_id="bob",
@@ -120,7 +120,8 @@ def test_a_refused_heartbeat_proves_how_late_it_was() -> None:
 
 
 def test_without_one_nothing_is_claimed() -> None:
-    """Nobody's heartbeat, another member's, a commit, and one that was refused for something else."""
+    """Nothing is certain without a refused heartbeat of bob after its expiry. An earlier one does not count,
+    nor one of another member or group, a commit, or another error."""
     (one,) = what_if(session_expired())
     assert (one.is_certain, one.late_ms) == (False, None)
     assert one.words == (
@@ -155,7 +156,7 @@ def test_its_return_bounds_how_late_it_was() -> None:
 
 
 def test_a_heartbeat_of_who_owed_partitions_would_only_have_ended_its_silence() -> None:
-    """It might have been fenced later all the same, for what it had not given up."""
+    """It might have been fenced later all the same, for the partitions that it had not revoked."""
     (one,) = what_if(slow_to_give_up(Trigger.SESSION_EXPIRED, 45_000))
     assert one.words.startswith(
         "had a heartbeat of bob come before 12:00:46.000 it would not have been removed for its silence;"
@@ -163,7 +164,7 @@ def test_a_heartbeat_of_who_owed_partitions_would_only_have_ended_its_silence() 
 
 
 def slow_to_give_up(trigger: Trigger = Trigger.REBALANCE_EXPIRED, timeout_ms: int = 60_000) -> Writer:
-    """bob is told at 12:00:01.000 to give up 5, has a minute to do so, and does not."""
+    """bob is told at 12:00:01.000 to revoke orders 5, has a minute to do so, and does not."""
     log = two_members()
     log.after(900).append(
         Cause(trigger=Trigger.CATALOG_CHANGED), group_epoch(2), target("ann", 0, 1, 2, 5), target("bob", 3, 4)
@@ -200,7 +201,7 @@ def test_a_heartbeat_that_still_has_it_or_does_not_say_is_no_acknowledgement() -
 
 
 def three_members_and_a_slow_one(slow_ms: int = 7_700) -> Writer:
-    """bob joins ann (0-5) and eve (6, 7) at noon; eve gives up 7 at once, ann takes 8.2 s for 3-5."""
+    """bob joins ann (0-5) and eve (6, 7) at noon; eve revokes 7 at once, ann takes 8.2 s for 3-5."""
     log = Writer()
     log.append(
         joined("ann"),
@@ -235,7 +236,7 @@ def three_members_and_a_slow_one(slow_ms: int = 7_700) -> Writer:
 
 
 def test_how_much_sooner_without_a_slow_revoker() -> None:
-    """All else was done at 12:00:00.600; when bob would have come for the rest, no record says."""
+    """All else was done at 12:00:00.600; no record says when bob would have taken over the rest."""
     (one,) = what_if(three_members_and_a_slow_one())
     assert (one.kind, one.member_id, one.sooner_ms, one.sooner_ms_min) == ("wait", "ann", 7_900, None)
     assert (one.at_ms, one.is_certain) == (NOON_MS + 600, False)
@@ -247,7 +248,8 @@ def test_how_much_sooner_without_a_slow_revoker() -> None:
 
 
 def test_how_much_sooner_at_least_follows_from_how_often_the_waiter_was_heard_of() -> None:
-    """All was given up by 12:00:00.300, and bob was heard of every 500 ms: at 12:00:00.800 at the latest."""
+    """All was revoked by 12:00:00.300, and bob's heartbeats were at most 500 ms apart: one by
+    12:00:00.800."""
     (one,) = what_if(three_members_and_a_slow_one(), gap("bob", NOON_MS, 500.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, 7_700, True)
     assert one.words == (

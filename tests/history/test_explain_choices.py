@@ -1,4 +1,4 @@
-"""What of a story is asked for: an epoch, a member, a partition, a moment, a window."""
+"""The filters of `explain`: an epoch, a member, a partition, a moment, a window."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_moment_of_rest() -> None:
 
 
 def test_a_moment_of_unrest_from_the_last_stable_epoch_to_the_next() -> None:
-    """The growth of orders and bob's expiry: 3.3 s from index 9 to index 12."""
+    """orders grows and bob expires: 3.3 s without rest, from index 9 to index 12."""
     unrest = asked(Filters(at_index=10))
     assert told(unrest) == [("epoch", 4), ("term", 8), ("epoch", 9), ("epoch", 11)]
     assert unrest.said == (

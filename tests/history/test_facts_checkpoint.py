@@ -1,4 +1,4 @@
-"""A walk that is cut anywhere, written down and taken up again tells the same as one that is not."""
+"""A walk that is stopped anywhere, saved and resumed gives the same rows as one that is not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
 
 WRITTEN_AS_OF_VERSION = {2: 576_941_520}
-"""CRC of what is written, by version: what differs from it is another version."""
+"""CRC of the checkpoint's format, by version. A format with another CRC is another version."""
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
 seeds = st.integers(0, 3)
@@ -43,7 +43,8 @@ def walked(
     gaps: set[int],
     drains: set[int],
 ) -> list[GroupRows]:
-    """The rows, in parts; at a gap thirty entries are missing, behind a term there is a snapshot."""
+    """Return the rows of a walk in parts. At a gap a term starts, thirty entries are missing, and the state
+    that follows is a snapshot's."""
     names = CatalogHistory()
     builder, parts, missing = FactsBuilder(group_id, names, 0), [], 0
     state: dict[tuple[int, bytes], RawRecord] = {}
@@ -130,7 +131,7 @@ def state() -> bytes:
 @given(st.data(), arrays)
 @UNTIMED
 def test_another_value_in_one_place_is_refused_or_possible_there(data: Any, other: Any) -> None:
-    """Every array of a state may hold anything."""
+    """Any position of any array in a saved state may hold any value."""
     root = unpack_nested(state())
     at = root
     while isinstance(at, list) and at:
@@ -174,7 +175,7 @@ def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
 
 
 def test_a_change_of_the_format_raises_the_version() -> None:
-    """When this fails: raise `checkpoint.VERSION` and put the new version and CRC here."""
+    """If this fails, raise `checkpoint.VERSION` and put the new version and CRC here."""
     assert {
         checkpoint.VERSION: zlib.crc32("\n".join(checkpoint.described()).encode())
     } == WRITTEN_AS_OF_VERSION

@@ -1,4 +1,4 @@
-"""Facts against the state at every index: whatever schedules do to groups, the rows say the same as replay.
+"""The facts agree with the replayed state at every index, whatever schedules do to groups.
 
 The schedules are those of the protocol's own tests (joins, losses, leaves, expiries, statics, expressions,
 topic changes, failovers, deletions, targets installed a record at a time). Replay is `GroupView`.
@@ -26,7 +26,7 @@ from tests.support.world import Entry as Written
 
 @dataclass
 class Seen:
-    """The state behind one entry of the group, by replay."""
+    """The replayed state after one entry of the group."""
 
     index: int
     owners: dict[Partition, tuple[SpanKind, str]]
@@ -36,7 +36,7 @@ class Seen:
     epoch: int
     state: str
     blocked: set[tuple[str, Partition, str]] = field(default_factory=set)
-    """Who is UNRELEASED, lacks which partition of its target, and who has it."""
+    """(UNRELEASED member, a partition of its target that it lacks, that partition's owner)."""
 
 
 def replayed(log: Iterable[Written], group_id: str) -> Iterator[Seen]:
@@ -93,7 +93,7 @@ def is_at(index: int, start: int, end: int | None) -> bool:
 
 
 def check(facts: GroupRows, seen: list[Seen], names: dict[str, str]) -> None:
-    """Every row against every state."""
+    """Check every row against every state."""
     for now in seen:
         spans = [s for s in facts.spans if is_at(now.index, s.from_index, s.to_index)]
         keys = [(s.topic_id, s.partition.partition) for s in spans]
@@ -178,7 +178,7 @@ def test_rows_say_what_replay_says(seed: int, in_parts: bool) -> None:
 
 
 def test_the_schedules_made_every_kind_of_row() -> None:
-    """What no schedule brought about, the test above says nothing of."""
+    """The test above proves nothing of rows that no schedule brought about."""
     expected = {f"wait {end}" for end in WaitEnd if end not in (WaitEnd.UNKNOWN, WaitEnd.OPEN)}
     expected |= {f"session {end}" for end in SessionEnd if end is not SessionEnd.UNKNOWN}
     expected |= {"group gone", "target later", "rejoined", "took a place"}

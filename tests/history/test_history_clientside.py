@@ -1,4 +1,4 @@
-"""What the readers tell of targets that a member computed."""
+"""`explain`, `timeline` and `verify` on groups whose members compute the targets."""
 
 from __future__ import annotations
 

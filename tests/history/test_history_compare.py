@@ -1,4 +1,4 @@
-"""`compare` on the directories of three nodes: what is the same, what is only undecided, what is broken."""
+"""`compare` on the directories of three nodes: what is equal, what is merely undecided, what differs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_tail_on_one_node_only_is_undecided_and_no_difference(logs: ThreeLogs)
 
 
 def test_what_a_fallen_leader_left_below_the_decided_index_is_undecided(logs: ThreeLogs) -> None:
-    """Node 1 fell with entries that reached nobody; the others went on in term 2 over the same indexes."""
+    """Node 1 failed with entries that it had not replicated; term 2 wrote others at the same indexes."""
     logs.fill(3, 1, commit_index=10)
     logs.last[1] = 10
     logs.opens(2, 2, 3, term=2, previous=1)
@@ -112,7 +112,7 @@ def test_what_a_fallen_leader_left_below_the_decided_index_is_undecided(logs: Th
 
 
 def test_an_entry_of_an_old_term_that_may_still_be_overwritten_is_undecided(tmp_path: Path) -> None:
-    """Figure 8 of the Raft paper: on two of three, and yet not decided; node 3 holds another one there."""
+    """Figure 8 of the Raft paper: the entry is on two of three nodes and yet undecided."""
     logs = ThreeLogs(tmp_path)
     logs.entry(term=1, commit_index=0)
     logs.entry(1, 2, term=2, commit_index=0)
@@ -291,7 +291,7 @@ def test_damage_in_the_middle_is_named_and_the_rest_is_compared(logs: ThreeLogs)
 
 @pytest.mark.parametrize("harm", ["truncated segment", "flipped byte"])
 def test_what_may_be_a_torn_tail_is_behind_and_no_difference(logs: ThreeLogs, harm: str) -> None:
-    """A write of many frames may be torn anywhere by a crash; the node gets its end again from the others."""
+    """A crash may tear a write of many frames anywhere; the node gets the rest again from the others."""
     if harm == "flipped byte":
         flip(logs.file(2), 400)
     else:
@@ -359,14 +359,14 @@ def test_any_file_harmed_is_told_and_breaks_nothing(logs: ThreeLogs, harm: str) 
 
 
 def as_member(path: str, node_id: int) -> None:
-    """The directory of a node alone becomes that of one of three."""
+    """Turn the directory of a single node into that of a member of a cluster of three."""
     write_meta(
         OsFiles(), str(Path(path, NODE_FILE)), "node", "test", node_id, f"disk-{node_id}", 1, [1, 2, 3], False
     )
 
 
 def without_history(path: str) -> None:
-    """Of the shard only the snapshot and what follows it is left, as a replaced disk gets it."""
+    """Delete the shard's log before its snapshot, so that the node looks like one with a replaced disk."""
     archive = Path(path, "shard-0", ARCHIVE)
     manifest = read_manifest(OsFiles(), str(archive))
     for file in [*archive.glob("*.log"), *archive.glob("*.index")]:
@@ -392,7 +392,7 @@ def test_a_node_that_began_with_a_snapshot_is_compared_by_chain_and_state(tmp_pa
 
 
 def test_a_snapshot_that_is_not_its_logs_gives_itself_away(tmp_path: Path) -> None:
-    """Node 3 got the snapshot of a cluster that had gone another way; its entries since are the same."""
+    """Node 3 has the snapshot of another history; its entries after the snapshot are the same."""
     for number, offset in ((1, 5), (3, 6)):
         node = DiskNode(str(tmp_path / f"node-{number}"), num_shards=1, log=SMALL_SNAPSHOTS)
         node.create_topic("orders", 4)

@@ -1,4 +1,4 @@
-"""What a dump shows, hides and survives."""
+"""The output of `dump`: what it shows, what it hides, and which damage it survives."""
 
 from __future__ import annotations
 

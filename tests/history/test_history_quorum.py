@@ -1,4 +1,4 @@
-"""What several directories prove to be decided, on the cases that Raft's paper is careful about."""
+"""Entries that several directories prove committed, on the cases that Raft's paper is careful about."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_equal_index_of_another_term_is_no_quorum() -> None:
 
 
 def test_an_entry_of_an_old_term_on_a_quorum_may_still_be_overwritten() -> None:
-    """Figure 8: node 1 has spread entry 2 of term 2 in term 4, node 3 holds entry 2 of term 3 and can win."""
+    """Figure 8: in term 4 node 1 replicated entry 2 of term 2; node 3 has entry 2 of term 3 and can win."""
     logs = [
         tail(1, (1, 1, 1), (2, 2, 2), (3, 3, 4)),
         tail(2, (1, 1, 1), (2, 2, 2)),
@@ -63,7 +63,7 @@ def test_the_same_entry_is_decided_once_one_of_the_newer_term_is_on_the_quorum()
 
 
 def test_an_acknowledged_entry_stays_decided_under_a_new_leader_without_followers() -> None:
-    """Node 2 took over with everything that was acknowledged, and fell before its first entry spread."""
+    """Node 2 took over with every acknowledged entry, and failed before its first entry was replicated."""
     logs = [tail(1, (1, 5, 1)), tail(2, (1, 5, 1), (6, 6, 2)), tail(3, (1, 3, 1))]
     assert decided(logs, 3).index == 5
 
@@ -78,8 +78,8 @@ def test_a_node_that_only_joins_acknowledges_nothing() -> None:
 
 
 def test_directories_that_are_not_given_may_have_voted_for_any_node() -> None:
-    """Of five, node 4 lacks the entry; with node 5, which is not given, and itself it has two votes of three,
-    and node 3, whose log is not newer, is the third."""
+    """Node 4 of five lacks the entry and can still be elected: by itself, by node 5, whose directory is not
+    given, and by node 3, whose log is not newer."""
     newest = tail(4, (1, 4, 1), (5, 5, 3))
     holders = [tail(1, (1, 6, 2)), tail(2, (1, 6, 2)), tail(3, (1, 6, 2))]
     assert decided([*holders, newest], 5).index == 0

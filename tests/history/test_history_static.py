@@ -1,4 +1,4 @@
-"""What the readers tell of static members: nothing that they do without an epoch goes untold."""
+"""The readers report everything that static members do, with or without a new epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.long_story import GROUP, settle
 
 @pytest.fixture
 def home(tmp_path: Path) -> str:
-    """Ann and Bob are static; Ann restarts, which bumps nothing, goes away again and does not come back."""
+    """Ann and Bob are static. Ann restarts, which bumps no epoch, then leaves and does not return."""
     path = str(tmp_path / "node-1")
     node = DiskNode(path)
     node.create_topic("orders", 6)
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> str:
 
 
 def test_comings_and_goings_stand_between_the_epochs(home: str) -> None:
-    """They explain why partitions were idle, and where their owner got another name."""
+    """They explain why partitions were idle, and where an owner got another member id."""
     told = explain(home, GROUP, style=UTC_STYLE)
     names = {text.split()[0]: name for name, text in told.members.items()}
     assert len(names) == 3
@@ -67,13 +67,13 @@ def test_comings_and_goings_stand_between_the_epochs(home: str) -> None:
 
 
 def test_verify_finds_nothing_wrong(home: str) -> None:
-    """Epoch −2, a kept state with nothing to give up, two instance ids: all as it should be."""
+    """Epoch −2, a kept state with nothing to revoke, two instance ids: all are valid."""
     report = verify(home)
     assert report.ok, "\n".join(report_text(report))
 
 
 def test_replay_shows_who_is_away(home: str) -> None:
-    """At the index after which Ann was away: epoch −2, and her partitions."""
+    """After the index at which Ann left temporarily, she has epoch −2 and keeps her partitions."""
     told = explain(home, GROUP)
     away = next(step.index for step in told.steps if isinstance(step, NoteStep))
     state = replay(home, group=GROUP, at_index=away)
@@ -84,7 +84,7 @@ def test_replay_shows_who_is_away(home: str) -> None:
 
 
 def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
-    """A replacement with another subscription is one entry: the place first, then the epoch."""
+    """A replacement with another subscription is one entry; it is reported first, then the epoch."""
     node = DiskNode(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     node.create_topic("clicks", 2)
@@ -105,7 +105,7 @@ def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
 
 
 def test_work_that_failed_is_told_between_the_epochs(tmp_path: Path) -> None:
-    """An assignor that fails leaves no record; the node that asked it noted it."""
+    """An assignor that fails leaves no record; the node that called it noted the failure as evidence."""
     node = DiskNode(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     settle(node, node.member(GROUP, "app-1", "orders").join())

@@ -1,5 +1,4 @@
-"""What explain and timeline say of a scripted story, as golden texts (rewrite them with
-REWRITE_GOLDEN=1)."""
+"""The texts of `explain` and `timeline` on a scripted story (REWRITE_GOLDEN=1 rewrites the golden texts)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ Read = Callable[..., Explanation]
 
 @pytest.fixture
 def read(serve: Serve) -> Read:
-    """`explain` over logs in memory."""
+    """Run `explain` on logs in memory."""
 
     def reads(group: MemoryReader, metadata: MemoryReader | None = None) -> Explanation:
         serve({SHARD: group} if metadata is None else {SHARD: group, METADATA_SHARD: metadata}, SHARDS)

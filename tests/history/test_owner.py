@@ -1,4 +1,4 @@
-"""Who held a partition: at a moment and all along, in every group, against what the story did."""
+"""The owners of a partition, at a moment and over the whole log, in every group, checked against a story."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDERS_0 = parse_partition("orders-0")
 
 
 class Story:
-    """Group payments: ann has all, goes, bob comes later; group audit: cid has all the time."""
+    """Group payments: ann owns everything and leaves, bob joins later. Group audit: cid owns everything."""
 
     def __init__(self, home: str) -> None:
         self.node = DiskNode(home, num_shards=1)
@@ -97,7 +97,7 @@ def test_why_each_began(log: NodeLog) -> None:
 
 
 def test_a_reason_is_said_once(tmp_path: Path) -> None:
-    """From ann to bob orders-1 is ann's, to be given up, nobody's, and bob's: all for one reason."""
+    """orders-1 moves from ann to bob in several spans (to be revoked, free, owned), all for one reason."""
     node = DiskNode(str(tmp_path / "node-1"), num_shards=1)
     node.create_topic("orders", 2)
     ann = node.member("payments", "app-1", "orders").join()

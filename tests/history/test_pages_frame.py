@@ -1,4 +1,4 @@
-"""The frame of every page: nothing that a client chose becomes markup, nothing is asked of a network."""
+"""The frame of every page: no value that a client chose becomes markup, and no page loads from a network."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_offsets_follow_the_zone_over_its_changes() -> None:
 
 
 def test_a_wheel_contains_the_files_of_pages() -> None:
-    """What is read by name at run time must be there after an installation too."""
+    """Files that are read by name at run time must be in an installation too."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["*"]
     files = [file.relative_to(PAGES).as_posix() for file in sorted((PAGES / "files").iterdir())]

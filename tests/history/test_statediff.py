@@ -1,4 +1,4 @@
-"""What changed between two moments, against what the story did between them."""
+"""`diff` between two moments, checked against a scripted story."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP = "payments"
 
 
 class Story:
-    """ann alone, then bob comes, the topic grows, ann goes; a moment before each."""
+    """ann is alone, bob joins, the topic grows, ann leaves; the story keeps a moment before each step."""
 
     def __init__(self, home: str) -> None:
         self.node = DiskNode(home, num_shards=1)

@@ -1,4 +1,4 @@
-"""How much: figures of a known story by hand, sums over windows and groups, memory that does not grow."""
+"""`stats`: figures of a known story by hand, sums over windows and groups, memory that does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What if: a replay under the recorded settings is the record; known stories under others, by hand."""
+"""`whatif`: a replay under the recorded settings equals the record; known stories under others, by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Told = list[tuple[int, list[tuple[int, str, str]], list[tuple[int, bytes, bytes 
 
 
 def told(entries: list[tuple[int, int, Entry]]) -> Told:
-    """What must be the same: when, why, and every byte but versions of the catalog."""
+    """Reduce entries to what a replay must repeat: time, reasons, every byte but the catalog's versions."""
     return [
         (
             at_ms,
@@ -180,7 +180,7 @@ class Story:
         return made
 
     def keep(self, *clients: Client, from_ms: int, to_ms: int, every_ms: int = 1_000) -> None:
-        """These beat regularly, the last time at ``to_ms``."""
+        """These members send heartbeats regularly, the last one at ``to_ms``."""
         for ms in range(from_ms, to_ms + 1, every_ms):
             self.at(ms)
             for client in clients:
@@ -192,13 +192,13 @@ class Story:
     def refused(
         self, member: str, ms: int, *, owned: dict[str, list[int]] | None = None, api: int = HEARTBEAT
     ) -> None:
-        """A request of a member that is none any more; a heartbeat may say what it owns."""
+        """Note a refused request of a removed member; a heartbeat may name the partitions it owns."""
         note = {"kind": "refused", "group": GROUP, "member": member, "at_ms": self.wall(ms)}
         said = {} if owned is None else {"owned": owned}
         self.notes.append(note | {"api": int(api), "error": int(ErrorCode.UNKNOWN_MEMBER_ID)} | said)
 
     def gap(self, member: str, ms: int, gap_ms: int) -> None:
-        """The longest gap of the minute in which ``ms`` is."""
+        """Note the longest heartbeat gap of the minute that contains ``ms``."""
         at_ms = self.wall(ms)
         note = {"kind": "heartbeat_gap", "group": GROUP, "member": member, "gap_ms": float(gap_ms)}
         self.notes.append(note | {"minute_ms": at_ms - at_ms % 60_000, "at_ms": at_ms})
@@ -531,7 +531,7 @@ class Beyond:
 
 
 class Everything:
-    """All to the member whose id comes first."""
+    """Assigns everything to the member with the lowest id."""
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
         first = min(spec.members)

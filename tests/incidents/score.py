@@ -1,4 +1,4 @@
-"""Holds what is told of a run against what happened in it."""
+"""Compare what is reported of a run with what happened in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.incidents.truth import Known, Truth
 from tests.support.incidents.world import GROUP, SHARD
 
 Found = Sequence[dict[str, Any]]
-"""Findings as JSON has them."""
+"""Findings in their JSON form."""
 
 REASONS_SAID = {
     "TOPIC_GROWN": "grew from",
@@ -30,15 +30,15 @@ REASONS_SAID = {
     "REGEX_RESOLUTION_CHANGED": "a subscription by regular expression matches other topics",
     "MEMBER_REMOVED": "was removed by an operator",
 }
-"""What the text says of the reason of an epoch."""
+"""Words by which the text states the reason of an epoch."""
 
 SCORE: dict[str, Counter[str]] = {}
-"""What came of the incidents of each name; printed at the end of the run."""
+"""Results by the name of the incident, printed at the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was made of one truth; `missing` says what was not named, and is empty if all was."""
+    """The verdict on one truth; `missing` says what was not named, and is empty if everything was."""
 
     truth: Truth
     missing: str
@@ -48,7 +48,7 @@ class Verdict:
 class Judged:
     verdicts: tuple[Verdict, ...]
     inventions: tuple[str, ...]
-    """Diagnoses of what did not happen."""
+    """Diagnoses of incidents that did not happen."""
 
 
 def read(known: Known, *, with_evidence: bool = True) -> tuple[GroupRows, list[dict[str, Any]] | None]:
@@ -57,7 +57,7 @@ def read(known: Known, *, with_evidence: bool = True) -> tuple[GroupRows, list[d
 
 
 def judge(known: Known, *, with_evidence: bool = True, rules: Iterable[Rule] = RULES.values()) -> Judged:
-    """What the rules alone make of a run; reasons of epochs are not their business."""
+    """Judge the findings of the rules alone; they say nothing of the reasons of epochs."""
     facts, notes = read(known, with_evidence=with_evidence)
     found = plain(findings_of(facts, notes, rules))
     truths = [one for one in _truths(known, with_evidence=with_evidence) if not one.is_reason]
@@ -66,7 +66,7 @@ def judge(known: Known, *, with_evidence: bool = True, rules: Iterable[Rule] = R
 
 
 def judge_explanation(known: Known, *, with_evidence: bool = True) -> Judged:
-    """What `explain` tells of a run: every truth must be named in its JSON and in its text."""
+    """Judge the answer of `explain`: it must name every truth in its JSON and in its text."""
     told = explain(known.world.node(with_evidence=with_evidence), GROUP, style=UTC_STYLE)
     answer = json.loads(json.dumps(plain(told)))
     text = list(explanation_text(told, UTC_STYLE))
@@ -83,7 +83,7 @@ def judge_explanation(known: Known, *, with_evidence: bool = True) -> Judged:
 
 
 def _truths(known: Known, *, with_evidence: bool) -> list[Truth]:
-    """What can be told of them: without evidence what the log alone can tell."""
+    """Return the truths that can be reported; without evidence, those that the log alone shows."""
     if with_evidence:
         return known.truths
     return [
@@ -118,7 +118,7 @@ def _is_then(truth: Truth, found: dict[str, Any]) -> bool:
     return bool(found["from_ms"] <= truth.until_ms and not is_over)
 
 
-# Epochs that somebody's doing led to, as JSON and the text have them.
+# Epochs with a reason that is no incident, as JSON and the text have them
 
 
 def _missing_in_epochs(
@@ -173,7 +173,7 @@ _PARTS = re.compile(r"([A-Za-z][\w.-]*) (\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?![\d.]
 
 
 def partitions_in(text: str) -> set[TopicPartition]:
-    """The partitions that a text names, as ``orders 0-3,7``."""
+    """Return the partitions that a text names, as in ``orders 0-3,7``."""
     found = set()
     for topic, numbers in _PARTS.findall(text):
         for part in numbers.split(","):

@@ -1,6 +1,6 @@
-"""What `explain` says of provoked incidents: findings first, at their epochs, and nothing that is not so.
+"""The answers of `explain` on provoked incidents: findings first, at their epochs, and nothing untrue.
 
-The world knows every heartbeat that was refused, and when: what would have been otherwise is held to that.
+The world knows every refused heartbeat and its time; the counterfactuals are checked against them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def told(known: Known, filters: Filters | None = None) -> Explanation:
 
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_an_incident_is_explained(name: str) -> None:
-    """Its cause, its members and its partitions are in what is said first, and at an epoch that it disturbed;
-    whoever asks for one of its members or partitions is told of it too."""
+    """The findings name its cause, members and partitions, at an epoch that it disturbed. Filters on one of
+    its members or partitions show it too."""
     known = INCIDENTS[name].run(SEED)
     whole = told(known)
     lines = list(explanation_text(whole, UTC_STYLE))
@@ -73,8 +73,8 @@ HAPPENED: Counter[str] = Counter()
     "name", ["paused member", "killed member", "slow revoker", "one never acknowledges, another is paused"]
 )
 def test_what_would_have_been_otherwise_is_so(name: str, seed: int) -> None:
-    """Whoever is said to have been late by so much had its next heartbeat refused just then; of the dead
-    nothing is claimed; and nobody is said to have cost more than it did."""
+    """A member that is said to have been late by some time had its next heartbeat refused just then. Nothing
+    is claimed of dead members, and no wait is said to have cost more than it did."""
     known = INCIDENTS[name].run(seed)
     notes = known.world.node().reader(0).evidence(GROUP)
     whole = told(known)

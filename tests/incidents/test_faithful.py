@@ -1,4 +1,4 @@
-"""What if: nothing. A replay of each incident under the recorded settings is what really happened."""
+"""`whatif` without a change: a replay of each incident under the recorded settings equals the record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIFFERENT = {
     "members that compute": "members computed the targets",
     "an assignor of a user that takes its time": "no assignor of ours",
 }
-"""Those that docs/history.md names as known limits, and why."""
+"""Known limits that docs/history.md names, with the reason of each."""
 
 
 @pytest.mark.parametrize("name", sorted(PLAYS.keys() - DIFFERENT.keys()))

@@ -1,4 +1,4 @@
-"""What evidence says of the heartbeats before an expiry, where the member came back and was noted again."""
+"""Evidence of heartbeat gaps before an expiry whose member returned and was noted again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.incidents.world import GROUP
 
 
 def test_the_silence_that_ended_a_session_is_no_gap_before_it() -> None:
-    """It is noted when the member comes back, in the minute of the expiry perhaps."""
+    """The silence is noted when the member returns, perhaps in the minute of the expiry."""
     told = 0
     for seed in range(12):
         node = INCIDENTS["one never acknowledges, another is paused"].run(seed).world.node()

@@ -1,4 +1,4 @@
-"""What the tests of C.14 share: members that subscribe by an expression, and the rounds that resolve it."""
+"""Helpers for the tests of C.14: members that subscribe by an expression, and rounds that resolve it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def by_regex(world: World, name: str = "a", regex: str = "orders.*", **fields: o
 
 
 def reasons(world: World, place: int = -1) -> list[ReasonKind]:
-    """Why an entry of the log was written."""
+    """Return the reasons of an entry of the log."""
     return [ReasonKind(reason.kind) for reason in world.log[place].cause.reasons]
 
 
 def held(world: World) -> Job:
-    """The one job that waits for its child."""
+    """Return the only job; its child process has not answered."""
     (job,) = world.jobs
     return job

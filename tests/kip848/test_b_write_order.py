@@ -1,7 +1,7 @@
-"""B.2: which records an event writes, and in which order.
+"""B.2: the records that an event writes, and their order.
 
-Every entry of every test with a `World`, and of every story, is held against
-`tests/support/write_order.py`; here it is shown that what is out of order is noticed.
+Every entry of every test with a `World`, and of every story, is checked against
+`tests/support/write_order.py`. The tests here show that records out of order are noticed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.write_order import WRITE_ORDER, check_write_order
 
 
 def left(world: World) -> tuple[RawRecord, ...]:
-    """What the leave of one of two members writes: 8, 7, 5 of it gone, 4, 3, then the target of the other."""
+    """Return the records of the leave of one of two members: ~8, ~7, ~5, 4, 3, then the other's 7 and 6."""
     world.create_topic("bills", 2)
     world.join("a")
     world.join("b", ["orders", "bills"])

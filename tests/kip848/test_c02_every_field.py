@@ -57,7 +57,7 @@ def owned(*topics: tuple[bytes, list[int]]) -> list[TopicPartitions]:
 
 
 def names(field: str, longest: int) -> list[Bad]:
-    """What a name may not be: empty, blank, longer than its bound (in bytes, not in characters)."""
+    """Return values that a name may not have: empty, blank, longer than its bound (in bytes)."""
     empty = f"{field.title().replace('_', '')} can't be empty"
     return [
         Bad(field, "", (empty, "''", f"1 to {longest} bytes")),
@@ -134,7 +134,7 @@ def ask(world: World, kind: str, **changes: Any) -> ConsumerGroupHeartbeatRespon
 
 
 def member_world() -> World:
-    """Static member a (instance i) has all of `orders`; a second later."""
+    """Return a world one second after static member a (instance i) joined; it owns all of `orders`."""
     world = World(limits=LIMITS)
     world.create_topic("orders", 12)
     world.work()
@@ -154,7 +154,7 @@ def everything(world: World) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("kind", "bad"), CASES)
 def test_outside_the_domain(kind: str, bad: Bad) -> None:
-    """Kafka's code; the field, what it was and what is allowed; changes nothing."""
+    """The refusal has Kafka's code, says which field, its value and what is allowed, and changes nothing."""
     world = member_world()
     before = everything(world)
     answer = ask(world, kind, **{bad.field: bad.value})
@@ -171,13 +171,13 @@ def test_outside_the_domain(kind: str, bad: Bad) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_the_request_that_the_cases_spoil_is_good(kind: str) -> None:
-    """Or none of them would show anything."""
+    """Otherwise the cases would prove nothing."""
     assert ask(member_world(), kind).error_code == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """Unusual, and accepted: what it comes to is Kafka's answer too."""
+    """An unusual request that is accepted, with the answer that Kafka gives."""
 
     name: str
     kind: str
@@ -205,7 +205,7 @@ ODD = [
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.name)
 def test_odd_but_harmless(odd: Odd) -> None:
-    """Accepted; what means nothing changes nothing."""
+    """The request is accepted; fields without effect change nothing."""
     world = member_world()
     entries = len(world.log)
     answer = ask(world, odd.kind, **odd.changes)
@@ -215,7 +215,7 @@ def test_odd_but_harmless(odd: Odd) -> None:
 
 @pytest.mark.parametrize("epoch", [2, I32_MAX])
 def test_epochs_beyond_the_members(epoch: int) -> None:
-    """Huge ints: an epoch that nobody has is fenced, and says which one the member has."""
+    """An epoch that no member has is fenced, and the message names the member's epoch."""
     world = member_world()
     before = everything(world)
     answer = ask(world, "heartbeat", member_epoch=epoch)

@@ -33,7 +33,7 @@ def given(answer: ConsumerGroupHeartbeatResponse) -> list[int]:
 
 
 def refused(world: World, answer: ConsumerGroupHeartbeatResponse, code: ErrorCode, entries: int) -> str:
-    """It was refused with that code, and nothing was written; the message."""
+    """Check that a request was refused with a code and wrote nothing; return the message."""
     assert answer.error_code == code, answer.error_message
     assert len(world.log) == entries
     return answer.error_message or ""
@@ -352,7 +352,7 @@ def test_the_old_members_timers_end_with_it(world: World) -> None:
 
 
 def test_an_expiry_that_was_due_already_does_not_hit_the_successor(world: World) -> None:
-    """The session ran out, nobody has looked yet, and the place is taken: the old timer means nobody now."""
+    """The session has run out unchecked when the member is replaced; the old timer expires no member."""
     a, b = pair(world)
     a.leave(for_good=False)
     world.now_ms += 45_001
@@ -377,7 +377,7 @@ def test_a_full_group_lets_a_static_member_back_in() -> None:
 
 
 def test_a_failover_while_away(world: World) -> None:
-    """The new leader knows who is away, and gives it a session in full."""
+    """The new leader knows that the member left temporarily, and gives it a full session."""
     a, b = pair(world)
     had = a.partitions(FIRST_TOPIC)
     a.leave(for_good=False)
@@ -391,7 +391,7 @@ def test_a_failover_while_away(world: World) -> None:
 
 
 def test_commits_while_away_and_after(world: World) -> None:
-    """Who left commits no more; who took the place commits with its epoch; the old id is unknown."""
+    """The old process commits no more; its replacement commits with its epoch; the old id is unknown."""
     a, _b = pair(world)
     partition = a.partitions(FIRST_TOPIC)[0]
     offsets = {("orders", partition): 7}

@@ -1,4 +1,4 @@
-"""C.14: what expressions match, in bounded time, and what is said of one that takes or matches too much."""
+"""C.14: the topics that expressions match, in bounded time, and the errors of costly or wide ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = ["(a+)+$", "(a|aa)+b", "(.*a){50}", "((((a?){10}){10}){10})", "(a?){30
 
 @pytest.mark.parametrize("regex", HOSTILE)
 def test_a_pathological_expression_is_matched_in_linear_time_or_given_up(regex: str) -> None:
-    """What backtracks for ever elsewhere is an automaton here."""
+    """Expressions that backtrack for ever elsewhere are automata here."""
     names = ["a" * length for length in range(200, 249)]
     looks = 0
 
@@ -37,7 +37,7 @@ def test_a_pathological_expression_is_matched_in_linear_time_or_given_up(regex: 
 
 
 def _matches(regex: str, name: str) -> bool:
-    """What these expressions mean for a name of letters a only."""
+    """Whether these expressions match a name that consists of the letter a."""
     return {
         "(a+)+$": True,
         "(a|aa)+b": False,
@@ -49,7 +49,7 @@ def _matches(regex: str, name: str) -> bool:
 
 
 def test_a_costly_expression_spoils_its_own_resolution_only() -> None:
-    """What takes too long together is tried in halves: the others have their answer."""
+    """Expressions that take too long together are tried in halves, so that the others have their result."""
     now_ms = 0.0
 
     def stopwatch_ms() -> float:
@@ -88,7 +88,7 @@ topic_names = st.lists(st.text(alphabet="abc-_", min_size=1, max_size=6), max_si
 @settings(max_examples=200, deadline=None)
 @given(st.lists(patterns, max_size=8), topic_names)
 def test_a_resolution_is_what_an_independent_matcher_says(regexes: list[str], names: list[str]) -> None:
-    """For expressions that mean the same to both: one by one by Python, together by RE2."""
+    """Expressions that both understand alike match the same, one by one in Python and together in RE2."""
     found = match(regexes, names, Limits(), Budget(1e9, 1e9), lambda: 0.0)
     assert found == [
         [place for place, name in enumerate(names) if re.fullmatch(regex, name)] for regex in regexes

@@ -125,7 +125,7 @@ def test_what_a_member_had_goes_to_others_though_its_new_expression_matches_noth
 
 
 def test_what_a_member_had_goes_to_others_though_its_new_expression_matches_too_much() -> None:
-    """The member gave it up at once; as long as nobody knows what it wants instead, it wants nothing."""
+    """The member revoked it at once; while its new expression is unresolved, it subscribes to nothing."""
     world = World(limits=Limits(resolved_topics_max=3))
     for name in ("orders", "t-1", "t-2", "t-3", "t-4"):
         world.create_topic(name, 4)
@@ -168,7 +168,7 @@ def test_what_a_member_had_goes_to_others_though_no_child_answers(by_children: W
 
 
 def test_a_target_under_way_gives_nothing_to_an_expression_that_matches_nothing_since() -> None:
-    """What a child computes is for the subscriptions that it was told; the change moved no epoch."""
+    """A child process computes for the subscriptions that it was given; the change moved no epoch."""
     world = World(limits=Limits(assign_inline_cost_max=0))
     world.create_topic("orders", 12)
     a, b = by_regex(world, "a", "orders"), by_regex(world, "b", "orders")

@@ -1,7 +1,6 @@
-"""C.14: rounds that a child process makes, and results that are written a part at a time.
+"""C.14: rounds by a child process, and results that are written in parts.
 
-A group moves on while a child is at work: what it brings is taken for what it was asked, and for nothing
-else.
+A group moves on while a child works: its result is used for the request that it was given, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 
 FIRST, EIGHTH = array(POSITION, [0]).tobytes(), array(POSITION, [7]).tobytes()
-"""Answers: the name at that place."""
+"""Results that match the name at that position only."""
 
 
 def test_one_round_of_a_group_is_under_way_at_a_time(by_children: World) -> None:
-    """None in flight; what comes meanwhile has the next round."""
+    """A round starts if none is in flight; expressions that arrive meanwhile are resolved in the next one."""
     world = by_children
     by_regex(world, "a").beat()
     world.work()
@@ -62,7 +61,7 @@ def test_a_result_for_subscribers_who_went_is_dropped(by_children: World) -> Non
 
 
 def test_a_round_that_no_member_waits_for_is_cancelled(by_children: World) -> None:
-    """All subscribers went and another one came while a child was at work: it has a round of its own."""
+    """All subscribers left and another one joined while a child worked: it has a round of its own."""
     world = by_children
     a, b = by_regex(world, "a"), by_regex(world, "b", "bill.*")
     a.beat()
@@ -83,7 +82,7 @@ def test_a_round_that_no_member_waits_for_is_cancelled(by_children: World) -> No
 
 
 def test_a_result_for_a_group_that_is_gone_is_dropped(by_children: World) -> None:
-    """Nor is anything kept for it."""
+    """No state is kept for the group either."""
     world = by_children
     a = by_regex(world)
     a.beat()
@@ -96,7 +95,7 @@ def test_a_result_for_a_group_that_is_gone_is_dropped(by_children: World) -> Non
 
 
 def test_a_delta_for_an_expression_that_came_anew_is_not_taken_for_all_of_it(by_children: World) -> None:
-    """Its record went with its subscriber while a child looked at new topics only."""
+    """Its record went with its subscriber, while a child looked at new topics only."""
     world = by_children
     a = by_regex(world, "a")
     world.join("b", [])
@@ -162,7 +161,7 @@ def test_very_much_is_written_a_part_at_a_time() -> None:
 
 
 def test_what_is_written_in_parts_is_matched_once() -> None:
-    """What a child found is kept until the last part of it is in the log."""
+    """A child's result is kept until its last part is in the log."""
     world = World(limits=Limits(resolved_names_at_once_max=50, resolve_inline_cost_max=-1))
     for number in range(40):
         world.create_topic(f"t-{number}", 1)

@@ -95,7 +95,7 @@ def test_a_subscribed_topic_keeps_its_offsets() -> None:
 
 
 def idle_beats(world: World, client: Client, ms: float) -> list[Entry]:
-    """Time passes with a session that is so long that a heartbeat a day is enough."""
+    """Let time pass with a session so long that a heartbeat a day is enough."""
     world.configure(session_timeout_ms=2 * DAY_MS)
     client.beat()
     entries = len(world.log)
@@ -125,7 +125,7 @@ def test_a_commit_that_names_its_retention() -> None:
 
 
 def test_a_shorter_retention_named_later_counts() -> None:
-    """The group's look moves forward when a commit names an earlier end than was expected."""
+    """The group's check is moved forward when a commit names an earlier end."""
     world = with_topics()
     world.commit({ORDERS_0: 1})
     commit_until(world, 1, 2 * CHECK_MS)
@@ -244,7 +244,7 @@ def test_other_classic_groups_with_members_keep_all_offsets(protocol_type: str, 
 
 
 def test_nothing_expires_before_one_check_interval_after_a_failover() -> None:
-    """What the former leader expected is found again: every group is looked at once."""
+    """The new leader checks every group once, and so finds what the former leader was to expire."""
     world = with_topics()
     world.commit({ORDERS_0: 1})
     a = Client(world, "a", group_id="empty")
@@ -302,12 +302,12 @@ def test_a_group_that_is_used_is_read_once_a_week() -> None:
 
 
 def test_commits_while_the_group_is_read() -> None:
-    """What is committed, and what is deleted, between two slices of a reading is seen as it is."""
+    """Commits and deletions between two slices of a reading are seen."""
     world = with_topics(expiry_slice_max=3, expiry_pause_ms=10)
     world.commit({("orders", part): 1 for part in range(4)})
     world.sleep(WEEK_MS)
     assert len(world.fetch()) in (2, 3), "the first slice is done"
-    commit_until(world, 0, CHECK_MS)  # which was read already
+    commit_until(world, 0, CHECK_MS)  # a partition that was read already
     world.commit({MORE_0: 1})
     world.sleep(100)
     assert set(world.fetch()) == {ORDERS_0, MORE_0}
@@ -318,7 +318,7 @@ def test_commits_while_the_group_is_read() -> None:
 
 
 def jump(world: World, ms: int) -> None:
-    """The wall clock is set; the monotonic one goes on."""
+    """Set the wall clock forward or back; the monotonic clock goes on."""
     ctx = world.ctx
     world.ctx = lambda **changes: ctx(**({"wall_ms": ctx().wall_ms + ms} | changes))  # type: ignore[method-assign]
 
@@ -333,7 +333,7 @@ def test_the_wall_clock_jumps_forward() -> None:
 
 
 def test_the_wall_clock_jumps_back() -> None:
-    """Nothing expires early, and nobody spins: a check is a minute away at least."""
+    """Nothing expires early, and no check is less than a minute away."""
     world = with_topics()
     world.commit({ORDERS_0: 1})
     world.sleep(WEEK_MS - 1)
@@ -351,7 +351,7 @@ def test_the_wall_clock_jumps_back() -> None:
 
 
 def test_a_failure_ends_the_reading_of_that_group_alone() -> None:
-    """What is the matter with one group must not keep the others from expiring."""
+    """A failure in one group must not keep the others from expiring."""
     world = with_topics()
     world.commit({ORDERS_0: 1}, group_id="bad")
     world.sleep(1)
@@ -395,11 +395,11 @@ def test_the_heap_does_not_grow_with_commits() -> None:
 )
 @example([("until", 0, 0), ("subscribe", 0, 1), ("delete", 0, 1), ("sleep", 0, 0)])
 def test_against_a_scan(steps: list[tuple[str, int, int]]) -> None:
-    """After any story: what is over for longer than a check interval is gone, and nothing else is."""
+    """After any schedule, offsets that were due for more than a check interval are gone, and no others."""
     world = World(GroupSettings(session_timeout_ms=1_800_000), Limits(expiry_slice_max=2))
     for topic in ("orders", "more"):
         world.create_topic(topic, 4)
-    model: dict[tuple[str, int], int] = {}  # → over at
+    model: dict[tuple[str, int], int] = {}  # → expires at (wall clock)
     loose_since: dict[str, float] = {"orders": 0.0, "more": 0.0}  # topics that nobody subscribes to
     a = Client(world, "a")
     last_ready_ms = world.now_ms

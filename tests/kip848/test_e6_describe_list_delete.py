@@ -95,7 +95,7 @@ def test_classic_describe(world: World) -> None:
 
 
 def test_classic_describe_of_a_classic_group(world: World) -> None:
-    """What record 2 says is shown as it is."""
+    """The answer shows record 2 as it is."""
     world.shard.apply(encode_record(classic_group(members=1)), 1)
     group = world.handle(ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["g"])).groups[0]
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
@@ -166,7 +166,7 @@ def test_a_deleted_group_begins_anew(world: World) -> None:
 
 
 def test_a_group_with_a_great_many_offsets_is_deleted_in_several_decisions() -> None:
-    """What is too much for one entry goes on in another one; the answer comes when all is gone."""
+    """A deletion that is too large for one entry goes on in the next; the reply comes after the last."""
     world = World(limits=Limits(removal_bytes_max=1_000))
     world.create_topic("orders", 7)
     world.commit({("orders", partition): 1 for partition in range(7)})
@@ -212,7 +212,7 @@ def test_what_each_version_of_a_list_can_say(world: World, version: int) -> None
 
 
 def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> None:
-    """Each decision looks anew: the group has members now, and is not deleted."""
+    """Each decision checks again: the group has members now, and is not deleted."""
     world = World(limits=Limits(removal_bytes_max=1_000))
     world.create_topic("orders", 7)
     world.commit({("orders", partition): 1 for partition in range(7)})
@@ -232,7 +232,7 @@ def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> No
 def test_a_large_group_is_described_in_several_turns_as_it_was_in_the_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who changes meanwhile is described as it was, so that the epochs of a description fit together."""
+    """A member that changes meanwhile is described as it was, so that the epochs of a description agree."""
     monkeypatch.setattr(admin, "MEMBERS_AT_ONCE", 2)
     members = [Client(world, f"member-{number}") for number in range(5)]
     settle(members)

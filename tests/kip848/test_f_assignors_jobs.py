@@ -21,7 +21,7 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, 
 
 
 class Theirs:
-    """A user's assignor: as uniform, or what the test says."""
+    """A user's assignor: `uniform`, unless the test sets another answer."""
 
     name = "theirs"
     instead: object = None
@@ -43,7 +43,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Theirs:
 
 @pytest.fixture
 def world(theirs: Theirs) -> Iterator[World]:
-    """The group's assignor is the user's; child processes end when the test says."""
+    """A world whose group uses the user's assignor; child processes end when the test says."""
     world = World(GroupSettings(assignors=("theirs", "uniform")))
     world.create_topic("orders", 6)
     world.holds_jobs = True
@@ -269,7 +269,7 @@ def test_a_new_leader_ignores_the_old_ones_job_and_computes(world: World) -> Non
 
 
 def test_a_group_that_went_and_came_is_another_one(world: World) -> None:
-    """An answer for the group that was must not reach the one that is, whose epochs begin anew."""
+    """An answer for the deleted group must not reach the new one, whose epochs start again."""
     a = Client(world, "a")
     a.beat()
     (job,) = world.jobs
@@ -343,7 +343,7 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
 
 
 def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
-    """Another leader may have written parts of another target meanwhile, behind the place where it stood."""
+    """Another leader may have written parts of another target meanwhile."""
     world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
     world.create_topic("orders", 12)
     clients = [Client(world, f"m{number}") for number in range(4)]
@@ -361,7 +361,7 @@ def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
 
 
 def test_an_installation_ends_with_the_last_member() -> None:
-    """What was for those who went must not hold up the first target of who comes next."""
+    """Targets of members that left must not hold up the first target of the next member."""
     world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
     world.create_topic("orders", 12)
     clients = [Client(world, f"m{number}") for number in range(4)]
@@ -381,8 +381,10 @@ def test_an_installation_ends_with_the_last_member() -> None:
 
 
 def test_what_is_half_written_is_shown_to_an_assignor_with_each_partition_once(theirs: Theirs) -> None:
-    """A part of the new target beside the rest of the old one may name a partition twice. An assignor that
-    relies on each having one owner, as any target says, would fail for ever: it belongs to whom it is now."""
+    """The new target's first part and the rest of the old one may name a partition twice.
+
+    An assignor that relies on each partition having one owner would fail for ever, so the partition is shown
+    with its current owner only."""
     world = World(
         GroupSettings(assignors=("theirs", "uniform")), Limits(install_records_max=1), world_module.BUILT_IN
     )
@@ -414,7 +416,7 @@ def test_what_is_half_written_is_shown_to_an_assignor_with_each_partition_once(t
 
 
 def test_a_vote_that_flips_does_not_start_child_after_child() -> None:
-    """To ask another assignor gives up the child of the former; asking costs the loop too, so it is paced."""
+    """Asking another assignor gives up the former's child process and costs the loop, so it is paced."""
     world = World(limits=Limits(assign_inline_cost_max=0))
     world.create_topic("orders", 6)
     a = Client(world, "a", assignor="range")

@@ -1,4 +1,4 @@
-"""H.1 Client-side assignors: the choice, who computes, Prepare and Install, and what members hear of it."""
+"""H.1 Client-side assignors: the choice, the member that computes, Prepare and Install, and heartbeats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def settled(world: World, *names: str, **fields: Any) -> list[ComputingClient]:
 
 
 def joins_and_waits(world: World, name: str = "z") -> ComputingClient:
-    """A new member, so that a target is due; whoever is chosen is not told yet."""
+    """Let a new member join, so that a target is due; the chosen member has not been asked yet."""
     member = ComputingClient(world, name)
     member.beat()
     assert world.group().epoch > world.group().assignment_epoch
@@ -109,7 +109,7 @@ def test_votes_before_places_before_names() -> None:
 
 
 def test_the_first_member_gets_an_epoch_and_is_asked(world: World) -> None:
-    """A group that nobody has computed for yet has an empty target, and its member an epoch to speak with."""
+    """A group without a computed target has an empty one, and its member an epoch for its requests."""
     a = ComputingClient(world, "a")
     a.beat()
     answer = a.full_answer
@@ -180,7 +180,7 @@ def test_the_cause_refers_to_the_bump(world: World) -> None:
     assert [(ref.shard, ref.index) for ref in world.log[-1].cause.refs] == [(0, bumped_at)]
 
 
-# Who computes
+# The member that computes
 
 
 def test_exactly_one_member_is_told(world: World) -> None:
@@ -345,7 +345,7 @@ def test_a_static_member_that_was_replaced_passes_its_part_on(world: World) -> N
     assert [t.partitions for t in world.group().target["b2"].topic_partitions] == [(1, 3, 5, 7)]
 
 
-# Who does not deliver
+# Members that do not deliver
 
 
 def test_another_is_chosen_after_the_rebalance_timeout(world: World) -> None:
@@ -384,7 +384,7 @@ def test_time_that_the_node_did_not_run_does_not_count(world: World) -> None:
 
 @pytest.mark.parametrize("flips", [False, True])
 def test_no_rebalance_timeout_keeps_a_group_without_a_target(flips: bool) -> None:
-    """What clients say is bounded by a time of the coordinator's own; asking all anew does not extend it."""
+    """The coordinator bounds the time that clients ask for; asking again does not extend it."""
     world = World(limits=Limits(client_round_max_ms=10_000))
     world.create_topic("orders", 6)
     a, b = settled(world, "a", "b", rebalance_timeout_ms=2**31 - 1)
@@ -449,7 +449,7 @@ def test_another_is_chosen_when_it_is_gone(how: str) -> None:
 
 
 def test_a_new_leader_elects_anew(world: World) -> None:
-    """Volatile state is made anew at Ready; what the former leader had shown counts for nothing."""
+    """Volatile state is made anew at Ready; what the former leader's Prepare showed counts for nothing."""
     a, b = settled(world, "a", "b")
     world.grow_topic("orders", 8)
     world.work()
@@ -483,7 +483,7 @@ def test_who_was_chosen_by_the_former_leader_only_is_refused(world: World) -> No
     assert a.must_compute
 
 
-# What is installed
+# Installed assignments
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,7 @@ def test_prepare_twice_shows_the_group_as_it_is_then(world: World) -> None:
     assert a.install(second.group_epoch, dealt_round(second)).error_code == 0
 
 
-# What members hear
+# Answers to members
 
 
 def test_error_and_metadata_arrive_with_the_heartbeat(world: World) -> None:
@@ -780,7 +780,7 @@ def test_the_coordinator_names_a_member_without_an_id(world: World) -> None:
     assert list(world.group().members) == ["fresh-2"]
 
 
-# What a change of assignors means
+# Changes of assignors
 
 
 @pytest.mark.parametrize(
@@ -889,7 +889,7 @@ def test_an_extended_member_may_have_no_assignors(world: World) -> None:
     assert sum(map(len, b.pending.values())) == 3
 
 
-# Fields that cannot be meant
+# Invalid fields
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_kafka_19974_an_acknowledgement_that_leads_to_more_keeps_the_epoch(world
 
 @pytest.mark.parametrize("assignor", [UniformAssignor(), RangeAssignor()], ids=lambda a: a.name)
 def test_kafka_18688_equal_input_equal_answer(assignor: UniformAssignor | RangeAssignor) -> None:
-    """Who gets one more was a matter of hash order: a second run over the same group moved partitions."""
+    """Hash order decided who has one partition more: a second run over the same group moved partitions."""
     world = World(GroupSettings(assignors=(assignor.name,)), assignors=[assignor])
     world.create_topic("orders", 11)
     clients = [Client(world, name) for name in "dacb"]
@@ -237,7 +237,7 @@ def test_kafka_20442_an_empty_group_has_equal_epochs(world: World) -> None:
 
 
 def test_kafka_20442_expiry_empties_a_group_in_the_same_way(world: World) -> None:
-    """By session as by leave, all members at once."""
+    """Expiry empties a group as leaving does, all members at once."""
     settle([Client(world, "a"), Client(world, "b")])
     world.sleep(60_000)
     group = world.group()
@@ -262,7 +262,7 @@ def test_kafka_20268_a_group_made_again_begins_with_equal_epochs(world: World) -
 
 
 def test_kafka_20292_a_member_is_replaced_while_its_target_waits(world: World) -> None:
-    """Members leave or are replaced while a target is due: it is of the group as it is when it lands."""
+    """Members leave or are replaced while a target is due: the target is for the group as it is then."""
     a, b, c = Client(world, "a", instance_id="i"), Client(world, "b"), Client(world, "c")
     a.beat()
     world.turn = 1

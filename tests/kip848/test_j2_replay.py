@@ -87,7 +87,7 @@ def six(epoch: int) -> RawRecord:
 
 
 GROUP = [three(1), five("a"), seven("a", 0), six(1), eight("a", 1, 0)]
-"""A whole group of one member."""
+"""The records of a group of one member."""
 
 
 @pytest.mark.parametrize("record", GROUP, ids=lambda record: str(record.type))
@@ -187,7 +187,7 @@ def static_session(world: World) -> None:
 
 
 def test_pr_23542_instance_ids_are_the_same_from_every_compaction_window(world: World) -> None:
-    """Who has an instance id is a function of the newest record 5 of each member, in every window."""
+    """The owner of an instance id follows from the newest record 5 of each member, in every window."""
     static_session(world)
     stamped, expected = world.stamped(), world.shard.projection.groups["g"]
     windows = every_window(stamped)
@@ -200,7 +200,7 @@ def test_pr_23542_instance_ids_are_the_same_from_every_compaction_window(world: 
 
 
 def test_pr_23542_instance_ids_at_every_index(world: World) -> None:
-    """Live, replayed and restored from a snapshot: the same at every index, by a second opinion too."""
+    """Instance ids are the same live, replayed, restored from a snapshot and recomputed, at every index."""
     seen: list[dict[str, str]] = []
     world.after_entry.append(lambda world, entry: seen.append(dict(world.group().static_members)))
     static_session(world)

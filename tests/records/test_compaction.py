@@ -1,4 +1,4 @@
-"""Compaction keeps the newest record of each key and nothing that is needed less."""
+"""Compaction keeps the newest record of each key, and a tombstone until its retention has passed."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ def at(index: int, type_: int, key: bytes, value: bytes | None, timestamp_ms: in
 
 
 def state(log: list[Stamped]) -> dict[tuple[int, bytes], bytes]:
-    """What a reader of the log believes at its end."""
+    """Return the state that a reader of the log has at its end."""
     believed: dict[tuple[int, bytes], bytes] = {}
     for one in log:
         identity = (one.record.type, one.record.key)

@@ -1,4 +1,4 @@
-"""The envelope of an entry: what goes in comes out, and no length in it is believed."""
+"""The envelope of an entry: what is encoded is decoded, and no length in it is trusted."""
 
 import contextlib
 import struct
@@ -80,7 +80,7 @@ def test_a_newer_cause_is_named_but_its_records_can_still_be_read() -> None:
 
 
 def test_every_truncation_is_malformed_or_an_entry_with_fewer_whole_records() -> None:
-    # Where a record ends the body alone cannot tell; the frame around it has its length and record count.
+    # The body alone does not show where a record ends; the frame around it has its length and record count.
     ends = [len(encode_entry(CAUSE, RAWS[:count])) for count in range(len(RAWS) + 1)]
     for size in range(len(BODY)):
         if size in ends:
@@ -94,7 +94,7 @@ def test_every_truncation_is_malformed_or_an_entry_with_fewer_whole_records() ->
 
 
 def read_everything(body: bytes) -> None:
-    """What a journal, a projection and a tool do with a body, each on its own."""
+    """Read a body as a journal, a projection and a tool do, each on its own."""
     with contextlib.suppress(RecordsError):
         decode_cause(body)
     with contextlib.suppress(MalformedEntry):

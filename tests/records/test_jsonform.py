@@ -37,7 +37,7 @@ from tests.records.samples import BODY, CAUSE, SAMPLES, TOPIC_ID, causes, raw_re
 
 
 def through_text(shown: Any) -> Any:
-    """What another program sees: strict JSON, no NaN, only text keys."""
+    """Return the value as another program reads it: strict JSON, no NaN, only text keys."""
     return json.loads(json.dumps(shown, allow_nan=False))
 
 

@@ -1,7 +1,7 @@
-"""What the stories are performed on: one simulated machine, members that do exactly what they are told.
+"""The stage of the stories: one simulated machine, and members that do exactly what the story says.
 
-A command is a word and its arguments; `COMMANDS` at the end lists them. Members are clients on the wire: what
-they say of themselves (epoch, partitions) is what the node told them.
+A command is a word and its arguments; `COMMANDS` at the end lists them. Members are clients on the wire: the
+epoch and partitions that they send are those that the node gave them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMPT = "> "
 
 
 def perform(script: str, stage: Stage) -> str:
-    """Runs the commands of a story; returns it with what was seen under each of them."""
+    """Run the commands of a story; return it with the output under each of them."""
     lines: list[str] = []
     seen_above = False
     for line in script.splitlines():
@@ -45,7 +45,7 @@ def perform(script: str, stage: Stage) -> str:
 
 
 class PowerFailure(BaseException):
-    """The machine lost power in the middle of a call of its disk."""
+    """The machine lost power in the middle of a call to its disk."""
 
 
 class Stage:
@@ -73,7 +73,7 @@ class Stage:
         return self._machine
 
     def command(self, text: str) -> list[str]:
-        """Performs one command; returns what was seen."""
+        """Perform one command; return its output."""
         name, *words = text.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         arguments = [word for word in words if "=" not in word]
@@ -119,7 +119,7 @@ class Stage:
         return []
 
     def fail_power(self, when: str, operation: str, what: str) -> list[str]:
-        """Power fails before or after the next such call; unsynced bytes are kept, lost or torn."""
+        """Let power fail before or after the next such call; unsynced bytes are kept, lost or torn."""
         self._failure = Crash(what)
 
         def on_call(_number: int, called: str, _path: str, is_done: bool) -> None:
@@ -134,7 +134,7 @@ class Stage:
         return ["every shard is ready"]
 
     def boot(self) -> list[str]:
-        """Starts the node and does not wait: the listener is up, the log is being read."""
+        """Start the node without waiting: the listener is up while the log is read."""
         self.machine.boot()
         self.world.run_until(lambda: bool(self.network.listeners), within_ms=1_000)
         return [f"{shard.name} is {shard.state.value}" for shard in self.machine.node.shards]
@@ -186,7 +186,7 @@ class Stage:
         return self.heartbeat(name)
 
     def heartbeat(self, name: str, **options: str) -> list[str]:
-        """A heartbeat in which the member says what it owns; `epoch` and `owned=none` are lies."""
+        """Send a heartbeat with the partitions that the member owns; `epoch` and `owned=none` falsify it."""
         member = self.member(name)
         if "epoch" in options:
             member.epoch = int(options["epoch"])
@@ -201,13 +201,13 @@ class Stage:
         return [f"{told}, assigned {self._topics(answer.assignment.topic_partitions)}"]
 
     def lose_join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
-        """A join that the node answers and whose answer never arrives."""
+        """Send a join whose answer is lost."""
         self.members[name] = Consumer(WireClient(self.world, self.network, name), group, name, *topics)
         self.members[name].instance_id = instance
         return self.lose(name)
 
     def lose(self, name: str) -> list[str]:
-        """A heartbeat that the node answers and whose answer never arrives."""
+        """Send a heartbeat whose answer is lost."""
         member = self.member(name)
         request = member.next_heartbeat()
         before = self.machine.node.shard_for(member.group_id).commit_index
@@ -224,7 +224,7 @@ class Stage:
         return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: left"]
 
     def away(self, name: str) -> list[str]:
-        """A static member stops and means to come back."""
+        """Stop a static member that means to return."""
         answer = self.member(name).leave(for_good=False)
         return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: away"]
 
@@ -233,7 +233,7 @@ class Stage:
         return []
 
     def commit(self, name: str, *offsets: str, **options: str) -> list[str]:
-        """`partition:offset ...` of its first topic; `epoch` is another than its own, `times` repeats."""
+        """Commit `partition:offset ...` of the first topic; `epoch` replaces the member's own."""
         member = self.member(name)
         wanted = {int(p): int(o) for p, _, o in (word.partition(":") for word in offsets)}
         epoch = int(options.get("epoch", member.epoch))
@@ -258,7 +258,7 @@ class Stage:
             for topic in answered.topics
         ] or ["nothing committed"]
 
-    # Looking on
+    # Views
 
     def describe(self, group: str) -> list[str]:
         request = ConsumerGroupDescribeRequest(group_ids=[group])
@@ -275,11 +275,11 @@ class Stage:
         return lines
 
     def log(self, group: str) -> list[str]:
-        """What the group's shard has written since the last `log`: why, and the types of the records."""
+        """Return the entries that the group's shard wrote since the last `log`: cause and record types."""
         return self.tell(self.machine.node.shard_for(group))
 
     def tell(self, runtime: AnyShardRuntime) -> list[str]:
-        """What a shard has written since it was asked last."""
+        """Return the entries that a shard wrote since the last call."""
         lines = []
         for frame in committed(runtime.replica, self.told.get(runtime.shard, 0) + 1):
             self.told[runtime.shard] = frame.index
@@ -320,7 +320,7 @@ def _error(code: int) -> str:
 
 
 def _ranges(partitions: list[int]) -> str:
-    """`0-3 7` for 0, 1, 2, 3, 7."""
+    """Return `0-3 7` for 0, 1, 2, 3, 7."""
     words: list[str] = []
     for partition in sorted(partitions):
         first, _, last = words[-1].partition("-") if words else ("", "", "")

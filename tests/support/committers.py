@@ -34,8 +34,8 @@ def commit_for_ever(bootstrap: str, topic: str, group: str, offsets: dict[str, i
 
 
 def acknowledged(file: Path) -> list[tuple[int, dict[int, int]]]:
-    """What a group wrote: (when, offset by partition) per acknowledgement; a killed client may have left
-    half a line."""
+    """Return a group's acknowledgements as (milliseconds, offset by partition). A killed client may have left
+    half a line, which is skipped."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     found = []
     for line in text[: text.rfind("\n") + 1].splitlines():

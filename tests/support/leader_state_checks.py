@@ -1,8 +1,8 @@
-"""What a leader keeps beside the log, watched from outside: nothing that is due is forgotten, nothing stays.
+"""Checks of a leader's state beside the log: no work that is due is forgotten, and none stays for ever.
 
-Decisions may not depend on it, but whether they come at all does: a timer, a look, a child process or a round
-that is missing keeps a group waiting for ever, and no record shows it. `nothing_is_forgotten` holds between
-any two decisions; `nothing_is_left` once all groups are gone.
+Decisions may not depend on that state, but a missing timer, check, child process or round keeps a group
+waiting for ever, and no record shows it. `nothing_is_forgotten` holds between any two decisions;
+`nothing_is_left` holds once all groups are gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.world import Entry, World
 
 
 class Historian:
-    """History's own idea of the invariants, told every entry; and whether it could explain it."""
+    """Checks every entry by history's invariants, and that every new epoch has a reason."""
 
     def __init__(self) -> None:
         self.checker = InvariantChecker()
@@ -39,7 +39,7 @@ class Historian:
 
 
 def nothing_is_forgotten(world: World) -> None:
-    """Whatever a group waits for is on its way."""
+    """Check that everything that a group waits for is under way."""
     core = world.shard.core
     for group_id, group in world.shard.projection.groups.items():
         for member in group.members.values():
@@ -89,7 +89,7 @@ def _assert_expressions_come(core: GroupContext, group: Group) -> None:
 
 
 def nothing_is_left(world: World) -> None:
-    """All groups are gone, and with them all that was kept for them."""
+    """Check that all groups are gone, and all state kept for them."""
     core = world.shard.core
     assert not world.shard.projection.groups
     kept = {

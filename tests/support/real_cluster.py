@@ -1,4 +1,4 @@
-"""How the tests of faults look at a cluster from outside, and who commits meanwhile.
+"""Inspection of a real cluster from outside for the tests of faults, and clients that commit meanwhile.
 
 Everything is waited for as a condition with a deadline. A `Committer` counts one key up as fast as it is
 acknowledged and repeats nothing, so that `lost` can tell what a fault has cost.
@@ -30,7 +30,7 @@ NUM_SHARDS = 4
 HTTP_TIMEOUT_S = 5.0
 
 
-# What a node says
+# A node's answers
 
 
 def log_text(node: NodeProcess) -> str:
@@ -38,7 +38,7 @@ def log_text(node: NodeProcess) -> str:
 
 
 def wait_for_line(node: NodeProcess, *words: str, within_s: float = WITHIN_S) -> str:
-    """The first line of the node's log with all these words in it."""
+    """Wait for the first line of the node's log with all these words."""
 
     def found() -> list[str]:
         return [line for line in log_text(node).splitlines() if all(word in line for word in words)]
@@ -48,7 +48,7 @@ def wait_for_line(node: NodeProcess, *words: str, within_s: float = WITHIN_S) ->
 
 
 def status(node: NodeProcess) -> dict[str, Any]:
-    """Its /v1/cluster; {} while it does not answer."""
+    """Return the node's /v1/cluster; {} while it does not answer."""
     try:
         with urllib.request.urlopen(f"{node.url}/v1/cluster", timeout=HTTP_TIMEOUT_S) as answer:
             document: dict[str, Any] = json.loads(answer.read())
@@ -58,13 +58,13 @@ def status(node: NodeProcess) -> dict[str, Any]:
 
 
 def log_status(node: NodeProcess, shard: int) -> dict[str, Any]:
-    """What the node tells of its log of a shard; {} while it does not answer."""
+    """Return the node's status of a shard's log; {} while it does not answer."""
     found = [one["log"] for one in status(node).get("shards", []) if one["shard"] == shard]
     return found[0] if found else {}
 
 
 def trouble(node: NodeProcess, peer_id: int) -> str:
-    """Why the node is not in contact with a peer, in words."""
+    """Return the reason for which the node has no contact with a peer."""
     for one in status(node).get("nodes", []):
         if one["node_id"] == peer_id and one["link"] is not None:
             return one["link"]["trouble"] or ""
@@ -72,13 +72,13 @@ def trouble(node: NodeProcess, peer_id: int) -> str:
 
 
 def is_joining(node: NodeProcess) -> bool:
-    """Whether any shard of the node may not vote yet; a node that does not answer may not."""
+    """Whether any shard of the node may not vote yet, or the node does not answer."""
     shards = status(node).get("shards", [])
     return not shards or any(one["log"]["is_joining"] for one in shards)
 
 
 def quorate(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, as an operator uses it."""
+    """Run the command line as an operator does."""
     command = [str(Path(sys.executable).parent / "quorate"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -103,7 +103,7 @@ def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
 
 
 def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> None:
-    """Every node has applied all that it has of every shard, with the same state; nobody writes meanwhile."""
+    """Wait until all nodes have applied their whole logs, with equal states; no client may write."""
 
     def are_equal() -> bool:
         found = [
@@ -119,11 +119,11 @@ def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> No
     wait_for(are_equal, "all nodes have applied the same", within_s)
 
 
-# Who commits meanwhile
+# Clients that commit meanwhile
 
 
 class Committer:
-    """Commits one key in a thread of its own, one offset higher each time, and repeats nothing."""
+    """Commits one key in a thread of its own, one offset higher each time, and never retries an offset."""
 
     def __init__(self, nodes: list[Address], group_id: str) -> None:
         self.group_id = group_id
@@ -136,7 +136,7 @@ class Committer:
         self._thread.start()
 
     def wait_for_more(self, count: int = 20, within_s: float = WITHIN_S) -> None:
-        """Until so many commits more than now are acknowledged."""
+        """Wait until that many more commits are acknowledged."""
         target = len(self.acknowledged) + count
         wait_for(lambda: len(self.acknowledged) >= target, f"{self.group_id} commits", within_s)
 
@@ -161,13 +161,13 @@ class Committer:
 
 
 def committers(cluster: ClusterProcess, name: str) -> list[Committer]:
-    """One in each shard."""
+    """Return a `Committer` for each shard."""
     nodes = addresses(cluster.nodes)
     return [Committer(nodes, group_in(shard, name)) for shard in range(NUM_SHARDS)]
 
 
 def check_fetched(nodes: list[NodeProcess], group_id: str, offset: int) -> None:
-    """Nobody commits meanwhile: what is read is no older than `offset`."""
+    """Check that the offset read is no older than `offset`; no client may commit meanwhile."""
     group = RawGroup(addresses(nodes), group_id)
     found = group.until_accepted(group.fetch, TOPIC, [0])
     group.close()
@@ -177,7 +177,8 @@ def check_fetched(nodes: list[NodeProcess], group_id: str, offset: int) -> None:
 def check_nothing_lost(
     cluster: ClusterProcess, working: list[Committer], begins_with_snapshot: Iterable[int] = ()
 ) -> None:
-    """Stops everything: what was acknowledged is read, is in the logs, and all nodes hold the same.
+    """Stop everything, then check that acknowledged commits are read and in the logs, and that all nodes
+    agree.
 
     `begins_with_snapshot`: nodes whose history does not go back to the beginning.
     """

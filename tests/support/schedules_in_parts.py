@@ -32,7 +32,7 @@ class InParts(EveryRequest):
         self.is_between = False
 
     def remember(self) -> None:
-        """Nobody was told what became of a request: what is there now is what counts."""
+        """Adopt the offsets that are stored now: the outcome of a request was not reported."""
         found = {group: self.world.fetch(group) for group in GROUPS}
         self.committed = {
             (group, topic, partition): offset
@@ -50,8 +50,7 @@ class InParts(EveryRequest):
         self.world.between_decisions = once
 
     def days_pass(self, days: int) -> None:
-        """So many that whatever was committed before is over by then, and not in the middle of something: so
-        turns of the loop pass too."""
+        """Let all earlier commits expire. Turns of the loop pass too, so that no target stays deferred."""
         self.world.turn = 0
         super().days_pass(days + 8)
 
@@ -79,11 +78,11 @@ class InParts(EveryRequest):
         self.world.between_decisions = lambda: None
 
     def work_once(self) -> None:
-        """One decision of what is due, and no more."""
+        """Take one decision of due work."""
         self.world.work_once()
 
     def commit_everywhere(self, group: str, name: str) -> None:
-        """Commits to all partitions of all topics, as one that is nobody may while nobody is there."""
+        """Commit to all partitions without a member id, which only a group without members accepts."""
         topics = [self.world.catalog.view.topic(topic) for topic in sorted(TOPICS)]
         asked = {(t.name, number): 7 for t in topics if t is not None for number in range(t.num_partitions)}
         if asked:
@@ -92,7 +91,7 @@ class InParts(EveryRequest):
                     self.committed[group, topic, partition] = 7
 
     def all_go(self) -> None:
-        """Everybody leaves, the groups are deleted, and time passes."""
+        """Let every member leave, delete the groups, and let time pass."""
         for client in self.clients.values():
             client.epoch = client.epoch or 1
             client.leave()
@@ -104,7 +103,7 @@ class InParts(EveryRequest):
 
 
 def steps_in_parts(machine: InParts, rng: random.Random) -> list[Callable[[], object]]:
-    """What everybody does, and what is done in parts; in between somebody does any of it."""
+    """Return the steps of every schedule and those that run in parts, with other steps in between."""
 
     def group() -> str:
         return rng.choice(GROUPS)

@@ -1,4 +1,4 @@
-"""A state machine that remembers, and one replica on a `ManualHost`."""
+"""A state machine that records its calls, and one replica of it on a `ManualHost`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entry(*pairs: tuple[str, str | None]) -> bytes:
 
 
 class KeyValues:
-    """A projection: the newest value of each key, and everything it was told."""
+    """A projection with the newest value of each key, and a record of every call."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[int, bytes], bytes] = {}
@@ -132,7 +132,7 @@ class SingleReplica:
         self.replica = Replica(self.host, self.directory, 0, self.machine, settings, None, self.clock)
 
     def start(self) -> SingleReplica:
-        """Start and run until it rests."""
+        """Start, and run until the replica is idle."""
         self.replica.start()
         self.host.run()
         return self
@@ -146,7 +146,7 @@ class SingleReplica:
         return index
 
     def put_synced(self, *pairs: tuple[str, str | None]) -> int:
-        """`put` and run until it rests."""
+        """`put`, and run until the replica is idle."""
         index = self.put(*pairs)
         self.host.run()
         return index
@@ -161,13 +161,13 @@ class SingleReplica:
 
 
 def formatted(files: Files, path: str = PATH) -> Files:
-    """`files` with a formatted directory."""
+    """Return `files` with a formatted directory."""
     format_node(files, path, IDENTITY)
     return files
 
 
 def committed(replica: Replica, from_index: int = 1, bytes_max: int = 1 << 20) -> list[Frame]:
-    """What a running replica hands out of its committed log, from an entry on, asked for bit by bit."""
+    """Return the committed log of a running replica from an index on, read in parts of `bytes_max`."""
     found: list[Frame] = []
     while more := frames_in(replica.log.read(from_index + len(found), bytes_max)):
         found += more

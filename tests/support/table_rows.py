@@ -1,4 +1,4 @@
-"""What the tables of a log must be, the rows of `quorate log export`, and what those of an output are."""
+"""The rows of a log's tables, as `quorate log export` has them and as an output of the pipeline has them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pipeline.schema import TABLES
 from pipeline.tables.reading import table_files
 
 NOT_IN_RECORDS = ("key", "value", "cause")
-"""For people: the pipeline has their bytes instead."""
+"""Columns for people; the pipeline has the bytes instead."""
 OF_FACTS = ("group_epochs", "moves", "ownership", "member_sessions", "waits", "findings")
 Rows = list[dict[str, Any]]
 
 
 def exported(path: Path | str, *tables: str) -> dict[str, Rows]:
-    """The rows of these tables (or all) as plain history has them."""
+    """Return the rows of these tables (or all) as `history` exports them."""
     log = open_node(str(path))
     wanted = tables or tuple(SCHEMAS)
     rows: dict[str, Rows] = {name: [] for name in wanted}
@@ -38,7 +38,7 @@ def exported(path: Path | str, *tables: str) -> dict[str, Rows]:
 
 
 def held(output: Path | str, *tables: str, part: str | None = None) -> dict[str, Rows]:
-    """The rows of these tables (or all) as they stand in an output, without what the export has not."""
+    """Return the rows of these tables (or all) in an output, without the columns that the export lacks."""
     return {name: in_order(_held(Path(output), name, part)) for name in tables or TABLES}
 
 

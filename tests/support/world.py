@@ -46,22 +46,22 @@ FIRST_TOPIC = new_topic_id((1).to_bytes(16, "big"), 1)
 """The id of the topic that a world creates first."""
 
 INSTALLED: dict[str, PartitionAssignor] = {assignor.name: assignor for assignor in BUILT_IN}
-"""The assignors that a child process finds; those of users are only here."""
+"""The assignors that a child process finds; user-defined ones are only here."""
 
 CHILDREN: dict[JobKind, Callable[[Any], object]] = {
     JobKind.ASSIGN: lambda asked: unpacked(answer(unpacked(asked), INSTALLED.__getitem__)),
     JobKind.RESOLVE: lambda request: answer_round(request, lambda: 0.0),
 }
-"""What the child process of each kind of job does, called in place."""
+"""The work of the child process of each kind of job, called in place."""
 
 
 def unpacked(value: object) -> Any:
-    """A value as it comes out of a pipe."""
+    """Return a value as it comes out of a pipe."""
     return msgpack.unpackb(msgpack.packb(value), strict_map_key=False)
 
 
 TALLY: Counter[tuple[str, str]] = Counter()
-"""How often what happened: (kind, name). The kip848 suite prints it and fails on what never did."""
+"""Occurrences of each (kind, name). The kip848 suite prints it and fails on any that never occurred."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Settings:
 
 
 class LeadLost(Exception):
-    """Between the decisions of a request; who asked learns nothing of what became of it."""
+    """The lead was lost between the decisions of a request; its client does not learn the outcome."""
 
 
 class World:
@@ -123,15 +123,15 @@ class World:
         self._ids = 0
         self._epochs: dict[str, int] = {}
         self._fast: dict[tuple[str, str], tuple[Any, FastEntry, Any]] = {}
-        """What a listener keeps: the request, its permission taken before the request, and the reply."""
+        """A listener's cache: the request, the permission taken before it, and the reply."""
         self.jobs: list[Job] = []
-        """Started and not ended; they end by themselves unless `holds_jobs`."""
+        """Jobs that have not ended; they end at once unless `holds_jobs`."""
         self.holds_jobs = False
         self.failures: list[Failure] = []
-        """Work for groups that failed, as the node is told of it."""
+        """Failed work for groups, as reported to the node."""
         self.after_entry: list[Callable[[World, Entry], None]] = []
         self.between_decisions: Callable[[], None] = lambda: None
-        """What comes between the decisions of one request; the lead may be lost there."""
+        """Called between the decisions of one request; the lead may be lost there."""
         self.shard.on_ready(self.ctx())
 
     # Surroundings.
@@ -165,7 +165,7 @@ class World:
         return self._ids.to_bytes(16, "big")
 
     def configure(self, **changes: Any) -> None:
-        """New settings are in force, and nobody is told."""
+        """Change settings without notifying the shard."""
         self.settings.settings = replace(self.settings.settings, **changes)
         self.settings.version += 1
 
@@ -194,7 +194,7 @@ class World:
             self.end_jobs()
 
     def end_jobs(self) -> None:
-        """The child processes answer, one after another, until none is at work."""
+        """Let the child processes answer, one after another, until none is left."""
         for _ in range(1_000):
             if not self.jobs:
                 return
@@ -207,7 +207,7 @@ class World:
         raise AssertionError("jobs do not end")
 
     def end_job(self, job: Job, result: object = None, error: str | None = None) -> None:
-        """One child process ends, with whatever the test says."""
+        """End one child process with the result that the test gives."""
         self.jobs.remove(job)
         decision = self.shard.job_ended(job, result, error, self.ctx())
         if decision is not None:
@@ -234,7 +234,7 @@ class World:
         self._check(entry)
 
     def work_once(self) -> bool:
-        """One decision of due work, if any is due."""
+        """Take one decision of due work, if any is due."""
         deadline = self.shard.next_deadline_ms()
         decision = None
         if deadline is not None and deadline <= self.now_ms:
@@ -247,7 +247,7 @@ class World:
         return True
 
     def work(self, limit: int = 1_000) -> list[Entry]:
-        """Runs all due work; the entries that it wrote."""
+        """Run all due work; return the entries that it wrote."""
         before = len(self.log)
         for _ in range(limit):
             if not self.work_once():
@@ -255,7 +255,7 @@ class World:
         raise AssertionError("timers do not come to an end")
 
     def sleep(self, ms: float) -> list[Entry]:
-        """Time passes, with due work done when it is due."""
+        """Let time pass and run work when it is due; return the entries that it wrote."""
         end_ms = self.now_ms + ms
         before = len(self.log)
         while (deadline := self.shard.next_deadline_ms()) is not None and deadline <= end_ms:
@@ -267,21 +267,21 @@ class World:
         return self.log[before:]
 
     def failover(self) -> None:
-        """Another node takes over: it has the log and nothing else."""
+        """Let another node take over: it has the log and nothing else."""
         self.shard.on_deposed()
         self.shard = self.replayed(len(self.log))
         self.jobs = []
         self.shard.on_ready(self.ctx())
 
     def lead_again(self) -> None:
-        """Another node led for a moment and wrote nothing: this one has all that it ever had, in memory."""
+        """Lead again after another node that wrote nothing; this one has kept its memory."""
         for _ in self.shard.on_deposed():
             pass
         self.jobs = []
         self.shard.on_ready(self.ctx())
 
     def renew(self) -> None:
-        """Nobody could be heard for a while: all begins anew, and child processes are still at work."""
+        """Start leader state anew, as after a time without any heartbeat; child processes go on."""
         self.shard.on_ready(self.ctx())
 
     # Topics.
@@ -292,7 +292,7 @@ class World:
         return decision.reply
 
     def learn(self, *names: str) -> None:
-        """The shard is told that topics changed, and finds the groups that it concerns."""
+        """Notify the shard of changed topics and schedule the groups that they affect."""
         self.shard.on_catalog_changed(self.ctx(), names)
         while self.shard.core.catalog_changes:
             self.shard.core.schedule_affected(self.ctx())
@@ -341,7 +341,7 @@ class World:
         return answer
 
     def beat(self, api_key: ApiKey, version: int, request: Any) -> Any:
-        """A heartbeat of either kind, compared with what the fast path would answer."""
+        """Handle a heartbeat of either kind and compare the answer with the fast path's."""
         group_id, member_id = request.group_id, request.member_id
         cached = self._fast.get((group_id, member_id))
         is_fast = cached is not None and cached[0] == request and cached[1].is_valid()
@@ -373,7 +373,7 @@ class World:
         version: int = 9,
         metadata: str | None = "",
     ) -> dict[tuple[str, int], int]:
-        """Commits; error codes by partition."""
+        """Commit offsets; return the error codes by partition."""
         topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
         for (name, partition), offset in offsets.items():
             topic = self.catalog.view.topic(name)
@@ -404,7 +404,7 @@ class World:
     def fetch(
         self, group_id: str = "g", topics: dict[str, list[int]] | None = None, **fields: Any
     ) -> dict[tuple[str, int], int]:
-        """Offsets by partition, by the newest version that names topics."""
+        """Return offsets by partition, in the newest version that names topics."""
         asked = None
         if topics is not None:
             asked = [
@@ -439,7 +439,7 @@ class World:
             check(self, entry)
 
     def replayed(self, entries: int) -> GroupShard:
-        """A shard that has seen the first entries of the log and nothing else."""
+        """Return a shard that has applied the first entries of the log and nothing else."""
         shard = GroupShard(0, self.limits, self.assignors)
         for entry in self.log[:entries]:
             for raw in entry.records:
@@ -451,7 +451,7 @@ class World:
 
 
 def check_group(group: Group) -> None:
-    """The invariants I1 to I6 of the protocol, recomputed from the members."""
+    """Check the invariants I1 to I6 of the protocol, recomputed from the members."""
     owners: dict[tuple[bytes, int], str] = {}
     for member in group.members.values():
         current = member.current
@@ -491,10 +491,10 @@ def check_group(group: Group) -> None:
 
 
 def check_stable_member(group: Group, member: Member) -> None:
-    """I4: who is STABLE at the target's epoch has its target, as far as it subscribes to the topics.
+    """I4: a member that is STABLE at the target's epoch has the part of its target that it subscribes to.
 
-    Until the next heartbeat that may be more than its expression matches now; and less while the next target
-    is due, as what it subscribes to again comes with that one. A target that is half written is nobody's."""
+    Until the next heartbeat it may have more than its expression matches now. It may have less while the next
+    target is due: topics that it subscribes to again come with that. Half-written targets are exempt."""
     current, written = member.current, group.target.get(member.member_id)
     is_half_written = written is not None and written.assignment_epoch > group.assignment_epoch
     if (
@@ -512,7 +512,7 @@ def check_stable_member(group: Group, member: Member) -> None:
 
 
 def subscriptions_of(group: Group) -> tuple[Counter[str], Counter[str]]:
-    """The group's subscriptions and the subscribers of its expressions, counted anew."""
+    """Recount the group's subscriptions and the subscribers of its expressions."""
     names: Counter[str] = Counter()
     regexes: Counter[str] = Counter()
     for member in group.joined():
@@ -545,7 +545,7 @@ class Client:
     last_error: int = 0
 
     def beat(self, *, lose_reply: bool = False, acknowledge: bool = True) -> ConsumerGroupHeartbeatResponse:
-        """One heartbeat. After a lost reply the next one says everything, as the real clients do."""
+        """Send one heartbeat. After a lost reply the next one says everything, as the real clients' does."""
         fields: dict[str, Any] = {"instance_id": self.instance_id}
         joins = self.epoch == 0
         if joins:
@@ -587,7 +587,7 @@ class Client:
         self.must_send_all = True
 
     def leave(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatResponse:
-        """Leaves; a static member may mean to come back."""
+        """Leave; a static member may mean to return."""
         answer = self.world.heartbeat(
             self.member_id, -1 if for_good else -2, group_id=self.group_id, instance_id=self.instance_id
         )
@@ -595,7 +595,7 @@ class Client:
         return answer
 
     def restart(self, member_id: str) -> ConsumerGroupHeartbeatResponse:
-        """The process stops, and another one with its instance id starts."""
+        """Stop the process and start another one with its instance id."""
         self.leave(for_good=False)
         self.member_id = member_id
         return self.beat()
@@ -605,7 +605,7 @@ class Client:
 
 
 def settle(clients: Iterable[Client], rounds: int = 3) -> None:
-    """Rounds of heartbeats by everybody."""
+    """Let every client send heartbeats for some rounds."""
     clients = list(clients)
     for _ in range(rounds):
         for client in clients:

@@ -53,11 +53,11 @@ WRITE_ORDER: Final[dict[int, str]] = {
     Trigger.ASSIGNMENT_INSTALLED: "(7 )*6 (3 )?",
     Trigger.REGEX_RESOLVED: f"(16 |-16 )*{_EPOCH}{_TARGET}",
 }
-"""What one entry may hold of one group: types, each followed by a space, a tombstone's with a minus."""
+"""The records of one group that one entry may hold: types, each with a space; a minus is a tombstone."""
 
 
 def check_write_order(trigger: int, records: Iterable[RawRecord]) -> None:
-    """Raises `AssertionError` unless each group's records stand in the order of their event."""
+    """Raise `AssertionError` unless each group's records are in the order of their event."""
     types: dict[str, str] = {}
     for raw in records:
         group_id = group_id_of(raw)

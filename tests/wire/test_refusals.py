@@ -17,7 +17,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def values(message: Message, version: int, wanted: str) -> Iterator[object]:
-    """What the fields of that name hold, however deep, among those that the version has."""
+    """Yield the values of the fields of that name, at any depth, that the version has."""
     for name, wire in message.SCHEMA.fields:
         if version not in wire.versions:
             continue
@@ -51,7 +51,7 @@ def test_every_request_can_be_refused(case: Case, style: str) -> None:
 
 @pytest.mark.parametrize("case", REQUESTS, ids=case_id)
 def test_all_that_was_asked_for_is_answered(case: Case) -> None:
-    """Per group, topic and partition: clients wait for an answer to each."""
+    """Each group, topic and partition is answered: clients wait for an answer to each."""
     api_key, version, _ = case
     request = Sampler(version, "full").message(message_class(case))
     response = refused(api_key, version, request, ErrorCode.REQUEST_TIMED_OUT, None)
@@ -59,7 +59,7 @@ def test_all_that_was_asked_for_is_answered(case: Case) -> None:
     assert codes == EXPECTED_CODES.get((api_key, version), EXPECTED_CODES.get(api_key, 1))
 
 
-# Samples ask for 2 things, of 2 parts where there are parts. 1 is a code for the whole answer.
+# Samples ask for 2 things with 2 parts each, where there are parts. 1 is a code for the whole answer.
 EXPECTED_CODES: dict[ApiKey | tuple[ApiKey, int], int] = {
     ApiKey.OFFSET_COMMIT: 4,
     (ApiKey.OFFSET_FETCH, 1): 4,

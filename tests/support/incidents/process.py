@@ -1,7 +1,7 @@
-"""A client process: heartbeats at its interval, gives up partitions when it has let go of them, comes back.
+"""A client process, which sends heartbeats, revokes partitions after a delay, and joins again when fenced.
 
-What differs from process to process is how long it takes to let go (`revoke_ms`), and what an incident does
-to it: `kill`, `pause`, `leave`, `restart`.
+Processes differ in how long they take to revoke (`revoke_ms`), and in what an incident does to them: `kill`,
+`pause`, `leave`, `restart`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 LOCKED_OUT = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 NEVER = float("inf")
 COMMIT_SHARE = 0.05
-"""Of heartbeats that are followed by a commit."""
+"""The share of heartbeats that are followed by a commit."""
 
 
 class Process:
@@ -40,9 +40,9 @@ class Process:
         self.client_host = host or f"/10.0.0.{world.rng.randrange(10, 200)}"
         self.revoke_ms: float = world.rng.uniform(20, 300)
         self.compute_ms: float | None = world.rng.uniform(50, 400)
-        """How long it takes to compute a target when it is told to; None: it never comes to it."""
+        """Milliseconds to compute a target when asked for one; None: it never does."""
         self.retry_ms = 5_000.0
-        """Until it tries again after it was locked out."""
+        """Milliseconds until it tries again after its instance id was refused."""
         self.is_alive = False
         self.is_revoking = False
         self.commits = True
@@ -59,37 +59,37 @@ class Process:
     def describe(self) -> str:
         return f"{self.client_id} epoch {self.client.epoch} alive {self.is_alive}"
 
-    # What incidents do.
+    # Incidents
 
     def begin(self) -> None:
         self.is_alive = True
         self._beat()
 
     def kill(self) -> None:
-        """The process ends without a word."""
+        """End the process without leaving the group."""
         self.is_alive = False
         self._cancel()
 
     def pause(self, span_ms: float) -> None:
-        """It stands still, and goes on as if nothing had been."""
+        """Stop for a while, then go on as if nothing had happened."""
         self._cancel()
         self._beat_in(span_ms)
 
     def leave(self, *, for_good: bool = True) -> None:
-        """It says goodbye; a static one may mean to come back."""
+        """Leave the group and end; a static member may mean to return."""
         self.kill()
         self.world.speaking = self
         self.client.leave(for_good=for_good)
         self.world.speaking = None
 
     def restart(self, after_ms: float = 0.0) -> None:
-        """Another process of the same configuration begins, under a member id of its own."""
+        """Start another process of the same configuration, with a member id of its own."""
         self.client.member_id = self.world.new_member_id()
         self.client.epoch, self.client.owned, self.client.must_send_all = 0, {}, True
         self.client.has_news = self.is_revoking = self._is_computing = False
         self.world.at(self.world.now_ms + after_ms, self.begin)
 
-    # Its life.
+    # Heartbeats, revocations and commits
 
     def _cancel(self) -> None:
         for call in (self._next, self._pending_acknowledgement):
@@ -138,7 +138,7 @@ class Process:
             self._beat_in(interval_ms * self.world.rng.uniform(0.97, 1.03))
 
     def _let_go(self) -> None:
-        """It was told to give partitions up, and does so in its own time."""
+        """Revoke partitions, and acknowledge it after the process's own delay."""
         self.is_revoking = True
         if self.revoke_ms != NEVER:
             at_ms = self.world.now_ms + self.revoke_ms

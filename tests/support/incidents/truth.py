@@ -1,4 +1,4 @@
-"""What really happened in a run, as whoever provoked it knows."""
+"""The real events of a run, recorded by the scenario that provoked them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Truth:
     """One incident: `explain` must name its cause, its members and its partitions."""
 
     kind: str
-    """The diagnosis that it is; of what is no disturbance (a topic grew, an operator removed somebody) the
-    reason of the epoch that it led to."""
+    """The diagnosis of the incident. For an event that disturbs nothing (a topic grew, an operator removed a
+    member), the reason of the epoch that it led to."""
     members: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     at_ms: int
-    """Wall clock: a moment of it."""
+    """A moment of the incident (wall clock)."""
     until_ms: int
-    """When it was over at the latest."""
+    """The latest moment at which it was over (wall clock)."""
     needs_evidence: bool = False
-    """The log alone cannot tell."""
+    """The log alone does not show it."""
     alone: str = ""
-    """What it tells then, if anything: the diagnosis without evidence."""
+    """The diagnosis without evidence, if there is any."""
 
     @property
     def is_reason(self) -> bool:
@@ -37,12 +37,12 @@ class Truth:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of the incidents of one run, in the making."""
+    """The incidents of one run, added while it is played."""
 
     world: IncidentWorld
     truths: list[Truth] = field(default_factory=list)
     besides: set[str] = field(default_factory=set)
-    """Diagnoses that may stand beside them: what else comes of such an incident."""
+    """Diagnoses that may be made besides, as consequences of such incidents."""
 
     def tell(
         self,
@@ -54,7 +54,7 @@ class Known:
         alone: str = "",
         besides: Iterable[str] = (),
     ) -> None:
-        """It has happened, since a moment (wall clock; now, if none is given) and up to now."""
+        """Record an incident from `since_ms` (wall clock; by default now) until now."""
         now_ms = self.world.wall_now_ms
         self.besides.update(besides)
         self.truths.append(
@@ -75,7 +75,7 @@ Play = Callable[[IncidentWorld, Known], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A kind of run; `play` provokes it."""
+    """A scenario of incidents; `play` provokes them."""
 
     name: str
     play: Play

@@ -47,7 +47,7 @@ POLL_MS = 250
 
 
 class _Host:
-    """As much of a `Host` as evidence and heartbeat gaps need."""
+    """The part of a `Host` that evidence and heartbeat gaps need."""
 
     def __init__(self, world: IncidentWorld) -> None:
         self._world = world
@@ -68,7 +68,7 @@ class _Host:
 
 
 class Call:
-    """Something that is to happen; `cancel` unless it has."""
+    """A scheduled call; `cancel` has no effect after it."""
 
     def __init__(self, what: Callable[[], object]) -> None:
         self.what: Callable[[], object] | None = what
@@ -78,7 +78,7 @@ class Call:
 
 
 class IncidentWorld(World):
-    """One group shard that a node leads, its clients, and what the node writes. Everything by one seed."""
+    """One group shard that a node leads, its clients, and the node's files, all from one seed."""
 
     def __init__(
         self,
@@ -110,16 +110,16 @@ class IncidentWorld(World):
         self.catalog_log.append(self._term_entry(1, TermWhy.START, -1))
         self._open_term(TermWhy.START, -1)
 
-    # What time brings.
+    # Time
 
     def at(self, when_ms: float, what: Callable[[], object]) -> Call:
-        """`what` happens at a moment of the monotonic clock, while time passes."""
+        """Schedule `what` for a moment of the monotonic clock."""
         call = Call(what)
         heapq.heappush(self._due, (when_ms, next(self._numbers), call))
         return call
 
     def live(self, span_ms: float) -> None:
-        """Time passes: clients heartbeat, deadlines come, child processes answer."""
+        """Let time pass: clients send heartbeats, deadlines run, child processes answer."""
         end_ms = self.now_ms + span_ms
         while self._due and self._due[0][0] <= end_ms:
             at_ms, _, call = heapq.heappop(self._due)
@@ -136,14 +136,14 @@ class IncidentWorld(World):
             self.sleep(max(span_ms, 0.0))
 
     def live_until(self, condition: Callable[[], object], within_ms: float = SETTLE_MS_MAX) -> None:
-        """Time passes until something is so; raises `AssertionError` if it does not come to it."""
+        """Let time pass until a condition holds; raise `AssertionError` if it never does."""
         until_ms = self.now_ms + within_ms
         while not condition():
             assert self.now_ms < until_ms, f"not so after {within_ms} ms: {self.describe()}"
             self.live(POLL_MS)
 
     def settle(self) -> None:
-        """Until the group is stable (or empty), and a little longer."""
+        """Let time pass until the group is stable (or empty), and a little longer."""
         self.live_until(lambda: self.state in ("Stable", "Empty", "Dead"))
         self.live(self.rng.uniform(1_000, 8_000))
 
@@ -153,7 +153,7 @@ class IncidentWorld(World):
         return "Dead" if group is None else group.state.value
 
     def has_expired(self, member_id: str) -> bool:
-        """It may be a member again."""
+        """Whether the member has ever expired; it may have joined again."""
         return any(expiry.member_id == member_id for entry in self.log for expiry in entry.cause.expiries)
 
     def describe(self) -> str:
@@ -166,7 +166,7 @@ class IncidentWorld(World):
     # Processes.
 
     def start(self, topics: tuple[str, ...] = ("orders",), *, after_ms: float = 0.0, **how: Any) -> Process:
-        """A client process joins, after a while if told so."""
+        """Start a client process, which joins after a delay if one is given."""
         process = Process(self, f"app-{len(self.processes) + 1}", topics, **how)
         self.processes.append(process)
         self.at(self.now_ms + after_ms, process.begin)
@@ -175,7 +175,7 @@ class IncidentWorld(World):
         return process
 
     def crowd(self, size: int, topics: tuple[str, ...] = ("orders",), **how: Any) -> list[Process]:
-        """That many processes, started one after another; returns when the group is stable."""
+        """Start that many processes one after another; return when the group is stable."""
         crowd = [self.start(topics, after_ms=self.rng.uniform(0, 4_000), **how) for _ in range(size)]
         self.live(4_000)
         self.settle()
@@ -184,7 +184,7 @@ class IncidentWorld(World):
     def new_member_id(self) -> str:
         return urlsafe_b64encode(self.rng.randbytes(16)).rstrip(b"=").decode()
 
-    # What the world is told otherwise here.
+    # Overrides of `World`
 
     def ctx(self, **changes: Any) -> Any:
         speaking = self.speaking
@@ -233,7 +233,7 @@ class IncidentWorld(World):
         return decision.reply
 
     def remove(self, *processes: Process) -> None:
-        """An operator removes members."""
+        """Remove members as an operator does."""
         request = LeaveGroupRequest(
             group_id=GROUP, members=[MemberIdentity(member_id=one.member_id) for one in processes]
         )
@@ -242,7 +242,7 @@ class IncidentWorld(World):
     # Leaders.
 
     def lose_leader(self, gap_ms: float, why: TermWhy = TermWhy.EXPIRY) -> None:
-        """Another node leads after a while; of a hand-over `why` is TRANSFER, of a restart START."""
+        """Let another node lead after a gap; `why` is TRANSFER for a hand-over, START for a restart."""
         self.is_down = True
         for _ in self.shard.on_deposed():
             pass
@@ -277,7 +277,7 @@ class IncidentWorld(World):
         raw = encode_record(Record(TermStartKey(), value))
         return Entry(index, self.wall_now_ms, Cause(trigger=Trigger.TERM_OPENED), (raw,))
 
-    # What is asked about the group.
+    # Questions about the group
 
     def named(self, topic_id: bytes) -> str:
         for entry in self.catalog_log:
@@ -299,7 +299,7 @@ class IncidentWorld(World):
         return {TopicPartition(topic=topic, partition=number) for number in range(found.num_partitions)}
 
     def owned_by(self, process: Process) -> set[TopicPartition]:
-        """What the log says that a process has, pending revocation included."""
+        """Return the partitions that a process owns according to the log, pending revocation included."""
         member = self.group(GROUP).members[process.member_id]
         parts = {topic_id: set(epochs) for topic_id, epochs in member.current.assigned.items()}
         for topic_id, epochs in member.current.pending.items():
@@ -312,10 +312,10 @@ class IncidentWorld(World):
     def to_give_up(self, process: Process) -> set[TopicPartition]:
         return self.owned_by(process) - self.target_of(process)
 
-    # What the node wrote.
+    # The node's files
 
     def node(self, *, with_evidence: bool = True) -> NodeLog:
-        """The log as history opens it."""
+        """Return the log as history opens it."""
         self.evidence.close()
         notes = read_evidence(self.host.files, EVIDENCE_HOME) if with_evidence else []  # type: ignore[arg-type]
         readers = {
@@ -325,7 +325,7 @@ class IncidentWorld(World):
         return NodeLog("node-1", readers, 1)
 
     def save(self, path: str) -> None:
-        """The same as a node's directory."""
+        """Save the log as a node's directory."""
         files = OsFiles()
         identity = NodeIdentity(cluster_id="test", node_id=1, incarnation="disk-1", num_shards=1)
         format_node(files, path, identity)
@@ -372,7 +372,7 @@ def _frames(entries: list[Entry], term_starts: list[tuple[int, int]]) -> Iterato
 
 
 def _prompt_answer(job: Job) -> tuple[float, object, str | None]:
-    """A child process that does what it should: after how long it says what."""
+    """Return the delay (ms), result and error of a child process that works correctly."""
     if job.kind is JobKind.RESOLVE:
         return 200.0, answer_round(job.request, lambda: 0.0), None
     uniform = BUILT_IN[0]
