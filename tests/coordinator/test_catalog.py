@@ -165,7 +165,7 @@ def test_replica_assignments_are_checked_as_counts_are(
 
 
 def test_the_partitions_of_all_topics_are_bounded() -> None:
-    """One member may own them all, and what it owns is one record."""
+    """One member may own all of them, and its assignment is a single record."""
     desk = Desk(Limits(partitions_max=10))
     assert [result.error_code for result in desk.create(topic("a", 6), topic("b", 5))] == [0, 44]
     assert desk.create(topic("b", 3))[0].error_code == 0

@@ -1,4 +1,4 @@
-"""Topics change while a shard has more groups than are looked at in one step."""
+"""Topics change in a shard with more groups than one step checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = [f"g{number}" for number in range(5)]
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Five groups of one member each, two looked at in a step; g4 subscribes to another topic."""
+    """Five groups of one member each, two checked in a step; g4 subscribes to another topic."""
     monkeypatch.setattr(catalog_changes, "GROUPS_AT_ONCE", 2)
     world = World()
     world.create_topic("orders", 2)
@@ -34,7 +34,7 @@ def entry(world: World, group_id: str) -> FastEntry | None:
 
 
 def create(world: World, name: str) -> None:
-    """A topic comes, and no group is looked at yet."""
+    """Create a topic; no group is checked yet."""
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     world.admin(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic]))
     world.shard.on_catalog_changed(world.ctx(), [name])
@@ -78,7 +78,7 @@ def test_a_heartbeat_that_comes_first_finds_the_change(world: World) -> None:
 
 def test_what_changes_during_a_round_is_found_in_the_next(world: World) -> None:
     create(world, "late")
-    world.shard.core.schedule_affected(world.ctx())  # g0 and g1 have been looked at
+    world.shard.core.schedule_affected(world.ctx())  # g0 and g1 have been checked
     _delete(world, "orders")
     Client(world, "m", group_id="g5", topics=["late"]).beat()  # decided on the newest catalog
     one = entry(world, "g4")
@@ -122,7 +122,7 @@ def test_a_new_term_begins_without_news(world: World) -> None:
 
 
 def test_other_work_has_its_turn_while_topics_change_all_the_time(world: World) -> None:
-    """There is always news then, and targets and checks must not wait for its end."""
+    """Catalog changes never end then; targets and checks must not wait for their end."""
     create(world, "late")
     for number in range(20):
         create(world, f"new-{number}")

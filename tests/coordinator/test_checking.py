@@ -36,7 +36,7 @@ def test_the_example_is_a_correct_assignor() -> None:
 
 
 def test_the_examples_own_test_runs_in_its_directory() -> None:
-    """As it tells its reader: not by the settings of whatever project its directory is in."""
+    """The example's test runs as its text says, without the settings of a surrounding project."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -46,7 +46,7 @@ def test_the_examples_own_test_runs_in_its_directory() -> None:
 
 
 class Faulty:
-    """Uniform, spoilt."""
+    """The uniform assignor with a fault."""
 
     name = "faulty"
 

@@ -1,4 +1,4 @@
-"""The state hash: what is computed late is computed, a few entries at a time."""
+"""The state hash: deferred parts are computed, a few entries at a time."""
 
 from __future__ import annotations
 

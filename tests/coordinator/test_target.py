@@ -46,7 +46,7 @@ def install(world: World, spec: AssignmentSpec, parts: Parts, epoch: int = 2) ->
 
 
 def written(raws: list[RawRecord]) -> dict[str, tuple[int, ...]]:
-    """Records 7 by member; the last record has to be a 6."""
+    """Return records 7 by member; the last record must be a 6."""
     assert [raw.type for raw in raws] == [7] * (len(raws) - 1) + [6]
     return {
         record.key.member_id: record.value.topic_partitions[0].partitions
@@ -90,7 +90,7 @@ def test_a_replaced_static_member_passes_its_part_on(paused: World) -> None:
 
 
 def test_a_member_that_the_spec_does_not_know_keeps_no_part_of_others(paused: World) -> None:
-    """Else a partition could be in two members' targets."""
+    """Otherwise a partition could be in two members' targets."""
     spec = assignment_spec(paused.group())
     spec = AssignmentSpec({"b": spec.members["b"]}, spec.topics)
     assert written(install(paused, spec, {"b": (0, 1)})) == {"a": (), "b": (0, 1)}
@@ -102,7 +102,7 @@ def test_an_answer_for_an_epoch_that_has_a_target_changes_nothing(paused: World)
 
 
 def test_the_answer_is_judged_by_the_spec_that_it_answers(paused: World) -> None:
-    """The topic grew meanwhile: its new partitions were not there to be given."""
+    """The topic grew meanwhile: the answer may not use partition 8, which the spec did not have."""
     spec = assignment_spec(paused.group())
     paused.grow_topic("orders", 9)
     paused.turn = 0

@@ -1,4 +1,4 @@
-"""Keyed deadlines: they move cheaply, fire once, and never for somebody who is gone."""
+"""Keyed deadlines: they move cheaply, fire once, and never for a member that left."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_against_a_plain_table(steps: list[tuple[str, str, int]]) -> None:
 
 
 def test_many_that_were_heard_are_moved_some_at_a_time() -> None:
-    """Looking for the next deadline moves none of them, so that no request waits for thousands of others."""
+    """The search for the next deadline moves none of them, so no request waits for thousands of others."""
     timers = Deadlines()
     members = [("g", str(number)) for number in range(2 * MOVED_MAX + 10)]
     for key in members:

@@ -111,7 +111,7 @@ def test_topics_that_are_gone_are_named_by_id() -> None:
 
 
 def test_who_waits_for_whom_and_for_how_long() -> None:
-    """b waits for two partitions of a: untold at first, then told, with its own rebalance timeout to go."""
+    """b waits for two partitions of a, which is told late and then has its own rebalance timeout left."""
     world = World()
     world.create_topic("orders", 4)
     world.sleep(10)

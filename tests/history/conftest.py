@@ -1,4 +1,4 @@
-"""Logs in memory behind every function that takes a path."""
+"""Logs in memory for functions that take a path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Serve = Callable[..., NodeLog]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
-    """Makes `history` see these shards whatever path it is given."""
+    """Let `history` read these shards from whatever path it is given."""
 
     def serves(readers: dict[int, MemoryReader], num_shards: int | None = 4) -> NodeLog:
         node = NodeLog("node-1", readers, num_shards)

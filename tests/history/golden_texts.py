@@ -1,4 +1,4 @@
-"""Texts that are kept in files; REWRITE_GOLDEN=1 writes them anew."""
+"""Golden texts in files; REWRITE_GOLDEN=1 rewrites them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log as long as wanted that is made while it is read."""
+"""A log of any length that is generated while it is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _frame(index: int, timestamp_ms: int, record_count: int, body: bytes) -> Fra
 
 
 class Repeating(MemoryReader):
-    """The same few groups over and over, made when they are read."""
+    """The same few groups repeatedly, generated when they are read."""
 
     rounds = 0
 

@@ -18,7 +18,7 @@ def created(number: int) -> RawRecord:
 
 
 def seconds(catalog: CatalogHistory, first: int) -> float:
-    """For one more topic, and one more, and so on."""
+    """CPU seconds to apply that many more topics, one at a time."""
     raws = [(index, created(index)) for index in range(first, first + SOME)]
     begun = process_time()
     for index, raw in raws:
@@ -27,7 +27,7 @@ def seconds(catalog: CatalogHistory, first: int) -> float:
 
 
 def test_a_topic_takes_as_long_among_many_as_among_few() -> None:
-    """Every question and every run of the pipeline walks this shard."""
+    """Every query and every run of the pipeline reads this shard."""
     catalog = CatalogHistory()
     first = seconds(catalog, 0)
     for number in range(1, 5):

@@ -85,7 +85,8 @@ def _from_parquet(row: dict[str, Any], table: TableSchema) -> dict[str, Any]:
 
 
 def _from_csv(text: str, table: TableSchema) -> Any:
-    """Python's reader cannot tell null from the empty text: nulls are marked before it reads."""
+    """Yield the rows of a CSV file. Nulls are marked first: Python's reader cannot tell them from empty
+    texts."""
     lines = csv.reader(io.StringIO(_nulls_marked(text), newline=""))
     assert next(lines) == [one.name for one in table.columns]
     for cells in lines:
@@ -430,7 +431,7 @@ def test_three_times_the_log_takes_no_more_memory(
 
 
 def test_a_file_that_was_given_up_takes_what_a_writer_leaves_behind(tmp_path: Path) -> None:
-    """On a full disk the writer of Parquet tries once more when it goes: no traceback beside the line."""
+    """On a full disk the Parquet writer writes once more when closed; the command prints no traceback."""
     output = OutputFiles([tmp_path / "a.parquet"], force=False)
     with output:
         output.claim()

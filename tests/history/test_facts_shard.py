@@ -1,4 +1,4 @@
-"""Every group in one walk: the same rows as one group at a time, in memory that stays as it is."""
+"""Every group in one pass: the same rows as one group at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_is_handed_over_is_forgotten(log: NodeLog) -> None:
 
 
 def test_what_began_together_is_in_one_order_however_it_is_handed_over() -> None:
-    """Members that a snapshot names begin with it; the one that went first was told of first."""
+    """Members that a snapshot names begin with it; the one that left first was mentioned first."""
     joined = [encode_record(one) for name in "ba" for one in (member(name, "app"), current(name, 1, ()))]
     whole, parted = (FactsBuilder(GROUP, CatalogHistory(), 0) for _ in range(2))
     parts: list[GroupRows] = []

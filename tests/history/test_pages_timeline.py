@@ -1,4 +1,4 @@
-"""The page of a timeline: what its script gets is what the facts say, and no name breaks out of it."""
+"""The page of a timeline: its script gets the facts, and no name breaks out of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def story() -> GroupRows:
 
 
 def moments(facts: GroupRows) -> Iterator[int]:
-    """Every time at which something may change, and the middle between each two."""
+    """Every time at which something may change, and the middle between any two."""
     changes = {facts.epochs[0].timestamp_ms, facts.last_ms}
     changes |= {span.from_ms for span in facts.spans} | {span.to_ms for span in facts.spans if span.to_ms}
     changes |= {one.from_ms for one in facts.sessions} | {one.to_ms for one in facts.sessions if one.to_ms}

@@ -1,4 +1,4 @@
-"""Questions about one group pass by what is of others: the same answers, also where entries are damaged."""
+"""Queries on one group skip other groups: the same answers, also with damaged entries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP = group_name(3)
 
 
 class EveryFrame:
-    """The same files, read by somebody who cannot pass by anything."""
+    """A reader of the same files that cannot skip anything."""
 
     def __init__(self, reader: object) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""The page of two courses: both are on it, it asks for nothing, its size is that of a picture."""
+"""The page that compares two courses: it shows both, requests nothing, and is as small as a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in which nothing is wrong: what every group shows in its life, and no rule may find."""
+"""Runs in which nothing is wrong: normal events of a group's life, which no rule may report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rolling_joins(world: IncidentWorld, _: Known) -> None:
 
 @quiet("all at once")
 def all_at_once(world: IncidentWorld, _: Known) -> None:
-    """A deployment starts, and ends much later."""
+    """All members start together, and leave together much later."""
     world.create_topic("orders", 24)
     crowd = world.crowd(world.rng.randint(8, 16))
     world.live(120_000)
@@ -55,7 +55,7 @@ def planned_leaves(world: IncidentWorld, _: Known) -> None:
 
 @quiet("rolling restart")
 def rolling_restart(world: IncidentWorld, _: Known) -> None:
-    """One after another, the next when the group is stable again; perhaps a second time."""
+    """Restart one member after another, each when the group is stable again; perhaps twice."""
     world.create_topic("orders", 24)
     crowd = world.crowd(world.rng.randint(3, 6))
     for _time in range(world.rng.randint(1, 2)):
@@ -177,7 +177,7 @@ def slow_assignor(world: IncidentWorld, _: Known) -> None:
 
 @quiet("members that take a while", heartbeat_interval_ms=5_000)
 def unhurried(world: IncidentWorld, _: Known) -> None:
-    """Seconds to give up, and a heartbeat in five seconds: a Kafka broker's default."""
+    """Members take seconds to revoke and send a heartbeat every five seconds, a Kafka broker's default."""
     world.create_topic("orders", 24)
     crowd = world.crowd(world.rng.randint(3, 6))
     for one in crowd:

@@ -23,8 +23,8 @@ ONCE_WRONG = (
     ("assignor that hangs", 1002),
     ("flapping member: leaves and joins", 3015),
 )
-"""The assignor's fault was laid upon members that came for their partitions as soon as they had them; one
-member that comes and goes was called a storm as well."""
+"""Seeds with wrong diagnoses once: an assignor's fault was attributed to members that adopted their
+partitions at once, and a single member that joins and leaves was also called a storm."""
 
 
 @pytest.mark.parametrize(("name", "seed"), [*product(INCIDENTS, SEEDS), *ONCE_WRONG])
@@ -52,7 +52,7 @@ def test_a_hundred_incidents_are_provoked() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_without_any_one_rule_an_incident_is_missed(name: str) -> None:
-    """So the score can fail, and no rule stands here in vain."""
+    """The score can fail, and no rule is superfluous."""
     rules = [rule for rule in RULES.values() if rule.name != name]
     for scenario in INCIDENTS.values():
         known = scenario.run(1)

@@ -13,7 +13,7 @@ from .score import read
 
 SEEDS = range(100, 104)
 ONCE_WRONG = (("planned leaves", 1010), ("planned leaves", 1021))
-"""Called a storm, for the joins before."""
+"""Seeds whose leaves were once diagnosed as a storm, because of the joins before."""
 
 
 @pytest.mark.parametrize(("name", "seed"), [*product(QUIET, SEEDS), *ONCE_WRONG])

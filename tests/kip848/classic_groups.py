@@ -1,4 +1,4 @@
-"""Groups of the classic protocol, which are there only by their records."""
+"""Groups of the classic protocol, which exist only as records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts what the suite made happen, and prints it: a transition that no test takes is not tested."""
+"""Count what the suite made happen, and print it: a transition that no test takes is not tested."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world() -> World:
 
 @pytest.fixture
 def by_children() -> World:
-    """The same, where every round of expressions is a child's, and waits until the test ends it."""
+    """The same, but a child process resolves every round of expressions, and waits for the test."""
     world = World(limits=Limits(resolve_inline_cost_max=-1))
     world.create_topic("orders", 12)
     world.holds_jobs = True

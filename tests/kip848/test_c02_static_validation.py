@@ -1,4 +1,4 @@
-"""C.2 What is wrong with a heartbeat whatever the group looks like."""
+"""C.2 Errors of a heartbeat that do not depend on the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C.3 What a group may have against a heartbeat."""
+"""C.3 Errors of a heartbeat that depend on the group."""
 
 from __future__ import annotations
 

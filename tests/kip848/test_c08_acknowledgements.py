@@ -1,4 +1,5 @@
-"""C.8 Only what was told can be acknowledged: late replies, heartbeats before what came is taken up."""
+"""C.8 Only a revocation that was sent can be acknowledged: late replies, heartbeats with older
+assignments."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ UNREVOKED, STABLE = MemberState.UNREVOKED_PARTITIONS, MemberState.STABLE
 def says(
     world: World, owned: set[int], epoch: int = 1, *, is_full: bool = True, who: str = "a"
 ) -> tuple[int, set[int] | None]:
-    """A heartbeat with a report; the epoch and the partitions of its reply, None for no news."""
+    """Send a heartbeat with owned partitions; return the reply's epoch and partitions (None: unchanged)."""
     fields: dict[str, Any] = {"owned": {FIRST_TOPIC: owned}}
     if is_full:
         fields |= {"subscribed_topic_names": ["orders"], "rebalance_timeout_ms": 60_000}
@@ -37,7 +38,7 @@ def heard(answer: Any) -> tuple[int, set[int] | None]:
 
 
 def given_to_b(world: World) -> set[int] | None:
-    """The partitions that b's next heartbeat brings."""
+    """Return the partitions that b's next heartbeat brings."""
     return heard(world.heartbeat("b", 2))[1]
 
 
@@ -48,18 +49,18 @@ def state(world: World) -> tuple[MemberState, int]:
 
 @pytest.fixture
 def joined(world: World) -> World:
-    """`a` was given everything and has not said yet that it has it; the target gives half to `b`."""
+    """`a` was assigned everything and has not reported it yet; the target gives half to `b`."""
     assert heard(world.join("a")) == (1, ALL)
     assert heard(world.join("b")) == (2, set())
     return world
 
 
 def test_a_report_from_before_the_reply_was_taken_up_gives_nothing_away(joined: World) -> None:
-    """A report acknowledges only a revocation that was told; one more heartbeat is what that costs."""
+    """A report acknowledges only a revocation that was sent; this costs one more heartbeat."""
     assert says(joined, set()) == (1, ALL)
     assert state(joined) == (UNREVOKED, 1)
     assert given_to_b(joined) is None
-    assert says(joined, ALL, is_full=False) == (1, KEPT)  # now it has taken up what came with its join
+    assert says(joined, ALL, is_full=False) == (1, KEPT)  # now it has adopted the assignment of its join
     assert given_to_b(joined) is None
     assert says(joined, KEPT, is_full=False) == (2, None)
     assert given_to_b(joined) == TAKEN
@@ -73,8 +74,8 @@ def test_a_member_that_never_took_them_up_acknowledges_with_what_it_keeps(joined
 
 
 def test_a_report_of_an_older_assignment_acknowledges_nothing(joined: World) -> None:
-    """Clients take up one assignment after another: this one reports what came before, and is about to take
-    up what it was given last. As long as it was not told otherwise, no report of less counts."""
+    """Clients adopt one assignment after another. This one reports the previous one and is about to adopt the
+    last. Until it is sent a revocation, no smaller report is an acknowledgement."""
     assert says(joined, set()) == (1, ALL)
     for older in ({0}, KEPT, {0, 1}):
         assert says(joined, older, is_full=False) == (1, ALL)
@@ -85,8 +86,8 @@ def test_a_report_of_an_older_assignment_acknowledges_nothing(joined: World) -> 
 
 
 def test_a_reply_that_was_lost_is_given_again_until_the_member_has_it(joined: World) -> None:
-    """However often replies are lost: a member that never heard of its partitions and one that is about to
-    take them up say the same, so both get them first and are told to give them up afterwards."""
+    """A member that never received its partitions and one that is about to adopt them send the same report.
+    Both are given the partitions first and told to revoke them afterwards."""
     for _ in range(20):
         assert says(joined, set()) == (1, ALL)
         assert heard(joined.heartbeat("a", 1)) == (1, None)
@@ -98,8 +99,9 @@ def test_a_reply_that_was_lost_is_given_again_until_the_member_has_it(joined: Wo
 
 
 def test_what_was_given_at_the_same_epoch_in_a_reply_that_was_lost(world: World) -> None:
-    """A free partition comes without a new epoch, the reply is lost, and it is another's by the next target:
-    without being given it, the member would have nothing to report, and be removed when its time is up."""
+    """A free partition comes without a new epoch, the reply is lost, and the next target gives the partition
+    to another member. If it were not sent again, the member would have nothing to report, and would be fenced
+    by its rebalance timeout."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
@@ -128,7 +130,7 @@ def test_what_was_given_at_the_same_epoch_in_a_reply_that_was_lost(world: World)
 def test_a_member_that_had_them_acknowledges_by_what_it_has_left(
     world: World, left: set[int], is_full: bool
 ) -> None:
-    """The ordinary path: told, given up, reported; no heartbeat more than in Kafka."""
+    """The ordinary path: told to revoke, revoked, reported; no more heartbeats than in Kafka."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
@@ -138,21 +140,21 @@ def test_a_member_that_had_them_acknowledges_by_what_it_has_left(
 
 
 def test_nothing_left_acknowledges_once_it_was_told(joined: World) -> None:
-    """A heartbeat that says nothing but what the member owns is the answer to what it was told."""
+    """A heartbeat with owned partitions only answers the revocation that was sent."""
     assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
     assert says(joined, set(), is_full=False)[0] == 2
     assert given_to_b(joined) == TAKEN
 
 
 def test_who_joins_anew_owns_nothing(joined: World) -> None:
-    """Epoch 0: whatever was on its way to the member before is of no use to it."""
+    """Epoch 0: the new process does not use what was on its way to the former one."""
     says(joined, set())
     assert heard(joined.join("a")) == (2, KEPT)
     assert given_to_b(joined) == TAKEN
 
 
 def test_what_came_with_a_reply_that_was_lost_was_never_had(world: World) -> None:
-    """The previous epoch: nothing has arrived that was given since, so nothing of it needs a revocation."""
+    """At the previous epoch the member has received nothing newer, so nothing newer needs a revocation."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
@@ -167,7 +169,7 @@ def test_what_came_with_a_reply_that_was_lost_was_never_had(world: World) -> Non
 
 
 def test_what_came_with_a_reply_that_arrived_must_be_revoked(world: World) -> None:
-    """The same with the epoch of that reply: it arrived, and is about to be taken up."""
+    """At the epoch of that reply it has arrived and is about to be adopted."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
@@ -184,8 +186,8 @@ def test_what_came_with_a_reply_that_arrived_must_be_revoked(world: World) -> No
 
 
 def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
-    """That the member had reported what it is to give up stands in the log, so its full report is certain to
-    any leader."""
+    """The log shows that the member had reported the partitions that it is to revoke, so any leader may trust
+    its full report."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
@@ -197,21 +199,22 @@ def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
 
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_new_leader_gives_again_what_the_member_had_not_reported(joined: World, is_full: bool) -> None:
-    """Its report may be an acknowledgement, or come from a program that has not polled since it was given its
-    partitions: which one nothing tells, nor what the leader before told it last."""
+    """Its report may be an acknowledgement, or come from a program that has not polled since the assignment.
+    A new leader cannot know which, nor what the former leader sent last."""
     assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
     joined.failover()
     for _ in range(3):
         assert says(joined, KEPT, is_full=is_full) == (1, ALL)
         assert given_to_b(joined) is None
     assert says(joined, ALL, is_full=False) == (1, KEPT)
-    joined.failover()  # by now it stands in the log that it had them
+    joined.failover()  # by now the log shows that it had them
     assert says(joined, KEPT) == (2, KEPT)
     assert given_to_b(joined) == TAKEN
 
 
 def test_a_new_leader_tells_what_the_one_before_may_not_have_told(joined: World) -> None:
-    """The one before gave the partitions again, and the report that the member has them comes to the next."""
+    """The former leader assigned the partitions again; the report that the member has them reaches the new
+    one."""
     assert says(joined, set()) == (1, ALL)
     joined.failover()
     assert says(joined, ALL, is_full=False) == (1, KEPT)
@@ -219,21 +222,21 @@ def test_a_new_leader_tells_what_the_one_before_may_not_have_told(joined: World)
 
 
 def test_a_static_member_that_comes_back_had_nothing(world: World) -> None:
-    """Its successor joins with epoch 0; what the one before was to give up was free when it went."""
+    """Its successor joins with epoch 0; partitions pending revocation were released when the member left."""
     world.join("a", instance_id="i")
     world.join("b")
     assert heard(world.heartbeat("a", 1)) == (1, KEPT)
     world.heartbeat("a", -2, instance_id="i")
     assert heard(world.join("a2", instance_id="i")) == (2, KEPT)
     assert given_to_b(world) == TAKEN
-    assert says(world, set(), 2, who="a2") == (2, KEPT)  # not taken up yet
+    assert says(world, set(), 2, who="a2") == (2, KEPT)  # not adopted yet
     world.join("c")
     assert says(world, set(), 2, who="a2") == (2, KEPT)
     assert heard(world.heartbeat("c", 3))[1] is None
 
 
 def test_the_extended_heartbeat_knows_the_same_rule(world: World) -> None:
-    """It is the stock one's decision."""
+    """Its rule is that of the stock heartbeat."""
 
     def beats(member_id: str, epoch: int, **fields: Any) -> Any:
         request = ExtendedConsumerGroupHeartbeatRequest(
@@ -260,8 +263,8 @@ def test_the_extended_heartbeat_knows_the_same_rule(world: World) -> None:
 
 
 def test_commits_go_by_what_the_member_still_owns(joined: World) -> None:
-    """KIP-1251 goes by assignment epochs: as long as nothing is given away, nothing is refused; afterwards
-    the epoch before commits only what was kept."""
+    """KIP-1251 goes by assignment epochs: nothing is refused until partitions move; then the previous epoch
+    commits only the partitions that were kept."""
     says(joined, set())
     taken, kept = {("orders", 6): 1}, {("orders", 0): 1}
     assert set(joined.commit(taken | kept, member_id="a", epoch=1).values()) == {0}
@@ -274,7 +277,7 @@ def test_commits_go_by_what_the_member_still_owns(joined: World) -> None:
 
 
 def test_an_acknowledgement_is_named_as_such_and_nothing_else_is(joined: World) -> None:
-    """The log's causes: what was not told was not acknowledged."""
+    """The cause in the log is an acknowledgement only if a revocation was sent."""
     says(joined, set())
     entries = len(joined.log)
     says(joined, set())
@@ -300,7 +303,7 @@ def test_a_topic_without_partitions_says_nothing_else_than_no_topic(joined: Worl
 
 
 def test_what_a_member_never_had_is_not_kept_in_memory(joined: World) -> None:
-    """Reports are as large as a request may be; of each no more is remembered than the member has."""
+    """A report may be as large as a request; no more of it is kept than the member owns."""
     strange = {FIRST_TOPIC: range(100_000), b"?" * 16: range(1_000)}
     joined.heartbeat("a", 1, owned=strange)
     (kept,) = (owned for key, owned in joined.shard.core.reports.last.items() if key == ("g", "a"))
@@ -314,8 +317,8 @@ EIGHT = set(range(8))
 
 @pytest.fixture
 def grown() -> World:
-    """`a` has not yet taken up {0-3}, which came with its join; {4-7} came at the same time to be taken up
-    next, and are to go to `b`: that reply is lost."""
+    """`a` has not yet adopted {0-3}, which came with its join. {4-7} came next, and are to go to `b`; the
+    reply that says so is lost."""
     world = World()
     world.create_topic("orders", 4)
     assert heard(world.join("a")) == (1, set(range(4)))
@@ -331,14 +334,15 @@ def given_in_vain(world: World) -> set[int] | None:
 
 
 def test_a_full_report_of_an_older_assignment_acknowledges_nothing(grown: World) -> None:
-    """It differs from the report before, and the member, as Kafka's Java client, goes on with what it was
-    given next as soon as the request is on its way."""
+    """The report differs from the one before. The member, like Kafka's Java client, adopts the next
+    assignment as soon as its request is sent."""
     assert says(grown, set(range(4)), 2) == (2, EIGHT)
     assert given_in_vain(grown) is None
 
 
 def test_a_leader_that_the_member_did_not_notice_does_not_believe_an_older_assignment(grown: World) -> None:
-    """The last leader gave all of them again, which nobody remembers; the member is still to take that up."""
+    """The former leader assigned all of them again, unknown to the new one; the member has yet to adopt
+    them."""
     assert says(grown, set(), 2) == (2, EIGHT)
     grown.lead_again()
     assert says(grown, set(range(4)), 2, is_full=False) == (2, EIGHT)
@@ -346,7 +350,8 @@ def test_a_leader_that_the_member_did_not_notice_does_not_believe_an_older_assig
 
 
 def test_a_leader_that_the_member_did_not_notice_tells_it_what_to_give_up(grown: World) -> None:
-    """The last leader gave all of them again, and this one hears that the member has them."""
+    """The former leader assigned all of them again; the report that the member has them reaches the new
+    one."""
     assert says(grown, set(), 2) == (2, EIGHT)
     grown.lead_again()
     assert says(grown, EIGHT, 2, is_full=False) == (2, set(range(4)))
@@ -354,7 +359,7 @@ def test_a_leader_that_the_member_did_not_notice_tells_it_what_to_give_up(grown:
 
 
 def test_what_is_left_of_a_deleted_topic_is_not_given_again(world: World) -> None:
-    """No client can take it up, as nobody can tell it the topic's name; and nobody else wants it."""
+    """No client can adopt it, as its name cannot be looked up, and no other member subscribes to it."""
     world.create_topic("events", 2)
     world.join("a", topics=["orders", "events"])
     world.delete_topic("events")

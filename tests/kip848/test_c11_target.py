@@ -20,7 +20,7 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, 
 
 
 class Moody:
-    """Answers as uniform does, until told what to answer instead."""
+    """An assignor that answers as `uniform` does, unless it is given another answer."""
 
     name = "moody"
 
@@ -103,7 +103,7 @@ ORDERS = FIRST_TOPIC
 def test_an_answer_is_validated_before_a_record_is_written(
     moody: tuple[World, Moody], answer: object, complaint: str
 ) -> None:
-    """Whatever the assignor answers, no partition of the target has two owners or none at all to exist."""
+    """Whatever the assignor answers, no partition of the target has two owners, and each one exists."""
     world, assignor = moody
     world.join("a")
     assignor.instead = answer

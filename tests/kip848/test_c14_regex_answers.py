@@ -1,4 +1,4 @@
-"""C.14: the answer of a round on its way into the log, a part in each of many turns."""
+"""C.14: the answer of a round is written to the log in parts, over many turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
 NUM_EXPRESSIONS = 12
 LOOKS = 6
-"""Turns in which an answer for all of them is looked through, at two a turn."""
+"""Turns that it takes to check an answer for all members, two at a time."""
 
 
 def regex_of(number: int) -> str:
@@ -26,7 +26,7 @@ def regex_of(number: int) -> str:
 
 @pytest.fixture
 def world() -> World:
-    """Twelve members with an expression each, whose round a child has not answered yet."""
+    """Twelve members with an expression each, whose round the child process has not answered yet."""
     world = World(
         GroupSettings(session_timeout_ms=10**9, regex_refresh_interval_ms=60_000),
         Limits(resolve_inline_cost_max=-1, resolved_names_look_max=15),
@@ -41,7 +41,7 @@ def world() -> World:
 
 
 def end_with(world: World, *answers: object) -> Job:
-    """The child answers; of its answer the first part is looked through in the same turn."""
+    """Let the child answer; the first part of its answer is checked in the same turn."""
     job = held(world)
     world.end_job(job, list(answers))
     return job
@@ -70,7 +70,7 @@ def described_error(world: World) -> str | None:
 
 
 def test_an_answer_is_looked_through_in_many_turns_and_written_as_one_change(world: World) -> None:
-    """Between two of these turns others have theirs; the group has one epoch of it all the same."""
+    """Other work runs between these turns, and yet the group moves by one epoch."""
     entries = len(world.log)
     end_with(world, *right(world))
     turns = 1
@@ -140,7 +140,7 @@ def test_an_answer_to_another_question_is_none(world: World, result: object) -> 
 
 
 def test_who_leaves_or_comes_while_an_answer_is_taken(world: World) -> None:
-    """No record for an expression that nobody subscribes by, and a round for who came anew."""
+    """No record is written for an expression without subscribers; one that came anew has its own round."""
     answers = right(world)
     end_with(world, *answers)
     leaver = Client(world, "m00", topics=(), regex=regex_of(0))
@@ -158,7 +158,7 @@ def test_who_leaves_or_comes_while_an_answer_is_taken(world: World) -> None:
 
 
 def test_an_expression_that_came_anew_while_an_answer_was_taken_is_resolved(world: World) -> None:
-    """It was no news when it was looked at, and its record went with its subscriber after that."""
+    """It was unchanged when it was checked, and its record went with its subscriber after that."""
     resolve_all(world)
     next_full_round(world)
     end_with(world, *right(world))
@@ -189,7 +189,7 @@ def test_a_group_that_goes_while_its_answer_is_taken_leaves_nothing(world: World
 
 
 def test_an_error_goes_when_the_answer_is_what_was_known_before() -> None:
-    """No news but for the error: the records stay as they are."""
+    """Only the error changed: the records stay as they are."""
     world = World(limits=Limits(resolved_topics_max=2))
     world.create_topic("t-0", 1)
     world.create_topic("t-1", 1)
@@ -206,7 +206,7 @@ def test_an_error_goes_when_the_answer_is_what_was_known_before() -> None:
 
 
 def test_the_pause_between_rounds_is_counted_from_the_round() -> None:
-    """The pause is that of the round, not of its last turn."""
+    """The pause begins with the round, not with its last turn."""
     world = World(limits=Limits(resolve_inline_cost_max=-1, resolved_names_at_once_max=2))
     for number in range(3):
         world.create_topic(f"t-{number}", 1)

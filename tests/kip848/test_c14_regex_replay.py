@@ -1,4 +1,4 @@
-"""C.14: whoever leads and whatever was compacted, the expressions end up with the topics that match."""
+"""C.14: expressions end up with the topics that match, under any leader and after any compaction."""
 
 from __future__ import annotations
 

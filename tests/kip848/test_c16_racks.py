@@ -1,4 +1,4 @@
-"""C.16 Racks: who says where replicas are, which groups learn of it, and what that bumps."""
+"""C.16 Racks: how they are set, which groups learn of them, and which epochs they bump."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC = 2
 
 
 class NearBy:
-    """Whatever `uniform` gives; it keeps what it was asked."""
+    """An assignor that answers as `uniform` does and keeps the request."""
 
     name = "near"
 
@@ -68,7 +68,7 @@ def at_level_2(world: World) -> World:
 
 
 def say(world: World, racks: str | None, *, topic: str = "orders", operation: int = SET) -> tuple[int, str]:
-    """Sets the racks of a topic's replicas: the error code and message."""
+    """Set the racks of a topic's replicas; return the error code and message."""
     config = AlterableConfig(name=topicracks.NAME, config_operation=operation, value=racks)
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource])
@@ -127,7 +127,7 @@ def test_a_member_in_another_rack_opens_an_epoch_where_the_assignor_asked(racked
 
 
 def test_an_assignor_that_does_not_ask_is_told_nothing(racked: World) -> None:
-    """Neither does record 4 hold racks for it, nor do they bump anything."""
+    """Record 4 holds no racks for it, and racks bump no epoch."""
     say(racked, '[["a"],["b"]]')
     racked.join("a", server_assignor="uniform", rack_id="a")
     assert racks_of(racked) == {}
@@ -170,7 +170,7 @@ def test_a_group_with_too_many_racks_for_its_record_goes_without(near: NearBy) -
 
 
 def test_replayed_in_any_order_of_a_compacted_log_it_is_the_same(racked: World) -> None:
-    """A topic that grew after its racks were said stands behind them in a snapshot."""
+    """In a snapshot, the record of a topic that grew after its racks were set comes after them."""
     say(racked, '[["a"]]')
     racked.grow_topic("orders", 14)
     topic = racked.catalog.view.topic("orders")

@@ -257,7 +257,7 @@ def test_groups_that_have_no_such_members(world: World) -> None:
 
 
 def test_a_great_many_members_are_removed_in_several_decisions() -> None:
-    """The loop takes so many at a time; the answer comes with the last."""
+    """One decision removes a bounded number; the reply comes with the last."""
     world = World(limits=Limits(expiries_max=2))
     world.create_topic("orders", 12)
     clients = [Client(world, f"m{number}") for number in range(6)]

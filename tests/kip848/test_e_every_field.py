@@ -214,7 +214,7 @@ BAD = [
 
 
 def populated() -> World:
-    """`g` has the static member a (instance i) at epoch 1 and an offset; `simple` is an offset alone."""
+    """Group `g` has static member a (instance i) at epoch 1 and an offset; `simple` has an offset only."""
     world = World()
     world.create_topic("orders", 4)
     world.join("a", instance_id="i")
@@ -259,7 +259,7 @@ GOOD = [
     ("api_key", "version", "request_"), GOOD, ids=lambda value: getattr(value, "name", "")
 )
 def test_the_requests_that_the_cases_spoil_are_good(api_key: ApiKey, version: int, request_: Any) -> None:
-    """Or none of them would show anything."""
+    """Otherwise the cases would prove nothing."""
     assert counted(api_key, populated().handle(api_key, version, request_)) == {}
 
 

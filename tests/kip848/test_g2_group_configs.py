@@ -71,7 +71,7 @@ def test_a_change_is_effective_at_the_next_heartbeat(world: World) -> None:
 
 
 def test_a_silent_member_keeps_the_session_that_it_was_told(world: World) -> None:
-    """Not before the next heartbeat: a shorter timeout must not expire somebody who kept to the old one."""
+    """The new timeout holds from the next heartbeat: it must not expire a member that kept to the old one."""
     world.join("a")
     set_config(world, SESSION, 5_000)
     assert world.sleep(44_999) == []
@@ -345,7 +345,7 @@ def test_a_shorter_interval_is_looked_at_at_once(world: World) -> None:
 
 
 def test_an_interval_outlives_a_failover(world: World) -> None:
-    """The time in record 6 is what counts."""
+    """The interval counts from the time in record 6."""
     set_config(world, ASSIGNMENT, 5_000)
     world.join("a")
     world.sleep(1_000)

@@ -27,7 +27,7 @@ TOPICS = ("orders", "events")
 
 
 class Twin:
-    """A follower: it applies every entry and is at the same state."""
+    """A follower: it applies every entry and has the same state."""
 
     def __init__(self) -> None:
         self.shard = GroupShard(0)
@@ -59,7 +59,7 @@ class Schedule:
     def computing(self) -> list[ComputingClient]:
         return [client for client in self.clients.values() if isinstance(client, ComputingClient)]
 
-    # What may happen
+    # Steps
 
     def beat(self) -> None:
         client = self.clients[self.rng.choice(NAMES)]
@@ -78,7 +78,7 @@ class Schedule:
             client.leave()
 
     def crash(self) -> None:
-        """The process is gone, and what it had prepared with it; it comes back with nothing, or never."""
+        """Crash the process and lose what it had prepared; it returns with nothing, or never."""
         if self.rng.random() < 0.3:
             client = self.some()
             client.epoch = 0
@@ -112,7 +112,7 @@ class Schedule:
             del self.shown[client.member_id]
 
     def some_target(self, shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[install.Member]:
-        """Mostly a good one; sometimes one that gives little, one that complains, one that is not valid."""
+        """Return a target: mostly a good one, sometimes a small one, one with an error, or an invalid one."""
         parts = dealt_round(shown)
         fate = self.rng.random()
         if fate < 0.1:
@@ -171,7 +171,7 @@ class Schedule:
     def work(self) -> None:
         self.world.work()
 
-    # What must hold
+    # Checks
 
     def check(self) -> None:
         group = self.world.shard.projection.groups.get("g")
@@ -185,7 +185,7 @@ class Schedule:
         assert self.world.shard.next_deadline_ms() is not None, "its deadline would pass unseen"
 
     def end(self) -> None:
-        """Everybody behaves; whoever crashed without a word is gone with its session."""
+        """Let every member behave; members that crashed expire with their sessions."""
         self.world.work()
         alive = [client for client in self.clients.values() if client.epoch]
         for _ in range(12):
@@ -231,7 +231,8 @@ def test_random_schedules(seed: int) -> None:
 
 
 def test_the_schedules_were_no_walk_in_the_park() -> None:
-    """Installed, refused for each reason, and computed by members at the end, many times each."""
+    """Targets were installed, refused for each reason, and computed by members at the end, many times
+    each."""
     for seed in range(10) if not ALL else ():
         test_random_schedules(seed)
     for what in (

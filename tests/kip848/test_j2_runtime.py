@@ -13,7 +13,7 @@ from wire.errors import ErrorCode
 
 
 def slow_lab() -> SimNode:
-    """One node whose disk has become so slow that syncs leave the loop."""
+    """One node whose disk is so slow that syncs leave the loop."""
     sim = SimNode(host_options={"sync_ms": 5.0}, num_shards=1)
     for offset in range(10):
         assert sim.commit(sim.admin, "audit", {0: offset}) == [0]

@@ -24,8 +24,8 @@ STEPS: Final = ("beat", "poll", "other beats", *FAULTS)
 
 
 class OneByOne:
-    """As librdkafka: the next assignment begins when the acknowledgement of the last was answered; one that
-    is equal to what it has is dropped. It says everything until it has looked up its topics."""
+    """Like librdkafka: it begins the next assignment when the acknowledgement of the last is answered, and
+    drops one that is equal to what it has. It sends full heartbeats until it has looked up its topics."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -43,7 +43,7 @@ class OneByOne:
         return tuple((fields | {"late": self.late is not None}).values())
 
     def beat(self, fault: str = "") -> None:
-        """After a late reply it is heard now, and nothing is sent."""
+        """Send a heartbeat; if a reply is late, receive that instead."""
         if self.late is None:
             fields, acknowledges = self._request()
             if fault != "lost request":
@@ -57,7 +57,7 @@ class OneByOne:
         self.late, self.says_all = None, True
 
     def poll(self) -> None:
-        """Its program polls: what was begun is used from now on, and nothing else."""
+        """Let its program poll: from now on it uses exactly the assignment that was begun."""
         if self.begun is None or self.is_done:
             return
         if self.looks_up:
@@ -94,8 +94,8 @@ class OneByOne:
 
 
 class OneBehind(OneByOne):
-    """As Kafka's Java client: the next assignment begins as soon as the acknowledgement is on its way, and is
-    acknowledged though it may be what it has."""
+    """Like Kafka's Java client: it begins the next assignment as soon as the acknowledgement is sent, and
+    acknowledges it even if it is equal to what it has."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -124,7 +124,7 @@ class OneBehind(OneByOne):
 
 
 class Group:
-    """A slow member was given four partitions and then all eight; the other one joins at its first beat."""
+    """A slow member was given four partitions, then all eight; the other joins at its first heartbeat."""
 
     def __init__(self, kind: type[OneByOne]) -> None:
         self.world = World(GroupSettings(session_timeout_ms=10_000_000))

@@ -3,14 +3,14 @@
 Harnesses, from one object to whole processes:
 
     world             a coordinator without a cluster: one group shard, the catalog, a log; and a `Client`
-    single_replica    one replica and a state machine that remembers
+    single_replica    one replica and a state machine that records its calls
     replica_cluster   replicas of one shard in virtual time, with links in memory and faults on request
     sim_node          one whole node in virtual time, and a `Consumer` on the wire
     three_nodes       three whole nodes in virtual time
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
     disk_node         real replicas and decisions in a real directory, on a clock that the test moves
-    incidents         a `World` with processes that misbehave on request, and what was done to whom
-    real_cluster      real nodes, looked at from outside, and who commits meanwhile
+    incidents         a `World` with processes that misbehave on request, and a list of the incidents
+    real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 
 Clients and requests:
 
@@ -41,7 +41,7 @@ Checks and means:
 
     group_view           a group by its records alone: a second opinion on the coordinator's
     write_order          the order of the records of an entry
-    leader_state_checks  a leader forgets nothing that is due, and keeps nothing of groups that are gone
+    leader_state_checks  no due work of a leader is forgotten, and no state of deleted groups is kept
     reference_cycles     cycles that a piece of work leaves to the collector
     waiting              `wait_for` and `until`: a condition, looked at until a deadline
     manual_host          a `Host` that runs what is queued when told to

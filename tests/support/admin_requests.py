@@ -32,7 +32,7 @@ def resource(name: str, *changes: Change, kind: int = GROUP) -> AlterConfigsReso
 
 
 def alter(world: World, *resources: AlterConfigsResource, validate_only: bool = False) -> list[Any]:
-    """The answers; the groups concerned are told, as the node tells them."""
+    """Send configs; return the answers. The groups concerned are notified as a node notifies them."""
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
     answer = world.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
     world.shard.on_configs_changed(world.ctx(), [asked.resource_name for asked in resources])

@@ -94,7 +94,7 @@ def part(
 
 
 def dealt_round(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[install.Member]:
-    """Each topic's partitions dealt to its subscribers one by one: valid, and not as our own assignors do."""
+    """Deal each topic's partitions to its subscribers one by one: valid, and unlike our own assignors."""
     parts: Parts = {member.member_id: {} for member in shown.members}
     for topic in shown.topics:
         takers = [
@@ -108,7 +108,7 @@ def dealt_round(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[i
 
 @dataclass
 class ComputingClient(Client):
-    """A client with assignors: it heartbeats the extended way and computes when it is told to."""
+    """A client with assignors: it sends the extended heartbeat and computes when it is asked to."""
 
     offers: list[extended.Assignor] | None = field(default_factory=lambda: [offer()])
     pending: dict[bytes, list[int]] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class ComputingClient(Client):
         return stock
 
     def offering(self, *offers: extended.Assignor) -> ConsumerGroupHeartbeatResponse:
-        """Says that its assignors are others now."""
+        """Replace the assignors that it offers."""
         self.offers = list(offers)
         self.must_send_all = True
         return self.beat()
@@ -175,7 +175,7 @@ class ComputingClient(Client):
             [prepare.ConsumerGroupPrepareAssignmentResponse], list[install.Member]
         ] = dealt_round,
     ) -> int:
-        """Does what it is told, if it is; the error code that it ended with."""
+        """Compute a target if asked to; return the error code it ended with."""
         if not self.must_compute:
             return 0
         shown = self.prepare()
@@ -185,7 +185,7 @@ class ComputingClient(Client):
 
 
 def settle_computing(clients: Iterable[Client], rounds: int = 4) -> None:
-    """Rounds of heartbeats by everybody; whoever is told to compute does."""
+    """Let every client send heartbeats for some rounds, and compute if it is asked to."""
     clients = list(clients)
     for _ in range(rounds):
         for client in clients:

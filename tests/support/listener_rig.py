@@ -1,4 +1,4 @@
-"""A listener on virtual time over a small fake node, and clients that say whatever bytes they like."""
+"""A listener in virtual time over a small fake node, and clients that send any bytes."""
 
 from __future__ import annotations
 

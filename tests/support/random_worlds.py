@@ -1,4 +1,4 @@
-"""Worlds after a random schedule, for those who read their logs."""
+"""Worlds after a random schedule, for tests that read their logs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ OF_THE_SIMULATION = (
     "wire.framing.Framer",
     "raftlog.env.simulated_files.SimFiles",
 )
-"""The two ends of a simulated connection know each other; asyncio's and uvloop's let go when they close."""
+"""Simulated connections, whose two ends refer to each other; real transports release theirs when closed."""
 OURS = ("cluster.kafka", "cluster.http", "cluster.runtime", "coordinator", "raftlog", "wire", "records")
 
 

@@ -31,13 +31,14 @@ GROUPS = ("g", "h")
 TOPICS = {"orders": 6, "events": 3, "late": 2}
 NAMES = ("a", "b", "c", "d")
 STATIC = ("c", "d")
-"""Those of them that are static: their names are instance ids, and every return may have a new member id."""
+"""Static members of each group: their names are instance ids, and every return may have a new member id."""
 subscriptions = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(sorted)
 
 
 class Twin:
-    """A follower: it applies every entry and must be at the same state. Now and then it restarts from a
-    snapshot, which is the newest record of each key, tombstones dropped."""
+    """A follower: it applies every entry and must have the same state.
+
+    Now and then it restarts from a snapshot: the newest record of each key, without tombstones."""
 
     def __init__(self, seed: int) -> None:
         self.shard = GroupShard(0)
@@ -160,7 +161,7 @@ class Schedules(RuleBasedStateMachine):
         group=st.sampled_from(GROUPS), name=st.sampled_from(STATIC), new_id=st.booleans(), lost=st.booleans()
     )
     def come_back(self, group: str, name: str, new_id: bool, lost: bool) -> None:
-        """Back under a new member id, or the old one; a reply that is lost is asked for again, as it was."""
+        """Return under a new member id, or the old one; after a lost reply the same request is repeated."""
         client = self.client(group, name)
         if client.epoch:
             return
@@ -176,7 +177,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(STATIC))
     def a_twin_is_refused(self, group: str, name: str) -> None:
-        """A second process with the instance id of one that is there."""
+        """A second process with the instance id of a present member is refused."""
         client = self.client(group, name)
         projected = self.world.shard.projection.groups.get(group)
         if projected is None or projected.static_members.get(name) != client.member_id or not client.epoch:
@@ -221,7 +222,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule()
     def due_work(self) -> None:
-        """After it no offset is left of a topic that is gone, whatever has its name now."""
+        """Run all due work; then no offset is left of a deleted topic, even if another has its name now."""
         self.world.work()
         offsets = self.world.shard.projection.offsets
         for group in GROUPS:
@@ -230,7 +231,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), names=st.sets(st.sampled_from(NAMES), min_size=1))
     def remove(self, group: str, names: set[str]) -> None:
-        """An operator removes members, some of whom may not be there."""
+        """Remove members as an operator, some of whom may not exist."""
         present = self.world.shard.projection.groups.get(group)
         asked = [MemberIdentity(member_id=self.client(group, name).member_id) for name in sorted(names)]
         known = {m.member_id for m in present.joined()} if present is not None else set()
@@ -242,7 +243,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(sorted(TOPICS)), partition=st.integers(0, 11))
     def delete_offset(self, group: str, name: str, partition: int) -> None:
-        """An operator deletes an offset, unless somebody subscribes to its topic."""
+        """Delete an offset as an operator, unless a member subscribes to its topic."""
         parts = [OffsetDeleteRequestPartition(partition_index=partition)]
         topics = [OffsetDeleteRequestTopic(name=name, partitions=parts)]
         answer = self.world.handle(

@@ -35,7 +35,7 @@ CONFIGS = {
     "consumer.assignment.interval.ms": ("0", "2000"),
 }
 SETTLE_ROUNDS = 24
-"""A second each: more than the longest session."""
+"""Rounds of a second each, in all longer than the longest session."""
 ALWAYS_JOBS = Limits(assign_inline_cost_max=0, resolve_inline_cost_max=0)
 groups = st.sampled_from(GROUPS)
 somebody = st.sampled_from(EVERYBODY)
@@ -182,7 +182,7 @@ class EveryRequest(Schedules):
 
     @rule(days=st.integers(1, 9))
     def days_pass(self, days: int) -> None:
-        """Whoever says nothing for so long has no session, and at last no offsets either."""
+        """Let days pass: silent members lose their sessions, and at last groups their offsets."""
         self.world.sleep(days * DAY_MS)
         if not self.world.holds_jobs and days > 8:
             assert not any(self.world.fetch(group) for group in GROUPS)
@@ -239,7 +239,7 @@ class EveryRequest(Schedules):
 
 
 def steps(machine: EveryRequest, rng: random.Random) -> list[Callable[[], object]]:
-    """Each rule with arguments by chance; heartbeats come most often, as they do."""
+    """Return each step with random arguments; heartbeats are the most frequent."""
 
     def group() -> str:
         return rng.choice(GROUPS)

@@ -1,4 +1,4 @@
-"""One whole node in virtual time, and consumers on the wire that heartbeat when they are told to."""
+"""One whole node in virtual time, and consumers on the wire that send heartbeats when told."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Consumer:
         self.owned: list[TopicPartitions] = []
 
     def next_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
-        """A join at first; afterwards a heartbeat that reports what it owns."""
+        """Return a join at first; afterwards a heartbeat that reports the owned partitions."""
         if self.epoch == 0:
             request = join_request(self.group_id, self.member_id, *self.topics)
             request.instance_id = self.instance_id
@@ -50,7 +50,7 @@ class Consumer:
         )
 
     def heartbeat(self) -> Any:
-        """Sends the next heartbeat and takes over what it is told."""
+        """Send the next heartbeat and adopt its reply."""
         answer = self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, self.next_heartbeat())
         if answer.error_code == 0:
             self.epoch = answer.member_epoch
@@ -108,7 +108,7 @@ class SimNode:
         return int(self.admin.ask(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code)
 
     def commit(self, client: WireClient, group_id: str, offsets: dict[int, int], **member: Any) -> list[int]:
-        """Error codes by partition, in order."""
+        """Return the error codes by partition, in order."""
         answer = client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(group_id, offsets, **member))
         return [part.error_code for topic in answer.topics for part in topic.partitions]
 
@@ -144,7 +144,7 @@ def replayed(runtime: AnyShardRuntime, up_to: int) -> GroupShard | CatalogShard:
 
 
 def assert_kept(acknowledged: dict[int, int], found: dict[int, int], what: object = "") -> None:
-    """Every acknowledged offset is there, or a later one: a commit without an answer may count or not."""
+    """Check that every acknowledged offset is there, or a later one: a commit without a reply may count."""
     assert all(found.get(partition, -1) >= offset for partition, offset in acknowledged.items()), (
         acknowledged,
         found,

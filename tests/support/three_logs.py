@@ -1,4 +1,4 @@
-"""Directories of a cluster, written frame by frame: who holds what is up to the test."""
+"""Directories of a cluster, written frame by frame; the test decides which node has which entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ThreeLogs:
     first: int = 1
     last: dict[int, int] = field(default_factory=dict)
     is_formatted: bool = False
-    """The directories are there already, for another shard's entries."""
+    """The directories exist already, with another shard's entries."""
     terms: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class ThreeLogs:
         return Path(self.path(node), shard_name(self.shard), log_name(self.first))
 
     def cut(self) -> None:
-        """All nodes, which must hold equally many entries, begin a new segment."""
+        """Start a new segment on all nodes, which must have equally many entries."""
         (last,) = set(self.last.values())
         identity = LogIdentity(cluster_id="test", shard=self.shard, num_shards=self.num_shards)
         for node in self.voters:

@@ -1,4 +1,4 @@
-"""Three whole nodes in virtual time, a topic and clients; faults and hand-overs alone move leadership."""
+"""Three whole nodes in virtual time, a topic and clients; leadership moves only by faults and transfers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ThreeNodes:
 
     @property
     def leader(self) -> int:
-        """The node that serves the shard, waited for."""
+        """Wait for the node that serves the shard, and return it."""
         return self.cluster.wait_for_leader(self.shard)
 
     def elected(self, *among: int) -> int | None:

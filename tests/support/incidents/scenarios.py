@@ -29,14 +29,14 @@ def incident(name: str, **settings: Any) -> Callable[[Play], Play]:
 
 
 def _group(world: IncidentWorld, *, smallest: int = 2, **how: Any) -> list[Process]:
-    """A topic and a stable group that shares it."""
+    """Create a topic and a stable group that shares it."""
     size = world.rng.randint(smallest, 6)
     world.create_topic("orders", size * world.rng.randint(2, 4))
     return world.crowd(size, **how)
 
 
 def _asked(world: IncidentWorld, crowd: list[Process]) -> Process:
-    """One of those that must give up partitions, now that the target is another one."""
+    """Choose one of the processes that the new target asks to revoke partitions."""
     losers = [one for one in crowd if world.to_give_up(one)]
     assert losers, "nobody is to give up anything"
     return world.rng.choice(losers)
@@ -60,7 +60,7 @@ def _slow_revoker(world: IncidentWorld, known: Known, crowd: list[Process]) -> N
 
 @incident("slow revoker")
 def slow_revoker(world: IncidentWorld, known: Known) -> None:
-    """It gives its partitions up long after it was asked, and in time."""
+    """A member revokes its partitions late, but within its rebalance timeout."""
     crowd = _group(world)
     _slow_revoker(world, known, crowd)
     _calm(world)
@@ -79,7 +79,7 @@ def _never_gives_up(world: IncidentWorld, known: Known, crowd: list[Process]) ->
 
 @incident("revoker that never acknowledges")
 def never_gives_up(world: IncidentWorld, known: Known) -> None:
-    """Its rebalance timeout fences it."""
+    """A member never acknowledges a revocation and is fenced by its rebalance timeout."""
     crowd = _group(world, rebalance_timeout_ms=world.rng.choice((12_000, 30_000, 60_000)))
     _never_gives_up(world, known, crowd)
     _calm(world)
@@ -104,7 +104,7 @@ def killed(world: IncidentWorld, known: Known) -> None:
 
 @incident("host that goes with its members", session_timeout_ms=SESSION_MS)
 def killed_together(world: IncidentWorld, known: Known) -> None:
-    """A host goes, and all members on it."""
+    """A host fails, and all members on it."""
     crowd = _group(world, smallest=4)
     dead = world.rng.sample(crowd, 2)
     since_ms = world.wall_now_ms
@@ -118,7 +118,7 @@ def killed_together(world: IncidentWorld, known: Known) -> None:
 
 @incident("paused member", session_timeout_ms=SESSION_MS)
 def paused(world: IncidentWorld, known: Known) -> None:
-    """It stands still for longer than its session, and comes back as if nothing had been."""
+    """A process pauses for longer than its session, then continues as if nothing had happened."""
     crowd = _group(world)
     still = world.rng.choice(crowd)
     held, since_ms = world.owned_by(still), world.wall_now_ms
@@ -183,7 +183,7 @@ def away_too_long(world: IncidentWorld, known: Known) -> None:
 
 @incident("instance id of two processes")
 def contested(world: IncidentWorld, known: Known) -> None:
-    """The second one is locked out, again and again."""
+    """Two processes have one instance id; the second is refused again and again."""
     _group(world)
     owner = world.start(instance_id="worker-1")
     world.settle()
@@ -200,7 +200,7 @@ def contested(world: IncidentWorld, known: Known) -> None:
 
 @incident("instance id taken over from a process that goes on")
 def zombie_instance(world: IncidentWorld, known: Known) -> None:
-    """It said that it goes away and did not: another one has its place, and it is fenced."""
+    """A static member leaves temporarily and is replaced; then it goes on under its old id and is fenced."""
     _group(world)
     old = world.start(instance_id="worker-1")
     world.settle()
@@ -222,7 +222,7 @@ def zombie_instance(world: IncidentWorld, known: Known) -> None:
 
 @incident("stuck reconciliation: a member that does not give up")
 def stuck(world: IncidentWorld, known: Known) -> None:
-    """It has half an hour for it, and the log ends before."""
+    """A member may take half an hour to revoke, and the log ends before that."""
     crowd = _group(world, rebalance_timeout_ms=1_800_000)
     world.start()
     slow = _asked(world, crowd)
@@ -235,7 +235,7 @@ def stuck(world: IncidentWorld, known: Known) -> None:
 
 @incident("stuck reconciliation: a member that does not come for its partitions", session_timeout_ms=600_000)
 def not_fetched(world: IncidentWorld, known: Known) -> None:
-    """Its session lasts ten minutes, so its part is nobody's for long."""
+    """A member with a session of ten minutes dies, so its part of the next target has no owner for long."""
     world.create_topic("orders", 24)
     crowd = world.crowd(world.rng.randint(3, 4))
     silent, leaving = world.rng.sample(crowd, 2)
@@ -337,7 +337,7 @@ def computing_late(world: IncidentWorld, known: Known) -> None:
 
 @incident("expressions that cannot be resolved", limits=Limits(resolve_inline_cost_max=0))
 def unresolved(world: IncidentWorld, known: Known) -> None:
-    """The child process that matches them dies again and again."""
+    """The child process that resolves expressions dies again and again."""
     crowd = _group(world, topics=(), regex="orders.*")
     good = world.answers
     world.answers = lambda _: (100.0, None, "ended with signal 9")
@@ -377,7 +377,7 @@ def many_failovers(world: IncidentWorld, known: Known) -> None:
 
 @incident("session expiry that coincides with a failover", session_timeout_ms=SESSION_MS)
 def expiry_with_failover(world: IncidentWorld, known: Known) -> None:
-    """It dies with the leader, or cannot find the new one."""
+    """A member dies with the leader, or stays silent as one that cannot find the new leader."""
     crowd = _group(world, smallest=3)
     lost = world.rng.choice(crowd)
     held, since_ms = world.owned_by(lost), world.wall_now_ms
@@ -409,7 +409,7 @@ def expiry_with_handover(world: IncidentWorld, known: Known) -> None:
 
 @incident("commits of a member that is none any more", session_timeout_ms=SESSION_MS)
 def zombie_commits(world: IncidentWorld, known: Known) -> None:
-    """It was fenced, does not heartbeat any more, and goes on committing."""
+    """A fenced member sends no more heartbeats, but goes on committing."""
     crowd = _group(world, smallest=3)
     zombie = world.rng.choice(crowd)
     held, died_ms = world.owned_by(zombie), world.wall_now_ms
@@ -475,7 +475,7 @@ def storm(world: IncidentWorld, known: Known) -> None:
     known.tell("REBALANCE_STORM", *old, *(one.member_id for one in crowd), partitions=held, since_ms=since_ms)
 
 
-# What is no disturbance, and must be named as the cause of its epoch.
+# Events that are no disturbance, and must be named as the reason of their epoch.
 
 
 @incident("topic growth")
