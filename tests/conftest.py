@@ -1,7 +1,7 @@
-"""What every run of pytest has for itself, wherever it is started.
+"""Isolates every run of pytest, wherever it is started.
 
-Suites run side by side (`make test`), and the nodes that they start must not meet: each run has ports of its
-own. A port is free while its node is down; a random one of another run's could be that.
+Suites run side by side (`make test`), and their nodes must not meet, so each run has its own range of ports.
+A node's port is free while the node is down, and another run could pick it if both picked from one range.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import pytest
 from cluster.launching import launcher
 
 PORTS_OF_A_RUN = 2_000
-"""Several times what all the nodes of a run have, and enough runs fit in."""
+"""Several times the ports of all nodes of a run, yet enough runs fit in."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts() -> None:
-    """In the background of a shell SIGINT is ignored, also by all that is started there; tests send it."""
+    """Restore SIGINT, which tests send: a shell's background jobs and their children ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _ports_of_this_run() -> Iterator[None]:
-    """The first share of the launcher's ports that no other run on this machine has; all, if none is left."""
+    """Reserve the first free range of the launcher's ports; use all of them if no range is free."""
     whole = launcher.FREE_PORTS
     with ExitStack() as held, pytest.MonkeyPatch.context() as patch:
         for first in range(whole.start, whole.stop - PORTS_OF_A_RUN + 1, PORTS_OF_A_RUN):

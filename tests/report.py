@@ -1,12 +1,11 @@
-"""What each suite cost and which faults it injected, printed at the end of every run.
+"""Prints the time of each suite and the faults it injected at the end of every run.
 
 A suite is a folder of tests/. Its budget is in BUDGETS_S, the one table of time budgets: `make test` must
-stay under 8 minutes on two cores and `.ci/run` under 30, where suites that do not know each other run side by
-side; a suite that outgrows its share fails the run instead of slowly eating that of the others. Budgets are
-about three times what was measured alone, so that a slow machine, or a neighbour, is not a failure.
+stay under 8 minutes on two cores, and `.ci/run`, which runs independent suites side by side, under 30. A
+suite that outgrows its share fails the run instead of slowly using up that of the others. Budgets are about
+three times what was measured alone, so that a slow machine, or a neighbour, is not a failure.
 
-Tests report the faults that they inject with `count_fault`, so that a chaos suite which quietly stopped
-injecting is seen.
+Tests report injected faults with `count_fault`, so that a chaos suite that stopped injecting is noticed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ BUDGETS_S: dict[str, int] = {
     "differential": 400,
 }
 SLOW_BUDGET_S = 3_600
-"""`make chaos` as a whole; its suites run alone, so they need no shares."""
+"""Seconds for the whole of `make chaos`; its suites run alone, so they need no shares."""
 
 _spent_s: Counter[str] = Counter()
 _faults: Counter[tuple[str, str]] = Counter()

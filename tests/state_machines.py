@@ -33,7 +33,7 @@ _SHARD_ARROWS = (
 
 
 def document() -> str:
-    """The whole document."""
+    """Return the whole document."""
     sections = (_head(), _member(), _group(), _replica(), _shard())
     return "\n".join(line for section in sections for line in section) + "\n"
 

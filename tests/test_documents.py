@@ -1,4 +1,4 @@
-"""What the documents point to exists: files, tests, benchmarks and make targets that they name."""
+"""Everything that the documents point to exists: files, tests, benchmarks and make targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUGS_OF_OTHERS = """
     20930 20983 20985 21102 21117
     PR-22739 PR-23542
 """
-"""Kafka's issues that it must say something about."""
+"""Kafka's issues that docs/conformance.md must mention."""
 
 HOUSES = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
 NAMED_BY_CONTENT = ("wire/messages", "quorate/commands")
@@ -45,7 +45,7 @@ OUTSIDE_THE_KIP = (
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere(document: Path) -> None:
-    """To a file that exists, and to a heading of it."""
+    """A link leads to a file that exists, and to a heading in it."""
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", document.read_text()):
         if "://" in target:
             continue
@@ -55,7 +55,7 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub forms them."""
+    """Return the anchors of a document's headings, as GitHub forms them."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -71,7 +71,7 @@ def test_every_test_that_is_cited_exists(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_path_that_is_named_exists(document: Path) -> None:
-    """Modules may be named without their ending."""
+    """A module may be named without its ending."""
     roots = "|".join((*HOUSES, "tests", "benchmarks", "examples"))
     named = set(re.findall(rf"`((?:{roots})/[\w/.-]*)", document.read_text()))
     assert not [path for path in named if not ((ROOT / path).exists() or (ROOT / f"{path}.py").exists())]
@@ -84,7 +84,7 @@ def test_the_protocols_sections_have_their_tests() -> None:
 
 
 def test_every_difference_from_the_kip_has_its_reason_and_its_test() -> None:
-    """Point, text, ours, why and test: nothing is left out, and what is cited exists."""
+    """Each row has a point, the KIP's text, ours, the reason and a test, and cited tests exist."""
     text = (ROOT / "docs" / "protocol.md").read_text()
     table = text.partition("## Where Quorate differs from the text of KIP-848, on purpose\n")[2]
     rows = re.findall(r"^\| (?!Point \|)(.+) \|$", table.partition("\n## ")[0], re.MULTILINE)
@@ -101,7 +101,7 @@ def test_every_difference_from_the_kip_has_its_reason_and_its_test() -> None:
 
 @pytest.mark.parametrize("house", ["coordinator", "raftlog", "cluster", "history", "pipeline"])
 def test_the_map_names_every_room(house: str) -> None:
-    """docs/architecture.md, and what the house says of itself; where each may look is held by contracts."""
+    """docs/architecture.md and the package's docstring name each one; contracts hold what each may import."""
     rooms = {f"{path.parent.name}/" for path in (ROOT / house).glob("*/__init__.py")}
     assert rooms
     text = (ROOT / "docs" / "architecture.md").read_text()
@@ -112,7 +112,7 @@ def test_the_map_names_every_room(house: str) -> None:
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_every_package_opens_with_a_map_of_its_modules(house: str) -> None:
-    """Each module and package is named once, with a description, and nothing else is."""
+    """Each module and package is named once, with a description, and nothing else is named."""
     for init in sorted((ROOT / house).rglob("__init__.py")):
         modules = {path.stem for path in init.parent.glob("*.py") if not path.stem.startswith("__")}
         packages = {f"{path.parent.name}/" for path in init.parent.glob("*/__init__.py")}
@@ -125,7 +125,7 @@ def test_every_package_opens_with_a_map_of_its_modules(house: str) -> None:
 
 
 def test_where_to_look_names_what_is_there() -> None:
-    """The first column of names in docs/architecture.md has files, the second what they define or assign."""
+    """In docs/architecture.md, the first column names files, the second their definitions."""
     table = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Where is …?\n")[2]
     rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|([^|]*)\|$", table.partition("\n## ")[0], re.MULTILINE)
     assert len(rows) >= 10
@@ -143,7 +143,7 @@ def test_every_benchmark_has_its_figures() -> None:
 
 
 def test_every_feature_and_every_bug_of_others_is_answered_for() -> None:
-    """With a test that shows it, or with words instead; a row of numbers may hold several."""
+    """Each is answered with a test, or with words instead; a row may hold several numbers."""
     features, _, bugs = (ROOT / "docs" / "conformance.md").read_text().partition("## Bugs of others")
     assert Counter(re.findall(r"^\| (S?\d+) \|", features, re.MULTILINE)) == Counter(FEATURES)
     rows = re.findall(r"^\| ((?:PR-)?\d{5}[\d, ]*) \| .* \| (.+) \| (.+) \|$", bugs, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Nothing here tells anybody to install a stranger's package.
+"""No text tells a user to install another project's package.
 
-`quorate` on the package index is somebody else's, with a command of the same name, and `quorate-coordinator`
-is not published. So whatever we print or document installs from a checkout or from a wheel's file.
+`quorate` on the package index belongs to others, with a command of the same name, and `quorate-coordinator`
+is not published. So everything we print or document installs from a checkout or from a wheel file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 COMMAND = "quorate"
 DISTRIBUTION = "quorate-coordinator"
 NOT_OURS = {"build", "dist", "data", "quorate-data", "__pycache__"}
-"""Folders that git does not keep, beside those that begin with a dot."""
+"""Folders that git does not keep, besides those that begin with a dot."""
 
 INSTALLER = re.compile(
     r"\b(?:pip[\d.]*|pipx|uvx?|conda|mamba|poetry|pdm|easy_install|brew|apt-get|docker|podman)\b(?![.=])"
@@ -27,11 +27,11 @@ END_OF_COMMAND = re.compile(r"\n|&&|\|\||[;|#]")
 NAME = rf"{COMMAND}(?:[-_.]coordinator)?"
 BY_NAME = re.compile(rf"{NAME}(?:\[[\w,-]*\])?(?:[=<>~!@:].*)?", re.IGNORECASE)
 REQUIREMENT = re.compile(rf"(?<![\w./-]){NAME}(?:\[[a-z,]+\]|\s*[=~]=\s*\d)", re.IGNORECASE)
-"""Only installers read it this way, with or without one in front."""
+"""Requirements that only installers read, with or without an installer in front."""
 
 
 def foreign_installs(text: str) -> list[str]:
-    """The commands and requirements that would fetch what an index has under our names."""
+    """Return the commands and requirements that would fetch a package of our names from an index."""
     joined = re.sub(r"\\\n\s*|[\"']\s*\n\s*f?[\"']", " ", text)  # a command's or a text's parts
     found = REQUIREMENT.findall(joined)
     for installer in INSTALLER.finditer(joined):

@@ -1,4 +1,4 @@
-"""Where a test finds its helpers: in its own folder, in tests/support or in tests, never in another test."""
+"""A test's helpers are in its own folder, in tests/support or in tests, never in another test module."""
 
 import pkgutil
 import re
@@ -14,7 +14,7 @@ IMPORT = re.compile(r"^ *(?:from (\.*[\w.]*) import (\w+)|import (tests[\w.]*))"
 
 
 def _imported(path: str, source: str) -> set[str]:
-    """The modules of tests that a module imports."""
+    """Return the modules of tests that a module imports."""
     package = path.split("/")[:-1]
     found = set()
     for origin, name, plain in IMPORT.findall(source):
@@ -31,7 +31,7 @@ def _imported(path: str, source: str) -> set[str]:
 
 @cache
 def _imports() -> dict[str, set[str]]:
-    """What every module of tests, benchmarks and examples imports of tests, by path."""
+    """Return the modules of tests that each module of tests, benchmarks and examples imports, by path."""
     paths = [
         path for room in ("tests", "benchmarks", "examples") for path in sorted((ROOT / room).rglob("*.py"))
     ]

@@ -1,4 +1,4 @@
-"""Names say what they name: a public class has its name alone in the product, a test says who and what."""
+"""Names are precise: a public class name is unique in the product, a test's name says who does what."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
 MESSAGES = "wire/messages/"
-"""The schemas of the protocol, which nest equal names."""
+"""The schemas of the protocol, whose nested classes share names."""
 
 
 RETIRED = frozenset({
@@ -16,12 +16,12 @@ RETIRED = frozenset({
     "Seldom", "Lending", "Feeding", "Backfilling", "Applying", "Comparing", "Passing", "spread_news",
     "stand_down",
 })  # fmt: skip
-"""Names that were replaced by the field's own terms; docs/glossary.md has the words that are ours."""
+"""Names that were replaced by standard terms; docs/glossary.md lists the project's own words."""
 
 
 @cache
 def _modules() -> dict[str, str]:
-    """The source of every module of the rooms, by path."""
+    """Return the source of every module of the product, by path."""
     paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 

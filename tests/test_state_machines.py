@@ -1,4 +1,4 @@
-"""The document of the state machines is rendered from their tables, and the tables say what must hold."""
+"""The document of the state machines is rendered from their tables, which satisfy the rules tested here."""
 
 from __future__ import annotations
 

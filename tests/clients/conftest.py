@@ -1,4 +1,4 @@
-"""A real node in a process of its own, for stock clients; every test has topics and groups of its own."""
+"""A real node in a process of its own, for stock clients; every test has its own topics and groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_reaches_children() -> None:
-    """A shell starts background jobs with SIGINT ignored, which is inherited: the demo would not hear it."""
+    """Restore SIGINT: a shell's background jobs ignore it, children inherit that, and tests send it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -41,7 +41,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcess]:
-    """Three nodes with the SETTINGS of the module that asks for them."""
+    """Three nodes with the SETTINGS of the requesting module."""
     started = launch_cluster(
         tmp_path_factory.mktemp("cluster") / "cluster", num_nodes=3, settings=request.module.SETTINGS
     )
@@ -79,7 +79,7 @@ def new_topic(client: Client) -> Callable[[int], str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, new_topic: Callable[[int], str]) -> str:
-    """A topic with the NUM_PARTITIONS of the module that asks for it."""
+    """A topic with the NUM_PARTITIONS of the requesting module."""
     return new_topic(request.module.NUM_PARTITIONS)
 
 

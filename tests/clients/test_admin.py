@@ -87,8 +87,8 @@ def test_a_group_is_listed_and_described(admin: AdminClient, crowd: Crowd, group
 
 
 def test_an_unknown_group_is_said_to_be_none(admin: AdminClient, group: str) -> None:
-    # ConsumerGroupDescribe says GROUP_ID_NOT_FOUND; librdkafka then asks the older DescribeGroups, whose
-    # word for it is a dead group.
+    # ConsumerGroupDescribe answers GROUP_ID_NOT_FOUND; librdkafka then sends the older DescribeGroups,
+    # which answers a dead group.
     assert only(admin.describe_consumer_groups([group])).state == ConsumerGroupState.DEAD
 
 

@@ -1,5 +1,8 @@
-"""The administration of groups on three real nodes: confluent's AdminClient where it can ask, raw requests
-where it cannot; and what was answered still holds when the leader is killed right after."""
+"""The administration of groups on three real nodes.
+
+confluent's AdminClient is used where it has the request, raw requests elsewhere. Every answer still holds
+when the leader is killed right after it.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def alter(admin: AdminClient, group: str, topic: str, to: dict[int, int]) -> Any
 
 
 def listed(admin: AdminClient, **filters: Any) -> set[str]:
-    """Asked again while a node that was started again is still loading, as librdkafka does not by itself."""
+    """Retry while a restarted node is still loading, which librdkafka does not do by itself."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
         found = admin.list_consumer_groups(**filters).result(TIMEOUT_S)
@@ -126,7 +129,7 @@ def test_groups_are_listed_by_state_and_type(
 def test_offsets_are_reset_on_empty_groups_only(
     admin: AdminClient, cluster: ClusterProcess, crowd: Crowd, group: str, raw: RawGroup
 ) -> None:
-    """A reset is a commit by nobody: UNKNOWN_MEMBER_ID while there are members, as in Kafka."""
+    """A reset is a commit without a member: UNKNOWN_MEMBER_ID while the group has members, as in Kafka."""
     member = crowd.join()
     crowd.wait_balanced(NUM_PARTITIONS)
     member.commit({0: 10, 1: 11})
@@ -163,8 +166,11 @@ def test_offsets_are_deleted_unless_they_are_used(
 def test_members_are_removed_by_an_operator(
     admin: AdminClient, crowd: Crowd, group: str, raw: RawGroup
 ) -> None:
-    """Several in one call, each with its own answer. A stock consumer that lives hears of it with its next
-    heartbeat and joins again; until then it goes on with what is another's by now."""
+    """Several members are removed in one call, each with its own answer.
+
+    A live stock consumer learns of it with its next heartbeat and joins again; until then it goes on with
+    partitions that others own by now.
+    """
     one = crowd.join(**{"group.instance.id": "one"})
     crowd.join()
     crowd.wait_balanced(NUM_PARTITIONS)
@@ -213,8 +219,7 @@ def test_groups_are_deleted_each_by_its_own_coordinator(
 def test_a_group_with_a_great_many_offsets_is_deleted_at_once(
     admin: AdminClient, group: str, raw: RawGroup, new_topic: Callable[[int], str]
 ) -> None:
-    """More than one decision may remove (20,000 at most): a stock client, which does not ask again, is told
-    when all are gone."""
+    """One decision removes at most 20,000 offsets; the answer follows the last, as clients do not retry."""
     topic = new_topic(30_000)
     for start in range(0, 30_000, 10_000):
         raw.until_accepted(raw.commit, topic, dict.fromkeys(range(start, start + 10_000), 1))

@@ -1,7 +1,7 @@
-"""Every `quorate log` command about what really happened: three nodes, the leader killed, a consumer killed.
+"""Every `quorate log` command about a real incident: three nodes, the leader killed, a consumer killed.
 
-The truth is known here, as the test did it: who was killed, who took over, which consumer went without a
-word. Each command is asked on the directories and of the running cluster, as text and as JSON.
+The test knows the truth, as it caused it: which node was killed, which one took over, which consumer
+vanished. Each command runs on the directories and against the running cluster, as text and as JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Incident:
-    """What happened, for `str.format`."""
+    """The facts of the incident, for `str.format`."""
 
     data: Path
     urls: str
@@ -50,7 +50,7 @@ class Incident:
     """Member id of the consumer that was killed."""
     before: str
     after: str
-    """Moments around the death of the leader."""
+    """Moments before and after the death of the leader."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def incident(cluster: ClusterProcess) -> Iterator[Incident]:
 
 def _provoke(cluster: ClusterProcess, crowd: Crowd) -> Incident:
     first = crowd.join(**{"client.id": "app-1"})
-    crowd.wait_balanced(NUM_PARTITIONS)  # else either of the two may be the one that made epoch 1
+    crowd.wait_balanced(NUM_PARTITIONS)  # otherwise either of the two may have caused epoch 1
     crowd.join(**{"client.id": "app-2"})
     crowd.wait_balanced(NUM_PARTITIONS)
     leader = _leader(cluster)
@@ -120,7 +120,7 @@ def _member_named(cluster: ClusterProcess, client_id: str) -> str:
 
 
 def _commits(crowd: Crowd, offset: int) -> bool:
-    """Every member commits all that it owns; False while nobody leads."""
+    """Let every member commit all that it owns; False while there is no leader."""
     try:
         for member in crowd.members:
             member.commit(dict.fromkeys(member.owned, offset))
@@ -140,7 +140,7 @@ def _doomed_consumer(bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def _aiokafka_commits(bootstrap: str) -> None:
-    """A group without members, which has a history of its own."""
+    """Commit for a group without members, which has a history of its own."""
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=bootstrap, group_id=AIO_GROUP, enable_auto_commit=False
     )
@@ -181,7 +181,7 @@ FILES_ONLY = [
     ("compare", ["compared: identical on all nodes"]),
 ]
 LINES = ("dump",)
-"""One JSON object per line."""
+"""Commands that print one JSON object per line."""
 
 
 @pytest.mark.parametrize("is_live", [False, True], ids=["files", "url"])

@@ -1,6 +1,6 @@
-"""What each client says when it is used in its classic default, which this node does not serve.
+"""The error of each client with its default, the classic protocol, which this node does not serve.
 
-The README quotes these lines and says what to do; this file holds it to them.
+The README quotes these lines with the remedy; this test keeps it accurate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A client of ours with assignors of its own, over the wire, against one real node and against three.
 
-Every branch of the rules is in `tests/kip848/test_h1_clientside.py`; here are the bytes, the listener, the
-fast path, and a leader that is killed in the middle.
+Every branch of the rules is in `tests/kip848/test_h1_clientside.py`; the bytes, the listener, the fast path
+and a leader killed in the middle are tested here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def three(tmp_path: Path) -> Iterator[ClusterProcess]:
 
 
 class Fleet:
-    """Members that are driven in turns, each request by itself, whatever happens to the nodes."""
+    """Members that send each request one at a time, whatever happens to the nodes."""
 
     def __init__(self, nodes: Sequence[Address], group_id: str, topics: Sequence[str]) -> None:
         self.nodes, self.group_id, self.topics = nodes, group_id, topics
@@ -101,7 +101,7 @@ def fleet_of(nodes: Sequence[NodeProcess], group: str, topic: str) -> Fleet:
 def test_members_compute_for_themselves(
     node: NodeProcess, group: str, new_topic: Callable[[int], str]
 ) -> None:
-    """Two members share 7 partitions as their own assignor says; a third joins, one leaves."""
+    """Two members share 7 partitions by their own assignor; a third joins, one leaves."""
     fleet = fleet_of([node], group, new_topic(7))
     fleet.join()
     fleet.join()
@@ -148,7 +148,7 @@ def test_pending_partitions_over_the_wire(
 
 
 def test_refusals_over_the_wire(node: NodeProcess, group: str, new_topic: Callable[[int], str]) -> None:
-    """69, 25, 113, 25, INVALID_ASSIGNMENT; and the member goes on."""
+    """The errors are 69, 25, 113, 25 and INVALID_ASSIGNMENT; the member goes on after each."""
     fleet = fleet_of([node], group, new_topic(4))
     a = fleet.join()
 
@@ -176,7 +176,7 @@ def test_refusals_over_the_wire(node: NodeProcess, group: str, new_topic: Callab
 def test_a_stock_consumer_in_the_same_group(
     node: NodeProcess, bootstrap: str, group: str, new_topic: Callable[[int], str]
 ) -> None:
-    """While it is there the server assignor computes; when it has gone a member does."""
+    """While the stock consumer is a member the server assignor computes; after it left, a member does."""
     topic = new_topic(6)
     fleet = fleet_of([node], group, topic)
     asked: list[int] = []
@@ -227,8 +227,10 @@ def test_only_our_own_software_is_told_of_the_extensions(node: NodeProcess) -> N
 
 @pytest.mark.timeout(180)
 def test_the_leader_dies_between_prepare_and_install(three: ClusterProcess) -> None:
-    """Volatile state is made anew: what the dead leader had shown cannot be installed; the heartbeat says who
-    is to compute now, and the group gets its target."""
+    """Volatile state is rebuilt: what the dead leader had prepared cannot be installed.
+
+    The heartbeat names the member that is to compute now, and the group gets its target.
+    """
     with Client(three.bootstrap) as client:
         client.create_topic("orders", 8)
     nodes = [address_of(node) for node in three.nodes]
@@ -265,7 +267,7 @@ def test_the_leader_dies_between_prepare_and_install(three: ClusterProcess) -> N
 
 @pytest.mark.timeout(180)
 def test_the_chosen_member_dies(three: ClusterProcess) -> None:
-    """kill of the chosen: another is chosen after its rebalance timeout."""
+    """The chosen member is killed: another is chosen after its rebalance timeout."""
     with Client(three.bootstrap) as client:
         client.create_topic("orders", 6)
     fleet = Fleet([address_of(node) for node in three.nodes], "orphans", ["orders"])

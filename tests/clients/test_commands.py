@@ -29,7 +29,7 @@ NUM_PARTITIONS = 4
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command that must succeed; its output."""
+    """Run a command that must succeed and return its output."""
 
     def run_command(*arguments: object) -> str:
         code = run([str(argument) for argument in arguments])
@@ -93,7 +93,7 @@ def test_a_group_live_and_in_the_log(
 
 
 def _read_history(said: Run, data: Path, group: str) -> None:
-    """The log of a running node: the group is gone, its story is not."""
+    """Read the log of a running node: the group is deleted, its history remains."""
     explained = said("log", "explain", data, group)
     assert "billing-1" in explained
     assert "joined" in explained
@@ -223,7 +223,7 @@ def test_a_node_killed_under_up_can_be_restarted_by_its_command(
 def test_up_repeats_the_last_words_of_its_node(
     up: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """Its data is gone while it runs: the node looks at its folder once a second, while there is work."""
+    """Its data is deleted while it runs: while it has work, the node checks its directory once a second."""
     process, ready = up("--topic", "orders:12")
     shutil.rmtree(tmp_path / "data" / "metadata")
     with Client(ready["bootstrap"], timeout_s=10) as client, contextlib.suppress(CommandError):

@@ -44,7 +44,7 @@ def urls(cluster: ClusterProcess) -> str:
 
 @pytest.fixture
 def said(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command that must succeed; its output."""
+    """Run a command that must succeed and return its output."""
 
     def run_command(*arguments: object) -> str:
         code = run([*map(str, arguments), "-b", bootstrap])
@@ -56,7 +56,7 @@ def said(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 class Holder(PolledConsumer):
-    """A consumer that does not let go until it is told to: its revocation callback blocks."""
+    """A consumer whose revocation callback blocks until the test releases it."""
 
     def __init__(self, crowd: Crowd, config: dict[str, Any], topic: str) -> None:
         self.release = threading.Event()
@@ -188,7 +188,7 @@ def test_watching_goes_on_when_the_leader_is_killed(
 
 
 def _live_since(wall_ms: int, output: TextIO) -> Any:
-    """The first look that a leader answered after a moment; those that found none are JSON too."""
+    """Return the first live view that the leader answered after `wall_ms`; views without one are JSON too."""
     deadline_s = time.monotonic() + WAIT_S
     for line in output:
         sight = json.loads(line)

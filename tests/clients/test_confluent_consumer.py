@@ -1,4 +1,4 @@
-"""Stock confluent-kafka consumers on a real node: what their callbacks and their commits see."""
+"""Stock confluent-kafka consumers on a real node: their callbacks and their commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a newcomer runs it: it holds what it claims, is quick, and leaves nothing behind."""
+"""The demo as a newcomer runs it: its claims hold, it is quick, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Command lines of running processes that name the directory."""
+    """Return the command lines of running processes that name the directory."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""The demo's consumer in a corner that only timing reaches: an assignment that comes while it closes."""
+"""The demo's consumer in a rare race: an assignment arrives while it closes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ HEARTBEAT = "consumer.heartbeat.interval.ms"
 
 
 SETTINGS: dict[str, str] = {}
-"""The defaults: they are what is described here."""
+"""The defaults, which these tests describe."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def describe(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Con
 
 
 def heartbeats(cluster: ClusterProcess) -> int:
-    """How many heartbeats all nodes have had."""
+    """Return how many heartbeats all nodes together have received."""
     total = 0
     for node in cluster.nodes:
         with urllib.request.urlopen(
@@ -94,7 +94,7 @@ def heartbeats(cluster: ClusterProcess) -> int:
 def test_a_running_consumer_goes_by_its_groups_config(
     cluster: ClusterProcess, admin: AdminClient, crowd: Crowd, bootstraps: list[str]
 ) -> None:
-    """librdkafka takes over another interval with the next reply, and loses nothing by it."""
+    """librdkafka adopts a new interval with the next reply, and loses nothing by it."""
     member = crowd.join()
     crowd.wait_balanced(4)
     alter(admin, crowd.group, setting(SESSION, 12_000), setting(HEARTBEAT, 3_000))

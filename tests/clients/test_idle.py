@@ -1,8 +1,8 @@
-"""What clients cost while nothing happens: an answer that a client does not understand can make it spin.
+"""The cost of idle clients: an answer that a client does not understand can make it spin.
 
-librdkafka once asked this node for records as fast as a core allows, because Produce was not advertised and
-Fetch therefore counted as too old. Nothing failed; only the CPU of the client's process showed it. So each
-stock client idles in a process of its own, all at the same time, and says what it used.
+librdkafka once sent fetches to this node as fast as a core allows, because Produce was not advertised and
+Fetch therefore counted as too old. Nothing failed; only the CPU time of the client's process showed it. So
+each stock client idles in a process of its own, all at the same time, and prints the CPU time it used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quorate.client import Client
 
 IDLE_S = 3.0
 CORES_MAX = 0.2
-"""Of one core. Measured: 0.001 to 0.013, and 0.9 when librdkafka spins."""
+"""Share of one core. Measured: 0.001 to 0.013, and 0.9 when librdkafka spins."""
 
 NUM_PARTITIONS = 12
 START_S = 30.0
@@ -108,7 +108,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def idlers(node: NodeProcess) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Every client at once: they idle, so they do not disturb each other."""
+    """Start every client at once: they idle, so they do not disturb each other."""
     address = f"{node.host}:{node.port}"
     with Client(address) as client:
         client.create_topic("idle", NUM_PARTITIONS)

@@ -1,11 +1,11 @@
 """kill -9 of the node under committing clients, again and again: nothing acknowledged may be lost.
 
-A round follows these rules, so that it can find a loss at all:
+A round follows these rules, so that it can detect a loss:
 
-* at least 100 acknowledged commits per second up to the kill, each written down by its client, in a file;
-* the clients are killed too, before the node comes back: librdkafka repeats a commit in flight by itself, and
-  that commit would cover up a lost one;
-* every key is fetched before anyone commits it again, and a third of the keys are never committed again;
+* at least 100 acknowledged commits per second up to the kill, each recorded by its client in a file;
+* the clients are killed too, before the node comes back: librdkafka retries a commit in flight by itself,
+  and that commit would cover up a lost one;
+* every key is fetched before any client commits it again, and a third of the keys are never committed again;
 * every acknowledged (key, offset) of all rounds is looked for in the log at the end.
 """
 
@@ -40,7 +40,7 @@ START_TIMEOUT_S = 20
 
 
 class Rounds:
-    """The node, the keys, and all that was ever acknowledged."""
+    """The node, the keys, and everything that was ever acknowledged."""
 
     def __init__(self, node: NodeProcess, directory: Path) -> None:
         self.node = node
@@ -75,7 +75,7 @@ class Rounds:
         self._check(files, killed_ms)
 
     def _choose_keys(self) -> None:
-        """Two thirds of the keys of the round before; the first third has stopped for good."""
+        """Choose two thirds of the last round's keys; the first third is never committed again."""
         for partitions in self.keys.values():
             del partitions[:1]
             while len(partitions) < KEYS_PER_GROUP:
@@ -90,7 +90,7 @@ class Rounds:
         )
 
     def _check(self, files: Path, killed_ms: float) -> None:
-        """Every key is fetched before anyone commits it again."""
+        """Fetch every key before any client commits it again."""
         num_commits = 0
         with Client(self.bootstrap) as client:
             for group in self.keys:
@@ -108,7 +108,7 @@ class Rounds:
         assert num_commits / COMMIT_S >= COMMITS_PER_S_MIN, f"{num_commits / COMMIT_S:.0f} commits per second"
 
     def check_log(self) -> None:
-        """Every acknowledged (key, offset) of all rounds is in the files."""
+        """Check that every acknowledged (key, offset) of all rounds is in the files."""
         assert self.node.stop() == 0
         assert missing_commits(str(self.node.data), self.all_acknowledged) == []
 

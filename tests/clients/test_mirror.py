@@ -22,7 +22,7 @@ ROUND_S = "0.2"
 
 
 class MirrorProcess:
-    """The command, and what it prints, line by line."""
+    """The command and its output, line by line."""
 
     def __init__(self, source: str, target: str, state: Path, *options: str) -> None:
         command = [sys.executable, "-P", "-m", "quorate", "topics", "mirror", "--from", source]
@@ -40,14 +40,14 @@ class MirrorProcess:
             self._lines.put(line.rstrip("\n"))
 
     def wait_for(self, text: str) -> str:
-        """The next line that holds `text`; those before it are passed over."""
+        """Return the next line that contains `text`; earlier ones are skipped."""
         while True:
             line = self._lines.get(timeout=LINE_S)
             if text in line:
                 return line
 
     def stop(self) -> int:
-        """Ctrl-C; the exit code."""
+        """Send Ctrl-C and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.ended()
 
@@ -96,7 +96,7 @@ def test_a_group_works_on_the_topics_of_another_cluster(
             there.create_topic("orders", 4)
             mirror.wait_for("again with 4 partitions")
             crowd.wait_balanced(4)
-            crowd.overlaps.clear()  # of names alone: what one held of the old topic, another had of the new
+            crowd.overlaps.clear()  # by name only, one member's old partition may be another's new one
             there.create_topic("orders-2", 1)
             mirror.wait_for("created orders-2")
             assert [(topic.name, topic.num_partitions) for topic in here.topics()] == [

@@ -1,4 +1,4 @@
-"""Stock producers: told at once and for good that nothing is kept here, never left to wait and try again."""
+"""Stock producers: they are refused at once and for good, as nothing is stored here, and never retry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
 
 QUICKLY_S = 3.0
-"""Far below every client's patience: librdkafka tries again for 5 minutes, the others for 30 s and more."""
+"""Far below every client's timeout: librdkafka retries for 5 minutes, the others for 30 s and more."""
 
 
 def test_a_delivery_report_carries_the_refusal(bootstrap: str, new_topic: Callable[[int], str]) -> None:

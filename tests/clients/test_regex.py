@@ -1,4 +1,4 @@
-"""Stock consumers that subscribe by regular expression, on three nodes: librdkafka has them resolve it."""
+"""Stock consumers that subscribe by regular expression, on three nodes: the coordinator resolves it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
 }
 KAFKA_S = 10.0
-"""What Apache Kafka takes to pick up a new topic."""
+"""Seconds that Apache Kafka takes to pick up a new topic."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ class Shared:
         return self.subscribers[-1]
 
     def wait_for(self, wanted: dict[str, int]) -> float:
-        """Until each partition of these topics, and no other, is owned once; how long that took, in s."""
+        """Wait until exactly the partitions of these topics are owned, each once; return the seconds."""
         pairs = sorted((topic, number) for topic, count in wanted.items() for number in range(count))
         return wait_for(
             lambda: sorted(pair for one in self.subscribers for pair in one.owned) == pairs,
@@ -96,7 +96,7 @@ def shared(bootstrap: str, group: str) -> Iterator[Shared]:
 
 
 def test_topics_that_match_come_and_go(shared: Shared, client: Client, group: str) -> None:
-    """Two consumers, one expression; a new topic is theirs within a heartbeat or two."""
+    """Two consumers share one expression; they are assigned a new topic within a heartbeat or two."""
     client.create_topic(f"{group}-orders-1", 4)
     client.create_topic(f"{group}-bills", 4)
     shared.start(f"^{group}-orders-.*")
@@ -111,7 +111,7 @@ def test_topics_that_match_come_and_go(shared: Shared, client: Client, group: st
 
 
 def test_names_and_an_expression_together(shared: Shared, client: Client, group: str) -> None:
-    """Members of one group, one by name and one by expression: each topic is whose it may be."""
+    """Two members of one group, one by name and one by expression, get only topics that they subscribe to."""
     client.create_topic(f"{group}-orders", 2)
     client.create_topic(f"{group}-bills", 2)
     by_name = shared.start(f"{group}-bills")
@@ -122,7 +122,7 @@ def test_names_and_an_expression_together(shared: Shared, client: Client, group:
 
 
 def test_an_invalid_expression_is_told(shared: Shared, group: str) -> None:
-    """One that librdkafka's own check lets pass."""
+    """librdkafka's own check accepts this expression."""
     subscriber = shared.start(f"^{group}-a**+")
     wait_for(lambda: subscriber.errors, "an error", WAIT_S)
     assert "The regular expression is not valid" in subscriber.errors[0]
@@ -131,7 +131,7 @@ def test_an_invalid_expression_is_told(shared: Shared, group: str) -> None:
 def test_a_failover_between_two_topics(
     shared: Shared, cluster: ClusterProcess, client: Client, bootstrap: str, group: str
 ) -> None:
-    """The leader is killed, and a topic is created: the next leader resolves, and nobody lost anything."""
+    """The leader is killed and a topic is created: the next leader resolves, and no partition is lost."""
     client.create_topic(f"{group}-1", 4)
     shared.start(f"^{group}-.*")
     shared.start(f"^{group}-.*")

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.failover  # nodes of real clusters are killed
 
 NUM_PARTITIONS = 12
 SESSION_TIMEOUT_MS = 30_000
-"""Longer than any test here takes: who is still a member, or not any more, is so by what it said."""
+"""Longer than any test here takes: membership changes only by requests, never by expiry."""
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
 }
 AWAY_EPOCH = -2
 IN_USE = "Fatal error: Broker: The instance ID is still used by another member"
-"""librdkafka's words for UNRELEASED_INSTANCE_ID."""
+"""librdkafka's message for UNRELEASED_INSTANCE_ID."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class Fleet:
         return self.crowd.join(**{"group.instance.id": instance_id})
 
     def start_two(self) -> tuple[PolledConsumer, PolledConsumer]:
-        """Instances one and two with half of the partitions each; the group is stable."""
+        """Start instances one and two and wait until each has half of the partitions."""
         one, two = self.start("one"), self.start("two")
         self.crowd.wait_balanced(NUM_PARTITIONS)
         self.wait_stable()
@@ -61,7 +61,7 @@ class Fleet:
         self.crowd.wait("a stable group", lambda: self.describe().state == "Stable")
 
     def epochs(self) -> dict[str | None, int]:
-        """Member epochs by instance id."""
+        """Return the member epochs by instance id."""
         return {member.instance_id: member.member_epoch for member in self.describe().members}
 
 
@@ -73,7 +73,7 @@ def fleet(bootstrap: str, group: str, client: Client, new_topic: Callable[[int],
 
 
 def test_a_restart_keeps_partitions_and_epoch(fleet: Fleet) -> None:
-    """close() of a static consumer says −2; the next process with its instance id has what it had."""
+    """close() of a static consumer sends −2; the next process with its instance id has its partitions."""
     one, two = fleet.start_two()
     had, others = set(one.owned), set(two.owned)
     before = fleet.describe()
@@ -91,7 +91,7 @@ def test_a_restart_keeps_partitions_and_epoch(fleet: Fleet) -> None:
 
 
 def test_a_second_consumer_with_the_instance_id_gets_a_fatal_error(fleet: Fleet) -> None:
-    """UNRELEASED_INSTANCE_ID is fatal in the client that comes second; the first goes on."""
+    """UNRELEASED_INSTANCE_ID is fatal in the second client; the first goes on."""
     one, _two = fleet.start_two()
     had = set(one.owned)
     twin = fleet.start("one")
@@ -101,7 +101,7 @@ def test_a_second_consumer_with_the_instance_id_gets_a_fatal_error(fleet: Fleet)
 
 
 def test_a_consumer_whose_place_was_taken_gets_a_fatal_error(fleet: Fleet, cluster: ClusterProcess) -> None:
-    """It heartbeats without its instance id, is unknown, joins again, and finds its place taken: fatal."""
+    """It heartbeats without its instance id, is unknown, and fails fatally when it joins again."""
     one, two = fleet.start_two()
     others = set(two.owned)
     member = next(m for m in fleet.describe().members if m.instance_id == "one")
@@ -112,7 +112,7 @@ def test_a_consumer_whose_place_was_taken_gets_a_fatal_error(fleet: Fleet, clust
 
 
 def test_the_leader_is_killed_between_the_leave_and_the_return(fleet: Fleet, cluster: ClusterProcess) -> None:
-    """The place of who is away is in the log: the next leader keeps it."""
+    """The place of a member that left temporarily is in the log: the next leader keeps it."""
     one, two = fleet.start_two()
     had, others = set(one.owned), set(two.owned)
     epoch = fleet.describe().group_epoch
@@ -146,7 +146,7 @@ def _leader(cluster: ClusterProcess, group: str) -> NodeProcess:
 
 
 def _take_place(cluster: ClusterProcess, fleet: Fleet, member_id: str, instance_id: str) -> None:
-    """Says −2 in the name of a consumer that knows nothing of it, and joins with its instance id at once."""
+    """Send −2 in the name of a consumer without its knowledge, and join with its instance id at once."""
     gone = ConsumerGroupHeartbeatRequest(
         group_id=fleet.group, member_id=member_id, member_epoch=AWAY_EPOCH, instance_id=instance_id
     )

@@ -28,7 +28,7 @@ STOP_S = 15.0
 
 @contextmanager
 def up(data: Path, *options: str) -> Iterator[dict[str, Any]]:
-    """A running `quorate up`; what it announced."""
+    """Run `quorate up`; yields what it announced."""
     command = [*QUORATE, "up", "--data", str(data), "--port", "0", "--http-port", "0", "--json", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -73,7 +73,7 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
 
 
 def test_nodes_need_no_launcher(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """As three machines do it: each directory formatted by hand, each node a process of its own."""
+    """As on three machines: each directory is formatted by hand, and each node is a process of its own."""
     secret = tmp_path / "secret"
     secret.touch(0o600)
     secret.write_text("a secret that is long enough\n")

@@ -38,7 +38,7 @@ class Moody(Rendezvous):
 
 
 class Installed:
-    """A directory on the node's path with two assignors, one of which does what the file `mood` says."""
+    """A directory on the node's path with two assignors; the file `mood` controls one of them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -97,7 +97,7 @@ def test_partitions_go_where_the_users_assignor_says(crowd: Crowd) -> None:
 def test_one_that_fails_costs_no_consumer_its_place(
     crowd: Crowd, node: NodeProcess, group: str, installed: Installed, mood: str
 ) -> None:
-    """The first keeps all that it has, the second is a member; both share as soon as the assignor is well."""
+    """The first consumer keeps its partitions, the second is a member; both share after the recovery."""
     installed.mood("fine")
     first = crowd.join(**{"group.remote.assignor": "moody"})
     wait_for(lambda: len(first.owned) == NUM_PARTITIONS, "the first has all", 20)
@@ -118,7 +118,7 @@ def test_one_that_fails_costs_no_consumer_its_place(
 
 
 def test_a_vote_for_what_is_not_configured_is_refused(bootstrap: str, group: str, topic: str) -> None:
-    """Stock consumers get UNSUPPORTED_ASSIGNOR as a fatal error, with the names that there are."""
+    """Stock consumers get UNSUPPORTED_ASSIGNOR as a fatal error, with the configured names."""
     errors: list[str] = []
     consumer = Consumer(
         {

@@ -1,8 +1,8 @@
-"""Differences that are known and wanted: each a predicate on one field of one reply, and counted.
+"""Known and intended differences: each a predicate on one field of one reply, and counted.
 
-Invariants: a predicate says in which situation it holds, so that the same field is compared
-everywhere else; each has its row under "Accepted differences" in docs/conformance.md, found by its name;
-together they mask at most `MASKED_MAX` of the replies (`run.py`).
+Invariants: a predicate names the situation in which it holds, so that the same field is compared everywhere
+else. Each has a row under "Accepted differences" in docs/conformance.md with its name. Together they mask at
+most `MASKED_MAX` of the replies (`run.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.differential.compare import Difference
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 MASKED_MAX: Final = 0.02
-"""Of all replies: beyond it the comparison would no longer say much."""
+"""Share of all replies; with more of them masked, the comparison would prove little."""
 
 UNKNOWN_MEMBER_ID: Final = 25
 GROUP_MAX_SIZE_REACHED: Final = 81
@@ -28,10 +28,10 @@ UNRELEASED_INSTANCE_ID: Final = 111
 
 @dataclass(slots=True)
 class Circumstances:
-    """What happened in the script before."""
+    """Earlier events in the script that a predicate depends on."""
 
     has_acted: bool = False
-    """A member left, a topic changed or an expression was resolved, and nobody has sent a heartbeat since."""
+    """A member left, a topic changed or an expression was resolved, and no heartbeat has been sent since."""
     has_interval: bool = False
     """The script has set an assignment interval."""
     has_spaces: bool = False
@@ -43,12 +43,12 @@ class Circumstances:
 
 
 OWN_TOPIC = "assignment.own"
-"""Where an assignment has a topic that is a script's own, which only such may delete."""
+"""Path of a script's own topic in an assignment; a script may delete only its own topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One difference with what it was the answer to."""
+    """One difference, with the request that led to it."""
 
     difference: Difference
     asked: Asked
@@ -57,8 +57,10 @@ class Situation:
 
 
 class Then(Enum):
-    """How a script goes on after a difference. What a server thinks of a member may not be the same any more:
-    then the member leaves on both sides."""
+    """The course of a script after a difference.
+
+    If the servers may disagree about a member from here on, that member leaves on both sides.
+    """
 
     ON = "on"
     LEAVES = "leaves"
@@ -77,7 +79,7 @@ class Accepted:
 
 
 def _fenced_there_only(situation: Situation) -> bool:
-    """A heartbeat with the epoch before, that owns nothing it was not given: Kafka takes it once."""
+    """A heartbeat with the previous epoch that owns only what was assigned: Kafka accepts it once."""
     difference = situation.difference
     return (
         (difference.kafka, difference.ours) == (FENCED_MEMBER_EPOCH, 0)
@@ -87,19 +89,19 @@ def _fenced_there_only(situation: Situation) -> bool:
 
 
 def _assigned_again(situation: Situation) -> bool:
-    """The reply that was lost may have brought an assignment, so ours brings it with the next one."""
+    """The lost reply may have contained an assignment, so we send it again with the next reply."""
     return situation.difference.kafka is None and bool(situation.asked.facts.get("lost"))
 
 
 def _at_once_before_interval(situation: Situation) -> bool:
-    """The target of what happened is there when the interval is set; in Kafka it has to wait for it too."""
+    """We compute the target before the interval is set; in Kafka it has to wait for the interval too."""
     return situation.before.has_acted and situation.before.has_interval
 
 
 def _vanished(situation: Situation) -> bool:
-    """A member that still has something to give up loses a deleted topic now, and in Kafka after that.
+    """A member that still has to revoke loses a deleted topic at once; in Kafka only after the revocation.
 
-    Where nobody asks for the whole assignment that is one of ours alone, else a topic of Kafka's alone.
+    Either only our reply has an assignment, or both have one and only Kafka's contains the topic.
     """
     difference = situation.difference
     is_gone = difference.ours is None and difference.path.startswith(OWN_TOPIC)
@@ -107,19 +109,19 @@ def _vanished(situation: Situation) -> bool:
 
 
 def _stranger_in_full_group(situation: Situation) -> bool:
-    """Who is no member and does not ask to become one: the group's size is not what is wrong."""
+    """A client that is no member and does not join: we answer UNKNOWN_MEMBER_ID, whatever the size."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
 
 
 def _joins_again(situation: Situation) -> bool:
-    """A static member repeats its join with the same ids: the reply of the first one was lost."""
+    """A static member repeats its join with the same ids because the first reply was lost."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (UNRELEASED_INSTANCE_ID, 0)
 
 
 def _changes_instance(situation: Situation) -> bool:
-    """A member that is there joins again with another instance id, a free one."""
+    """An existing member joins again with another instance id that is free."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (0, INVALID_REQUEST) and bool(
         getattr(situation.asked.body, "instance_id", None)
@@ -127,18 +129,18 @@ def _changes_instance(situation: Situation) -> bool:
 
 
 def _changes_to_taken_instance(situation: Situation) -> bool:
-    """The same with the instance id of somebody else: both refuse."""
+    """An existing member asks for another member's instance id: both sides refuse, with different errors."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (UNRELEASED_INSTANCE_ID, INVALID_REQUEST)
 
 
 def _interval_of_empty(situation: Situation) -> bool:
-    """The last target before was that of a group that everybody had left."""
+    """In a group that all members have left, Kafka counts the interval from their last target."""
     return situation.before.has_interval and situation.before.is_empty
 
 
 def _joins_by_expression(situation: Situation) -> bool:
-    """A new member with nothing but an expression that is not resolved yet."""
+    """A new member that subscribes only by an expression that is not resolved yet."""
     body = situation.asked.body
     return (
         bool(getattr(body, "subscribed_topic_regex", None))
@@ -148,7 +150,7 @@ def _joins_by_expression(situation: Situation) -> bool:
 
 
 def _returns_to_full_group(situation: Situation) -> bool:
-    """A static member joins again under another member id: its place is its own."""
+    """A static member rejoins a full group under another member id; only we admit it."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (GROUP_MAX_SIZE_REACHED, 0) and bool(
         getattr(situation.asked.body, "instance_id", None)
@@ -156,8 +158,11 @@ def _returns_to_full_group(situation: Situation) -> bool:
 
 
 def _acknowledges_untold(situation: Situation) -> bool:
-    """The report acknowledges nothing here, and Kafka moves the member on: of nothing, or without what a
-    topic had that has gone, by a member that was told of no revocation; or a full one, as the one before."""
+    """The report lacks partitions to revoke that the member never reported; only Kafka advances its epoch.
+
+    The report is empty, or it is a full one as before, or a topic was deleted and the member learned of no
+    revocation.
+    """
     difference, facts, body = situation.difference, situation.asked.facts, situation.asked.body
     if facts.get("epoch") != "same" or not isinstance(body, ConsumerGroupHeartbeatRequest):
         return False
@@ -191,7 +196,7 @@ ACCEPTED: Final = (
 
 
 def accepted(situation: Situation) -> Accepted | None:
-    """The predicate that accepts a difference; None: it is a defect."""
+    """Return the predicate that accepts a difference; None if it is a defect."""
     difference = situation.difference
     for one in ACCEPTED:
         if difference.api in one.apis and difference.path.startswith(one.field) and one.holds(situation):

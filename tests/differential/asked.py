@@ -1,4 +1,4 @@
-"""A request of one side's client, with what its reply will mean to the client model."""
+"""A request of one side's client, and the meaning of its reply for the client model."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from wire.apis import ApiKey
 from wire.schema import Message
 
 ABOVE: Final = 1_000
-"""More than any epoch of a script, also of a member that is some epochs behind."""
+"""More than any epoch in a script, even for a member that lags some epochs behind."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request, and what its reply means to the client model."""
+    """A request, and the meaning of its reply for the client model."""
 
     api: ApiKey
     version: int
     body: Message
     member: MemberModel | None = None
     is_positional: bool = False
-    """Names other partitions on each side (the k-th that the member holds)."""
+    """The request names different partitions on each side (the k-th that the member holds)."""
     facts: dict[str, object] = field(default_factory=dict)
     has_unknown_field: bool = False
-    """Bears a tagged field that no release knows (the last byte of a flexible request counts them)."""
+    """The request has a tagged field that no release knows (a flexible request's last byte counts them)."""
 
 
 def topic_name(name: str, group_id: str) -> str:
-    """Topics of the script alone bear the group's name on the servers."""
+    """Return the topic's name on the servers: a script's own topics carry the group's name."""
     return f"{name}-{group_id}" if name.startswith("own") else name
 
 
@@ -39,7 +39,7 @@ def topic_names(names: str, group_id: str) -> list[str]:
 
 
 def epoch_of(step: Step, member: MemberModel) -> int | None:
-    """The epoch that a step speaks of; None when the member never had it."""
+    """Return the epoch that a step refers to; None if the member never had it."""
     which = step.get("epoch", "same")
     if which == "above":
         return member.epoch + ABOVE

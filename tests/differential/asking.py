@@ -1,8 +1,7 @@
-"""From a step to a request: what one side's client sends, with the epochs and ids that its server gave it.
+"""Turns a step into a request of one side's client, with the epochs and ids that its server assigned.
 
-Invariants: both sides are asked the same thing, and it is derived from what each *server* said. A
-step that makes no sense at the moment (an older epoch of a member that never had one) asks nothing of
-either.
+Invariants: both sides get the same request, derived from the replies of each one's own *server*. A step that
+makes no sense at the moment (an older epoch of a member that never had one) sends nothing to either.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tests.differential.side import Side
 
 
 def ask_for(step: Step, side: Side, group_id: str) -> Asked | None:
-    """What `side` is asked at this step; None when it makes no sense there."""
+    """Return the request to `side` at this step; None if the step makes no sense there."""
     asked = _ASK[step.verb](step, side, group_id)
     if asked is not None:
         asked.has_unknown_field = step.get("tagged") == "1"

@@ -1,11 +1,11 @@
-"""Replies of both sides, field by field.
+"""Replies of both sides, compared field by field.
 
-A reply becomes a tree of plain values in which whatever a server may choose is named by the script's own
-words: members by their letter, topics by their label, epochs as `Epoch`. Trees are then walked together.
-Epochs must map onto each other in order: Kafka's first one may be 2 and ours 1, but equal ones stay equal
-and later ones later. Of messages only their presence is compared. With uniform, assignments are compared by
-size per member, as Kafka breaks ties by hash order; where even sizes hang on that, only what does not is
-compared, and `settled.py` judges each side's settled group.
+A reply becomes a tree of plain values in which everything a server may choose has the script's name: members
+their letter, topics their label, epochs an `Epoch`. The two trees are then walked together. Epochs must map
+onto each other in order: Kafka's first one may be 2 and ours 1, but equal ones stay equal and later ones
+later. Messages are compared only by presence. With uniform, assignments are compared by size per member, as
+Kafka breaks ties by hash order. Where even sizes depend on ties, only the other fields are compared, and
+`settled.py` judges each side's settled group.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wire.apis import ApiKey
 from wire.schema import Message
 
 BROKER_SOURCES: Final = (4, 5)
-"""The broker's configuration, and its default."""
+"""The broker's own configuration, and its default."""
 
 
 class Detail(Enum):
-    """How closely assignments are compared."""
+    """The precision with which assignments are compared."""
 
     PARTITIONS = "every partition"
     SIZES = "how many each member has"
@@ -45,7 +45,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of one reply that is not the same."""
+    """One field of one reply that differs."""
 
     api: str
     path: str
@@ -57,14 +57,14 @@ class Difference:
 
 
 class EpochMap:
-    """Which of our epochs is which of Kafka's, as far as they have met."""
+    """The mapping from Kafka's epochs to ours, as far as epochs have been compared."""
 
     def __init__(self) -> None:
         self._kafka: list[int] = []
         self._ours: list[int] = []
 
     def agrees(self, kafka: Epoch, ours: Epoch) -> bool:
-        """Whether the two may be the same moment, by all that met before."""
+        """Return whether the two epochs fit together, given all pairs so far."""
         if kafka.number <= 0 or ours.number <= 0:
             return kafka == ours
         at = bisect_left(self._kafka, kafka.number)
@@ -83,7 +83,7 @@ class EpochMap:
 
 
 def differences(asked: Asked, trees: tuple[Any, Any], epochs: EpochMap) -> list[Difference]:
-    """Where the two trees differ; epochs that agree have met afterwards."""
+    """Return the differences between the two trees; epochs that agree are added to `epochs`."""
     found = []
     for path, kafka, ours in _walk("", *trees):
         if isinstance(kafka, Epoch) and isinstance(ours, Epoch):
@@ -111,7 +111,7 @@ def _walk(path: str, kafka: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def tree_of(side: Side, asked: Asked, answer: Message, group_id: str, detail: Detail) -> Any:
-    """The reply in the script's words."""
+    """Convert a reply to a tree in the script's names."""
     tree = _plain(answer, asked.version)
     shape = _Shape(side, group_id, detail)
     match asked.api:
@@ -154,14 +154,16 @@ def _plain(value: Any, version: int) -> Any:
 
 
 def _presence(tree: dict[str, Any]) -> None:
-    """Words are each side's own; whether there are any is not."""
+    """Replace the message by whether there is one, as each side words its own."""
     if "error_message" in tree:
         tree["error_message"] = bool(tree["error_message"])
 
 
 def _configured(config: dict[str, Any]) -> None:
-    """What the broker's own value is if none is set is each side's own, so a group's value and the broker's
-    are what there is to compare."""
+    """Reduce a config to the group's value and the broker's.
+
+    Each side has its own defaults, and its own source for the broker's value.
+    """
     config["documentation"] = bool(config["documentation"])
     sources = [synonym["source"] for synonym in config["synonyms"]]
     of_broker = [place for place, source in enumerate(sources) if source in BROKER_SOURCES]

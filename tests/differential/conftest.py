@@ -1,4 +1,4 @@
-"""Tests that need Apache Kafka bear the marker `java`; where it cannot run they are skipped, and say why."""
+"""Tests that need Apache Kafka have the marker `java`; they are skipped where it cannot run."""
 
 from __future__ import annotations
 

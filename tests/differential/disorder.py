@@ -12,7 +12,7 @@ ONE_TOO_MANY: Final = "f"
 STEPS_MIN, STEPS_MAX = 15, 45
 
 NEVER_TAGGED: Final = frozenset({"create", "grow", "drop", "config", "forget"})
-"""Sent by barriers, or in a version without tagged fields."""
+"""Steps sent by barriers, or in a version without tagged fields."""
 
 CONFIG_VALUES: Final = {
     "heartbeat": ("1500", "2000", "100", "90000", "", "x", "-1"),
@@ -26,7 +26,7 @@ STRAYS: Final = (
     "low-epoch", "assignor", "no-instance", "blank-rack",
     "bad-regex", "lookaround",
 )  # fmt: skip
-"""Heartbeats that nobody may send (`heartbeats.py` has each)."""
+"""Invalid heartbeats (`heartbeats.py` builds each)."""
 
 
 class Disorder:
@@ -41,7 +41,7 @@ class Disorder:
             self._topics.append("own1")
         self._joined: list[str] = []
         self._regex = self._expression() if not self._has_own and rng.random() < 0.25 else ""
-        """One for the whole script: Kafka resolves a group's next one only ten seconds later."""
+        """One expression for the whole script: Kafka resolves a group's next one only ten seconds later."""
         self._static = (
             rng.sample(MEMBERS, rng.randint(1, 3)) if not self._regex and rng.random() < 0.4 else []
         )
@@ -57,7 +57,7 @@ class Disorder:
         return [self._tagged(step) for step in steps]
 
     def _tagged(self, step: Step) -> Step:
-        """Now and then a request has a field that only a later release knows."""
+        """Occasionally add a field that only a later release knows."""
         is_flexible = step.verb not in NEVER_TAGGED and step.get("version") in ("", "1", "10")
         if is_flexible and self._rng.random() < 0.02:
             return Step(step.verb, step.who, {**step.args, "tagged": "1"})
@@ -131,7 +131,7 @@ class Disorder:
         return [Step("beat", self._member(), args)]
 
     def _round(self) -> list[Step]:
-        """Everybody once or twice: then the group gets somewhere."""
+        """Every joined member heartbeats one to three times, so that the group makes progress."""
         rng = self._rng
         order = rng.sample(self._joined, len(self._joined)) * rng.randint(1, 3)
         return [Step("beat", who, {"owned": "told"}) for who in order]
@@ -155,7 +155,7 @@ class Disorder:
         return [Step("leave", who, {"epoch": "-1"}), *self._somebody_beats()]
 
     def _twin(self) -> list[Step]:
-        """Somebody joins with the instance id of another."""
+        """A member joins with the instance id of another."""
         who, other = self._rng.sample(MEMBERS, 2)
         if who in self._joined and self._rng.random() < 0.5:
             return []
@@ -163,13 +163,13 @@ class Disorder:
         return [Step("join", who, args)]
 
     def _ghost(self) -> list[Step]:
-        """A static member that was replaced does not know it yet."""
+        """A replaced process of a static member sends a heartbeat or leaves."""
         return [
             Step("ghost", self._rng.choice(self._static), {"epoch": self._rng.choice(["same", "-1", "-2"])})
         ]
 
     def _somebody_beats(self) -> list[Step]:
-        """Kafka acts on a leave and on a topic's change at the next heartbeat; we may have acted before."""
+        """Send a heartbeat: Kafka acts on a leave or a changed topic only then, and we at once."""
         return [Step("beat", self._member(), {"owned": "null"})] if self._joined else []
 
     def _commit(self) -> list[Step]:
@@ -214,7 +214,7 @@ class Disorder:
         return [Step(verb)]
 
     def _stray(self) -> list[Step]:
-        """A heartbeat that nobody may send: of a stranger, or with a field that is wrong."""
+        """An invalid heartbeat: from a stranger, or with a wrong field."""
         rng = self._rng
         what = rng.choice(STRAYS)
         return [Step("stray", "-", {"what": what})]

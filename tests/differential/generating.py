@@ -1,4 +1,4 @@
-"""The script of a seed."""
+"""Generates the script of a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.differential.script import MEMBERS, RANGE_TOPICS, SETTLE, UNIFORM_TOP
 
 
 def generate(seed: int) -> Script:
-    """The script of a seed: two thirds with range and every kind of disorder, one third with uniform."""
+    """Return the script of a seed: two thirds use range and every kind of disorder, one third uniform."""
     rng = random.Random(seed)
     (make,) = rng.choices([_disorder, _uniform, _settling], [68, 16, 16])
     steps = make(rng)
@@ -22,7 +22,7 @@ def _disorder(rng: random.Random) -> Iterator[Step]:
 
 
 def _uniform(rng: random.Random) -> Iterator[Step]:
-    """Uniform: one change at a time, then rounds until the group is settled, then a look at everybody."""
+    """Uniform: one change at a time, then rounds until the group is settled, then a check of every member."""
     joined: list[str] = []
     for _ in range(rng.randint(3, 8)):
         absent = [member for member in MEMBERS if member not in joined]
@@ -49,8 +49,8 @@ def _uniform(rng: random.Random) -> Iterator[Step]:
 
 
 def _settling(rng: random.Random) -> Iterator[Step]:
-    """Uniform, with numbers that do not divide and, half of the time, subscriptions that differ: one change
-    at a time, then whatever it takes to settle."""
+    """Uniform, with partition counts that do not divide evenly and, half of the time, different
+    subscriptions: one change at a time, then as many rounds as it takes to settle."""
     is_mixed = rng.random() < 0.5
     pool = rng.sample([*RANGE_TOPICS, UNIFORM_TOPIC], rng.randint(1, 4))
     joined: list[str] = []

@@ -1,4 +1,4 @@
-"""What a client makes of a reply, unless it is lost."""
+"""A client's handling of a reply, unless the reply is lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.differential.script import Step
 from tests.differential.side import Owned, Side
 
 FENCING: Final = frozenset({25, 69, 82, 110})
-"""Errors after which a client gives up all it owns and joins anew."""
+"""Errors after which a client gives up all its partitions and rejoins."""
 
 
 def hear(step: Step, side: Side, asked: Asked, answer: Any) -> None:
-    """What the client makes of the reply, unless it is lost."""
+    """Update the client model from the reply, unless the reply is lost."""
     member = asked.member
     if member is None:
         return

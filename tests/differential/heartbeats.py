@@ -1,4 +1,4 @@
-"""Heartbeats: what a member, one that left, or somebody who is none sends."""
+"""Heartbeats of a member, a former member, or a client that is no member."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _wire_owned(side: Side, owned: Owned | None) -> list[TopicPartitions] | None
 
 
 def expression(step: Step, group_id: str) -> str | None:
-    """Alternatives of topics' names, where `own` topics bear the group's name on the servers."""
+    """Return an expression of alternative names; `own` topics carry the group's name on the servers."""
     names = [topic_name(name, group_id) for name in step.get("regex").split("|")]
     return "|".join(names) or None
 
@@ -157,7 +157,7 @@ def ghost(step: Step, side: Side, group_id: str) -> Asked | None:
 
 
 def stray(step: Step, side: Side, group_id: str) -> Asked | None:
-    """One field of a good request is wrong; nothing may change."""
+    """Send a valid request with one wrong field; the group must not change."""
     body = ConsumerGroupHeartbeatRequest(
         group_id=group_id,
         member_id=STRANGER,

@@ -1,5 +1,5 @@
-"""Scripts that once differed: every one of them found a defect, which its first line names. And scenarios:
-what every run must have in it, whatever its seeds."""
+"""Kept scripts: regressions, which once differed and name the defect they found in their first line, and
+scenarios that every run must include, whatever its seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def regressions() -> list[Script]:
-    """All of them, by file name."""
+    """Return all regressions by file name."""
     return _read(HERE / "regressions")
 
 

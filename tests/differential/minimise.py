@@ -1,5 +1,4 @@
-"""Shortens a script that differs: steps are dropped, many at a time and then one by one, while it still
-differs.
+"""Shortens a script that differs: drops many steps at a time, then single ones, as long as it still differs.
 
 Every attempt plays to both sides in a new group, so the result is a script that was seen to differ.
 """
@@ -15,7 +14,7 @@ ATTEMPTS_MAX: Final = 300
 
 
 async def minimise(script: Script, differs: Callable[[Script], Awaitable[bool]]) -> Script:
-    """The shortest script found in `ATTEMPTS_MAX` plays; the script itself if it does not differ again."""
+    """Return the shortest script found in `ATTEMPTS_MAX` plays; the script itself if none differs."""
     attempts = 0
     steps = script.steps
     chunk = max(1, len(steps) // 2)

@@ -1,8 +1,8 @@
-"""Plays one script to both sides, in step, and says where their replies differ.
+"""Plays one script to both sides, in step, and reports where their replies differ.
 
-Each step asks both servers at once and waits for both. Changes of topics end with a barrier: a probe group
-on each side joins until it is assigned the topic as it now is, so that every later step finds both
-coordinators at the same knowledge. The first difference that nobody accepts ends the script.
+Each step sends to both servers at once and waits for both. Changes of topics end with a barrier: a probe
+group on each side joins until it is assigned the topic as it now is, so that both coordinators know of the
+change before the next step. The first difference that is not accepted ends the script.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """The two servers, their shared topics, and what tells this run's groups from those of others."""
+    """The two servers, their shared topics, and the prefix of this run's group ids."""
 
     addresses: tuple[Address, Address]
-    """Kafka's first."""
+    """Kafka's address first."""
     shared_ids: tuple[TopicIds, TopicIds]
     name: str
     manners: tuple[Manners, Manners] = (KAFKAS, OURS)
@@ -53,23 +53,23 @@ class Arena:
 
 @dataclass(slots=True)
 class Played:
-    """What came of one script."""
+    """The result of playing one script."""
 
     script: Script
     group_id: str
     ended_ms: float = 0.0
-    """Of the wall clock; later members' sessions end."""
+    """Wall-clock milliseconds; later records are those of expiring sessions."""
     replies: int = 0
     masked: Counter[str] = field(default_factory=Counter)
     complaint: str | None = None
-    """The first difference that nobody accepts, with its step."""
+    """The first difference that is not accepted, with its step."""
     transcript: list[str] = field(default_factory=list)
     apis: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
 
 
 async def play(arena: Arena, script: Script) -> Played:
-    """Plays it in a new group; whatever goes wrong is in the result."""
+    """Play the script in a new group; every failure is reported in the result."""
     group_id = arena.group_id()
     sides = tuple(
         Side(name, address, ids, manners)
@@ -96,7 +96,7 @@ async def play(arena: Arena, script: Script) -> Played:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a member subscribes to, by what it has sent."""
+    """A member's subscription, according to the requests it has sent."""
 
     names: tuple[str, ...] = ()
     regex: str = ""
@@ -121,7 +121,7 @@ class _Performance:
         self._probes = topics.Probes(group_id)
 
     async def step(self, step: Step) -> bool:
-        """False when the script ends here."""
+        """Play one step and return whether the script goes on."""
         if step.verb in topics.VERBS:
             return self._goes_on(step, await self._change(step))
         if step.verb == SETTLE:
@@ -194,8 +194,11 @@ class _Performance:
         return Situation(difference, asked, trees, self._circumstances)
 
     async def _await_resolution(self, who: str, before: list[int], told: Told | None, now: Told) -> bool:
-        """Until both sides have resolved a new expression, which moves the epoch; names that changed have
-        moved it before, and in ours a new member has, whose next heartbeat then brings both together."""
+        """Wait until both sides have resolved a new expression, which raises the group epoch once more.
+
+        Changed names have raised it already, and so has a new member on our side; that member's next
+        heartbeat then brings both sides to the same state.
+        """
         by_names = int(set(now.names) != set(told.names if told else ()))
         is_new = told is None and not by_names
         for side, epoch in zip(self._sides, before, strict=True):
@@ -246,7 +249,7 @@ class _Performance:
         return None if codes[0] == codes[1] else f"Kafka answered {codes[0]}, Quorate {codes[1]}"
 
     async def clean_up(self) -> None:
-        """Topics of its own go; groups cost too little to ask for."""
+        """Delete the script's own topics; its groups are too cheap to delete."""
         for side in self._sides:
             await topics.drop_own(side, self.played.group_id)
 
@@ -258,7 +261,7 @@ def _detail(script: Script) -> Detail:
 
 
 def _short(tree: Any) -> str:
-    """A reply on one line, without what is nothing."""
+    """Return a reply on one line, without empty fields."""
     if isinstance(tree, dict):
         return (
             "{"

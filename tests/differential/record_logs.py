@@ -1,7 +1,7 @@
-"""What both sides wrote for a group, in order: types of records, and whose they are.
+"""The records that both sides wrote for a group, in order: each with its type and the member it is about.
 
-Kafka's is read from the segments of its offsets topic (one partition here), ours from the node's journal.
-Types are Kafka's numbers on both sides, so a record is a word: `8`, or `~8` for its tombstone.
+Kafka's records are read from the segments of its offsets topic (one partition here), ours from the node's
+journal. Types are Kafka's numbers on both sides, so a record is a word: `8`, or `~8` for its tombstone.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COMPRESSED: Final = 0x07
 NO_TARGET: Final = b"\0\0\1\0"
 """Version 0, no topics, no tagged fields."""
 OURS_FROM: Final = 1_000
-"""Types from here on have no counterpart."""
+"""Record types from this number on have no counterpart in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """One record; `whose` is the member of its key."""
+    """One record; `whose` is the member id in its key, or empty."""
 
     number: int
     is_tombstone: bool
@@ -53,7 +53,7 @@ class WrittenLog:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of ours."""
+    """One entry of our log."""
 
     trigger: Trigger
     records: tuple[WrittenLog, ...]
@@ -64,7 +64,7 @@ class Decision:
 
 
 def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
-    """By group; records of no group are left out."""
+    """Return our decisions by group; records that belong to no group are left out."""
     log = open_node(str(data))
     found: dict[str, list[Decision]] = defaultdict(list)
     for shard in log.shards:
@@ -89,9 +89,11 @@ def _ours(record: RawRecord, at_ms: int) -> tuple[str, WrittenLog]:
 
 
 def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:
-    """By group, from every segment of the offsets topic's one partition. What ours does not write is left
-    out: a current assignment in which only the previous epoch is another than before, and the empty target of
-    a member that had none, with its tombstone."""
+    """Return the records by group, from every segment of the offsets topic's single partition.
+
+    Records that we do not write are left out: a current assignment in which only the previous epoch changed,
+    and the empty target of a member that had none, with its tombstone.
+    """
     found: dict[str, list[WrittenLog]] = defaultdict(list)
     states: dict[bytes, bytes | None] = {}
     for segment in sorted((data_dir / "__consumer_offsets-0").glob("*.log")):
@@ -109,8 +111,10 @@ def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:
 
 
 def _state(number: int, value: bytes | None) -> bytes | None:
-    """Of a current assignment all but its previous epoch, which follows the version and the epoch. Its topics
-    are in no order, another one each time."""
+    """Return a current assignment without its previous epoch, which follows the version and the epoch.
+
+    Its bytes are sorted, as Kafka writes the topics in a different order each time.
+    """
     if number != RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT or value is None:
         return value
     return value[:6] + bytes(sorted(value[10:]))
@@ -124,8 +128,10 @@ def _says_nothing(number: int, state: bytes | None, before: bytes | None) -> boo
 
 
 def records_in(data: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Time, key and value of each record (batches of magic 2, not compressed). A segment is preallocated or
-    still being written where its end makes no sense."""
+    """Yield time, key and value of each record (batches of magic 2, uncompressed).
+
+    Reading stops at bytes that are no batch: the segment is preallocated or still being written.
+    """
     at = 0
     while at + BATCH_HEADER.size <= len(data):
         _, length, _, magic, _, attributes, _, at_ms, *_, count = BATCH_HEADER.unpack_from(data, at)
@@ -152,7 +158,7 @@ def _keys_and_values(data: bytes, at: int, count: int) -> Iterator[tuple[bytes, 
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, and where the next one begins."""
+    """Return a zigzag number and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]

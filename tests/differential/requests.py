@@ -1,4 +1,4 @@
-"""Requests other than heartbeats: offsets, and what an administrator asks about groups."""
+"""Requests other than heartbeats: offsets, and an administrator's requests about groups."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Both servers, many scripts side by side, and the verdict.
+"""Starts both servers, plays many scripts side by side, and collects the verdict.
 
-Apache Kafka runs with what makes it comparable: targets without an interval, the minima of intervals
-lowered to ours, one partition of offsets (one queue, see `topics.py`), groups of at most five. Quorate has
-the same heartbeat interval and the same greatest size.
+Apache Kafka is configured to be comparable: targets without an interval, minimum intervals lowered to ours,
+one offsets partition (one queue, see `topics.py`), groups of at most five. Quorate has the same heartbeat
+interval and the same maximum group size.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ HEAP_MB: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Both, running."""
+    """Both running servers."""
 
     addresses: tuple[Address, Address]
-    """Kafka's first."""
+    """Kafka's address first."""
     kafka_data: Path
     our_data: Path
 
 
 @dataclass(slots=True)
 class RunResult:
-    """What came of all scripts."""
+    """The combined result of all scripts."""
 
     scripts: int = 0
     replies: int = 0
@@ -78,7 +78,7 @@ class RunResult:
     apis: Counter[str] = field(default_factory=Counter)
     failures: list[Played] = field(default_factory=list)
     same: list[Played] = field(default_factory=list)
-    """Those in which nothing differed, not even what may."""
+    """The scripts without any difference, not even an accepted one."""
 
     def add(self, played: Played) -> None:
         self.scripts += 1
@@ -95,7 +95,7 @@ class RunResult:
         return self.masked.total() / self.replies if self.replies else 0.0
 
     def complaints(self) -> list[str]:
-        """Why the run failed; empty when it did not."""
+        """Return why the run failed; empty if it did not."""
         found = [f"{one.script.name}: {one.complaint}" for one in self.failures]
         if self.masked_share > MASKED_MAX:
             found.append(
@@ -115,7 +115,7 @@ class RunResult:
 
 @contextlib.contextmanager
 def servers(work_dir: Path) -> Iterator[Servers]:
-    """Kafka and Quorate, running."""
+    """Start Kafka and Quorate, and stop both at the end."""
     with launch_kafka(work_dir / "kafka", settings=KAFKA_SETTINGS, heap_mb=HEAP_MB) as kafka:
         node = start_ours(work_dir / "quorate")
         try:
@@ -126,7 +126,7 @@ def servers(work_dir: Path) -> Iterator[Servers]:
 
 
 def start_ours(data: Path, **other: str) -> NodeProcess:
-    """A node that computes every target at once (`unpaced.py`); `other` settings replace the usual ones."""
+    """Start a node that computes every target at once (`unpaced.py`); `other` overrides settings."""
     (node,) = prepare_cluster(data, 1, settings={**QUORATE_SETTINGS, **other}).nodes
     arguments = node.command[node.command.index("--config") :]
     node.command = [sys.executable, "-m", "tests.differential.unpaced", *arguments]
@@ -137,7 +137,7 @@ def start_ours(data: Path, **other: str) -> NodeProcess:
 async def make_arena(
     addresses: tuple[Address, Address], name: str, manners: tuple[Manners, Manners] = (KAFKAS, OURS)
 ) -> Arena:
-    """Creates the shared topics on both sides and waits until both coordinators serve."""
+    """Create the shared topics on both sides and wait until both coordinators serve."""
     kafka, ours = [await _prepare(address) for address in addresses]
     return Arena(addresses, (kafka, ours), name, manners)
 
@@ -147,7 +147,7 @@ async def _prepare(address: Address) -> TopicIds:
     await side.connect()
     for name in SHARED_TOPICS:
         code = await topics.create(side, name, int(name[1:]))
-        assert code in (0, 36), f"creating {name}: error {code}"  # 36: it is there from the run before
+        assert code in (0, 36), f"creating {name}: error {code}"  # 36: it exists from an earlier run
     await side.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="any", key_type=0))
     async with asyncio.timeout(READY_S_MAX):
         while not await _serves(side):
@@ -159,7 +159,7 @@ async def _prepare(address: Address) -> TopicIds:
 
 
 async def _serves(side: Side) -> bool:
-    """The coordinator is there, and knows the topic that was created last."""
+    """Return whether the coordinator answers and knows the topic created last."""
     join = ConsumerGroupHeartbeatRequest(
         group_id="ready",
         member_id="ready",
@@ -175,7 +175,7 @@ async def _serves(side: Side) -> bool:
 
 
 async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = SIDE_BY_SIDE) -> RunResult:
-    """Plays all scripts, at most `side_by_side` at once."""
+    """Play all scripts, at most `side_by_side` at once."""
     verdict = RunResult()
     waiting = iter(scripts)
     started_s = time.monotonic()
@@ -190,7 +190,7 @@ async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = 
 
 
 async def explain(arena: Arena, failure: Played) -> str:
-    """The shortest script that differs as this one does, with what both sides answered."""
+    """Return the shortest script that still differs, with the last replies of both sides."""
 
     async def differs(script: Script) -> bool:
         return (await play(arena, script)).complaint is not None

@@ -33,11 +33,11 @@ from typing import Final
 
 SETTLE: Final = "settle"
 MEMBERS: Final = "abcde"
-"""At most five; the settings of both sides allow no more, so that a sixth (`f`) is refused."""
+"""The settings of both sides allow five members, so that a sixth (`f`) is refused."""
 
 RANGE_TOPICS: Final = ("t1", "t3", "t4", "t7", "t12")
 UNIFORM_TOPIC: Final = "t60"
-"""Divisible by every number of members up to six: then everybody's size is known, whoever gets what."""
+"""Divisible by every number of members up to six, so that sizes are known, whatever the tie-breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Steps, and where they come from: `name` is a seed's or a regression's."""
+    """Steps and their origin: `name` is that of a seed or a regression."""
 
     name: str
     steps: tuple[Step, ...]
@@ -68,17 +68,17 @@ class Script:
 
     @property
     def has_settling(self) -> bool:
-        """Uniform, and who gets how many hangs on ties: only settled groups can be judged."""
+        """Uniform, where group sizes depend on ties: only settled groups can be judged."""
         return any(step.verb == SETTLE for step in self.steps)
 
     @property
     def is_exact(self) -> bool:
-        """Range assigns by order alone, so both sides must agree on every partition; uniform on sizes."""
+        """Range assigns by order alone, so both sides must agree on partitions; uniform only on sizes."""
         return not any(UNIFORM_TOPIC in step.get("topics") for step in self.steps)
 
 
 def parse(text: str, name: str) -> Script:
-    """A script from its lines; empty lines and those that begin with # are comments."""
+    """Parse a script from its lines; empty lines and those that begin with # are ignored."""
     steps = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):

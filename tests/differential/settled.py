@@ -1,8 +1,8 @@
-"""Groups that have settled, judged by the properties of assignors (F.5), as Kafka breaks ties by hash order.
+"""Judges settled groups by the properties of assignors (F.5), as Kafka breaks ties by hash order.
 
-P1: each partition of each topic belongs to one member that subscribes to it. P2: members with one
-subscription between them differ by one partition at most. P3: where subscriptions differ, no partition can
-go to a subscriber that has two less. P5: no more partitions change hands than must.
+P1: each partition of each topic belongs to one member that subscribes to it. P2: members with the same
+subscription differ by at most one partition. P3: where subscriptions differ, no partition could move to a
+subscriber that has at least two fewer. P5: no more partitions change owners than necessary.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 Placed = dict[Place, str]
-"""Who has what."""
+"""The owner of each partition."""
 
 Subscriptions = Mapping[str, frozenset[Place]]
-"""What each member may have."""
+"""The partitions that each member may own."""
 
 
 def placed(side: Side, answer: Any) -> Placed:
-    """Who has what, as ConsumerGroupDescribe says."""
+    """Return the owner of each partition according to ConsumerGroupDescribe."""
     return {
         (side.label_of(topic.topic_id), partition): str(side.who_is(member.member_id))
         for group in answer.groups
@@ -35,7 +35,7 @@ def placed(side: Side, answer: Any) -> Placed:
 
 
 def subscriptions(side: Side, answer: Any) -> Subscriptions:
-    """What each member may have: names say how many partitions their topics have."""
+    """Return the partitions that each member may own; a topic's name contains its number of partitions."""
     return {
         str(side.who_is(member.member_id)): frozenset(
             (name, number) for name in member.subscribed_topic_names for number in range(int(name[1:]))
@@ -48,7 +48,7 @@ def subscriptions(side: Side, answer: Any) -> Subscriptions:
 def complaints(
     before: Placed, after: Placed, subscriptions: Subscriptions, *, is_ours: bool
 ) -> Iterator[str]:
-    """What is wrong with one side's settled group. Of Kafka's only what shows that it has settled."""
+    """Yield the faults of one side's settled group. For Kafka, only those that mean it has not settled."""
     if not subscriptions:
         return
     yield from _unplaced(after, subscriptions)
@@ -67,7 +67,7 @@ def complaints(
 
 
 def moves(before: Placed, after: Placed) -> int:
-    """Partitions that went from one member to another."""
+    """Count the partitions that went from one member to another."""
     return sum(1 for place, who in before.items() if after.get(place, who) != who)
 
 
@@ -81,7 +81,7 @@ def _unplaced(after: Placed, subscriptions: Subscriptions) -> Iterator[str]:
 
 
 def _moves_needed(before: Placed, after: Placed, subscriptions: Subscriptions) -> int:
-    """Of what members still there had, what exceeds their fair share at its best."""
+    """Count the partitions that had to move: those above a fair share, and those of members that left."""
     had = Counter(who for place, who in before.items() if who in subscriptions and place in after)
     orphans = sum(1 for place, who in before.items() if who not in subscriptions and place in after)
     share, extra = divmod(len(after), len(subscriptions))

@@ -1,4 +1,4 @@
-"""The `settle` step: everybody heartbeats until nothing moves any more, each side at its own pace."""
+"""The `settle` step: all members heartbeat until nothing changes any more, each side at its own pace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.differential.script import Step
 from tests.differential.side import Side
 
 ROUNDS_MAX: Final = 30
-"""A change takes three or four."""
+"""A change takes three or four rounds."""
 
 
 async def settle(side: Side, group_id: str) -> Any:
-    """How the settled group is described. Raises TimeoutError if it does not settle."""
+    """Return the description of the settled group. Raises TimeoutError if it does not settle."""
     for _ in range(ROUNDS_MAX):
         has_moved = [await _moves(side, who, group_id) for who in sorted(side.members)]
         asked = ask_for(Step("describe"), side, group_id)
@@ -26,7 +26,7 @@ async def settle(side: Side, group_id: str) -> Any:
 
 
 async def _moves(side: Side, who: str, group_id: str) -> bool:
-    """Whether one heartbeat of a member brought anything new."""
+    """Send one heartbeat and return whether it brought a new epoch or assignment."""
     step = Step("beat", who, {"owned": "told"})
     asked = ask_for(step, side, group_id)
     assert asked is not None

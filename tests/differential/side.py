@@ -1,7 +1,7 @@
-"""One side: a server, a connection to it, and the ids and epochs that it has told so far.
+"""One side: a server, a connection to it, and the ids and epochs it has assigned so far.
 
-A side is asked with the messages of `wire`, on one connection per script; a reply comes back decoded. The
-client models of a script's members live here too: they know what this server told them and nothing else.
+Requests are sent with the messages of `wire`, on one connection per script; replies come back decoded. The
+client models of a script's members live here too: they know only what this server has sent them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Owned = dict[str, list[int]]
 
 @dataclass(slots=True)
 class MemberModel:
-    """What one client knows: what its server told it, and what it has made of it."""
+    """The state of one client, derived only from its server's replies."""
 
     member_id: str
     epoch: int = 0
     before: int = 0
-    """The epoch that it had before the present one; 0 if none."""
+    """The epoch before the current one; 0 if none."""
     told: Owned = field(default_factory=dict)
     kept: Owned = field(default_factory=dict)
-    """What it owns until it acknowledges."""
+    """The partitions it owns until it acknowledges `told`."""
     topics: list[str] = field(default_factory=list)
     assignor: str | None = None
     instance_id: str | None = None
@@ -44,7 +44,7 @@ class MemberModel:
     is_behind: bool = False
     """Its last reply was lost."""
     is_away: bool = False
-    """A static member that has said that it will be back."""
+    """A static member that has left temporarily (epoch −2)."""
 
     def heard(self, epoch: int, assigned: Owned | None) -> None:
         self.is_behind = False
@@ -60,7 +60,7 @@ class MemberModel:
         self.epoch, self.before, self.told, self.kept, self.is_behind = 0, 0, {}, {}, False
 
     def owned(self, which: str) -> Owned | None:
-        """What a heartbeat reports as owned."""
+        """Return the partitions that a heartbeat reports as owned."""
         if which == "null":
             return None
         if which == "none":
@@ -73,12 +73,12 @@ class MemberModel:
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """How a server numbers epochs, as far as a barrier must know."""
+    """The server's numbering of group epochs, as far as the barriers depend on it."""
 
     new_group_epoch: int
-    """Of a group that is not there yet: what its first member comes to is one more."""
+    """The epoch counted for a group that does not exist yet: its first member raises it by one."""
     every_join_moves: bool
-    """Also that of a member with nothing but an expression that is not resolved yet."""
+    """Every join raises the group epoch, even with only an expression that is not resolved yet."""
 
 
 KAFKAS: Final = Manners(1, every_join_moves=False)
@@ -93,12 +93,12 @@ class Side:
         self.address = address
         self.manners = manners
         self.topic_ids = dict(shared_ids)
-        """By label: the topic's name, `name#2` for the second topic of that name."""
+        """Topic ids by label: the topic's name, or `name#2` for the second topic of that name."""
         self._labels = {topic_id: name for name, topic_id in shared_ids.items()}
         self._times_made: Counter[str] = Counter()
         self.members: dict[str, MemberModel] = {}
         self.ghosts: dict[str, MemberModel] = {}
-        """Static members' processes that have been replaced."""
+        """Replaced processes of static members."""
         self.times_joined: Counter[str] = Counter()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -108,7 +108,7 @@ class Side:
         self._reader, self._writer = await asyncio.open_connection(*self.address)
 
     async def reconnect(self) -> None:
-        """The connection breaks, with whatever it still had to bring, and the client opens another."""
+        """Break the connection, losing any reply still in flight, and open another."""
         if self._writer is not None:
             self._writer.transport.abort()
         await self.connect()
@@ -119,7 +119,7 @@ class Side:
             await self._writer.wait_closed()
 
     async def ask(self, api: ApiKey, version: int, body: Message, *, has_unknown_field: bool = False) -> Any:
-        """One request, its reply; TimeoutError when none comes."""
+        """Send one request and return its reply. Raises TimeoutError if none comes."""
         assert self._reader is not None
         assert self._writer is not None
         self._correlation_id += 1
@@ -133,7 +133,7 @@ class Side:
         return answer
 
     async def learn_topics(self, names: list[str]) -> dict[str, int]:
-        """Asks for ids and numbers of partitions; topics that are not there are left out."""
+        """Request ids and partition counts; topics that do not exist are left out."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
         answer = await self.ask(ApiKey.METADATA, METADATA_VERSION, request)
         found = {}
@@ -155,7 +155,7 @@ class Side:
         return self._labels.get(topic_id, topic_id.hex() if any(topic_id) else "")
 
     def who_is(self, member_id: str | None) -> str | None:
-        """The script's name of a member, whatever id this server knows it by."""
+        """Return the script's name for a member that this server knows by an id."""
         for who, member in self.members.items():
             if member.member_id == member_id:
                 return who
@@ -163,7 +163,7 @@ class Side:
 
 
 def _with_unknown_field(frame: bytes) -> bytes:
-    """A flexible request ends with the number of its tagged fields, which was 0."""
+    """Add a tagged field: a flexible request ends with the number of its tagged fields, which was 0."""
     assert frame[-1] == 0
     fields = bytes([1, UNKNOWN_TAG, 3]) + b"new"
     length = len(frame) - 5 + len(fields)

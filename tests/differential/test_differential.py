@@ -1,4 +1,4 @@
-"""The scripts of some seeds, and all that once differed, played to Apache Kafka and to Quorate.
+"""Plays the scripts of some seeds, and all regressions, to Apache Kafka and to Quorate.
 
 `make differential` plays more, from new seeds each time.
 """
@@ -21,7 +21,7 @@ SEEDS = range(300)
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("kafka_can_run")
 async def test_both_sides_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every reply field by field; accepted differences in at most one of fifty replies."""
+    """Every reply agrees field by field; accepted differences occur in at most one of fifty replies."""
     scripts = [*regressions(), *scenarios(), *map(generate, SEEDS)]
     with servers(tmp_path) as both:
         code = await compared(both, scripts)

@@ -1,4 +1,4 @@
-"""The comparison itself: it would notice. Two of our own nodes stand for the two sides here."""
+"""The comparison itself detects differences. Two of our own nodes stand for the two sides here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_field_is_looked_at() -> None:
 
 
 def judged(before: Placed, after: Placed, **topics: str) -> list[str]:
-    """With topics of four partitions; each member's as a word."""
+    """Return the complaints about topics of four partitions; a keyword is a member with its topics."""
     may = {
         who: frozenset((name, number) for name in names for number in range(4))
         for who, names in topics.items()
@@ -153,7 +153,7 @@ def test_logs_beside_each_other() -> None:
 
 
 def test_record_batches_are_read_as_kafka_writes_them() -> None:
-    """Two batches, the second one a marker of a transaction, and the room behind them."""
+    """Two batches, the second one a transaction marker, followed by preallocated space."""
 
     def batch(attributes: int, *records: tuple[bytes, bytes | None]) -> bytes:
         body = b""
@@ -170,7 +170,7 @@ def test_record_batches_are_read_as_kafka_writes_them() -> None:
 
 @contextmanager
 def two_nodes(tmp_path: Path, **other: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    """Whatever they wrote must be in the order of B.2."""
+    """Run two nodes; everything they write must be in the order of B.2."""
     with ExitStack() as stack:
         nodes = []
         for name, settings in (("one", {}), ("other", other)):
@@ -184,7 +184,7 @@ def two_nodes(tmp_path: Path, **other: str) -> Iterator[tuple[tuple[str, int], t
 
 
 async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortened(tmp_path: Path) -> None:
-    """One member less per group: only the one that is refused tells."""
+    """One node allows fewer members per group; only the refused join shows it."""
     joins = [f"join {who} topics=t3 assignor=range" for who in "abcde"]
     text = "\n".join(["describe -", *joins, "beat a owned=told", "leave a epoch=-1"])
     with two_nodes(tmp_path, **{"group.consumer.max.size": "3"}) as addresses:

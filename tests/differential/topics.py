@@ -1,9 +1,9 @@
 """Steps that change topics or configuration, and the barrier after them.
 
-A broker of Kafka answers CreateTopics before its coordinator has heard of the topic, and what a group does
-then depends on when it hears. So a probe group joins on each side until what it is assigned is the topic as
-it now is. Both sides keep one queue per coordinator, and the settings of both give the offsets one
-partition or shard: what the probe saw, every later request sees.
+A Kafka broker answers CreateTopics before its coordinator knows of the topic, and a group's behaviour then
+depends on when it learns of it. So a probe group joins on each side until its assignment shows the topic as
+it now is. Both sides keep one queue per coordinator, and both are configured with one partition or shard for
+offsets: every later request sees what the probe saw.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERBS: Final = frozenset({"create", "grow", "drop", "config"})
 TIMEOUT_MS: Final = 10_000
 BARRIER_S_MAX: Final = 15.0
 PAUSE_S: Final = 0.005
-"""Between two looks of a probe."""
+"""Seconds between two attempts of a probe."""
 
 PROBE: Final = "probe"
 PROBE_INTERVAL_MS: Final = "2500"
@@ -61,7 +61,7 @@ class Probes:
 
 
 async def change(step: Step, side: Side, group_id: str, probes: Probes) -> int:
-    """The error code of the change; 0 when every later request will see it."""
+    """Make the change and return its error code; 0 once every later request will see it."""
     if step.verb == "config":
         return await _configure(step, side, group_id, probes)
     name = topic_name(step.get("topic"), group_id)
@@ -129,7 +129,7 @@ async def _join_probe(side: Side, names: list[str], probe_group: str) -> Any:
 
 
 async def _seen_by_probe(side: Side, name: str, probe_group: str) -> int:
-    """Partitions of the topic as it now is that the coordinator knows."""
+    """Return how many partitions of the topic as it now is the coordinator knows."""
     answer = await _join_probe(side, [name], probe_group)
     if answer.error_code or answer.assignment is None:
         return -1
@@ -141,8 +141,12 @@ async def _seen_by_probe(side: Side, name: str, probe_group: str) -> int:
 
 
 async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> int:
-    """A broker applies what the controller commits in order, but later: two probes show that it got there.
-    The second one's change was made when the first one's had been applied, so it came with a later image."""
+    """Set configs and wait until the broker has applied them.
+
+    A broker applies the controller's commits in order, but later, so two probes wait for configs of their
+    own. The second probe's change was made after the first one's had been applied, so it came with a later
+    image.
+    """
     code = await _set_configs(side, group_id, {CONFIGS[name]: value for name, value in step.args.items()})
     if not code:
         for _ in range(2):
@@ -158,7 +162,7 @@ async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> i
 
 
 async def _set_configs(side: Side, group_id: str, values: Mapping[str, str]) -> int:
-    """An empty value deletes."""
+    """Set these configs; an empty value deletes one."""
     configs = [
         AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
         for name, value in values.items()
@@ -173,7 +177,7 @@ async def _set_configs(side: Side, group_id: str, values: Mapping[str, str]) -> 
 
 
 async def group_epoch(side: Side, group_id: str) -> int:
-    """As the coordinator describes it; what the side begins with if the group is not there."""
+    """Return the group epoch as described; for a group that does not exist, the side's initial one."""
     body = ConsumerGroupDescribeRequest(group_ids=[group_id])
     answer = await side.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
     group = answer.groups[0]

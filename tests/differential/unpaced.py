@@ -1,8 +1,7 @@
-"""`python -m tests.differential.unpaced`: a node that computes every target at once, as the Kafka beside it
-does.
+"""`python -m tests.differential.unpaced`: a node that computes every target at once, as Kafka does here.
 
-How long a group waits for its next target goes by what the last one cost on this machine, so a busy machine
-would make the two sides answer at different epochs. That pace has tests of its own.
+A group's wait for its next target depends on what the last one cost on this machine, so on a busy machine the
+two sides would answer at different epochs. That pacing has tests of its own.
 """
 
 import sys

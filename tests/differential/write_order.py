@@ -1,11 +1,14 @@
-"""The order of records within a decision (section B.2 of the protocol), and the two logs beside each other.
+"""The order of records within a decision (section B.2 of the protocol), and Kafka's log compared with ours.
 
-`ORDER` says for each trigger of ours which types may follow which. `beside` compares what both sides wrote
-for one group, with what is known to be different left out: the subscribed topics (4), which Kafka no longer
-writes; the classic group (2) that Kafka takes one with nothing but offsets for; of groups that members leave
-or whose topics change, targets (7 and 6), which ours computes with the change and Kafka with the next
-heartbeat; and of groups with expressions, or whose topics change, the epoch (3), which in ours moves with
-every join, and with every change of a topic, where Kafka makes one of those between two heartbeats.
+`ORDER` gives, for each trigger of ours, the record types that may follow each other. `beside` compares what
+both sides wrote for one group and leaves out known differences:
+
+- always the subscribed topics (4), which Kafka no longer writes, and the classic group (2), which Kafka
+  writes for a group that has only offsets;
+- if a member leaves or topics change, the targets (7 and 6), which we compute with the change and Kafka with
+  the next heartbeat;
+- if the group has expressions or its topics change, the epoch (3), which we raise with every join and every
+  topic change, while Kafka combines those between two heartbeats.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from tests.differential.script import Script
 
 TARGET: Final = r"(7 )*6 "
 JOIN: Final = rf"(~8 ~7 ~5 5 7 8 )?(5 )?(~16 )*(4 )?(3 )?({TARGET})?(8 )?"
-"""Join or update by heartbeat: [static replacement], [5], [~16 of what nobody subscribes by], [4], [3],
-[7 … 6], [8]. A static member that comes back under its own id needs no replacement, just its 8."""
+"""Join or update by heartbeat: [static replacement], [5], [~16 of expressions without subscribers], [4], [3],
+[7 … 6], [8]. A static member that returns under its own id needs no replacement, only its 8."""
 
 LEAVE: Final = rf"(~8 (~7 )?~5 )+(~16 )*(4 )?3 ({TARGET})?"
 CATALOG: Final = rf"(~1 )*(4 )?(3 )?({TARGET})?"
@@ -68,7 +71,7 @@ TOPIC_STEPS: Final = frozenset({"grow", "create", "drop"})
 
 
 def out_of_order(decisions: Iterable[Decision]) -> Iterator[str]:
-    """Decisions of ours that B.2 does not know."""
+    """Yield those of our decisions whose order of records B.2 does not allow."""
     for decision in decisions:
         allowed = ORDER.get(decision.trigger)
         if allowed is None or not re.fullmatch(allowed, decision.words + " "):
@@ -76,7 +79,7 @@ def out_of_order(decisions: Iterable[Decision]) -> Iterator[str]:
 
 
 def beside(kafka: Iterable[WrittenLog], ours: Iterable[WrittenLog], left_out: frozenset[int]) -> str | None:
-    """Where the two logs of a group are not the same, but for the types that are left out."""
+    """Return the first difference between the two logs of a group, ignoring the types in `left_out`."""
     theirs, own = _comparable(kafka, left_out), _comparable(ours, left_out)
     if theirs == own:
         return None
@@ -91,8 +94,10 @@ def beside(kafka: Iterable[WrittenLog], ours: Iterable[WrittenLog], left_out: fr
 
 
 def _comparable(records: Iterable[WrittenLog], left_out: frozenset[int]) -> list[str]:
-    """Members by the order in which they came, as servers may make ids; targets of several members are in
-    each server's own order."""
+    """Name members by order of appearance, as servers may generate ids.
+
+    Targets of several members are sorted, as each server has an order of its own.
+    """
     found: list[str] = []
     numbers: dict[str, int] = {"": 0}
     for is_target, run in groupby(records, lambda record: record.number == MEMBERS_TARGET):
@@ -111,7 +116,7 @@ def _left_out(script: Script) -> frozenset[int]:
 
 @dataclass(slots=True)
 class Logs:
-    """What came of comparing them."""
+    """The result of comparing the record logs."""
 
     decisions: Counter[str] = field(default_factory=Counter)
     """By trigger."""
@@ -128,7 +133,7 @@ class Logs:
 
 
 def compare_logs(both: Servers, same: Iterable[Played]) -> Logs:
-    """All that ours wrote, and beside Kafka's what was written by scripts that were answered alike."""
+    """Check the order of all that we wrote, and compare the logs of scripts answered alike with Kafka's."""
     logs = Logs()
     ours = decisions_of_ours(both.our_data)
     for group_id, decisions in ours.items():
@@ -137,7 +142,7 @@ def compare_logs(both: Servers, same: Iterable[Played]) -> Logs:
     kafka = records_of_kafka(both.kafka_data)
     for played in same:
         if played.script.has_settling:
-            continue  # who revokes what hangs on ties
+            continue  # which member revokes depends on ties
         theirs = [one for one in kafka.get(played.group_id, ()) if one.at_ms <= played.ended_ms]
         own = [
             one

@@ -50,5 +50,5 @@ def group() -> str:
 
 @pytest.fixture
 def topic() -> str:
-    """A name; the test creates it."""
+    """A topic name; the test creates the topic."""
     return f"topic-{uuid.uuid4().hex[:8]}"

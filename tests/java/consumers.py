@@ -1,4 +1,4 @@
-"""Kafka's own Java consumers with the consumer protocol, each in its own process, saying what they have.
+"""Kafka's own Java consumers with the consumer protocol, each in its own process.
 
 kafka-verifiable-consumer writes a line of JSON for every assignment and revocation; `Fleet` follows them.
 """
@@ -24,7 +24,7 @@ PAUSE_S: Final = 0.05
 
 
 class JavaConsumer:
-    """One process; `parts` is what its newest lines come to."""
+    """One process; `parts` is its assignment according to its latest lines."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -55,7 +55,7 @@ class JavaConsumer:
 
     @property
     def assigned(self) -> set[int]:
-        """Partitions of the one topic that it consumes."""
+        """Return its partitions of the one topic that it consumes."""
         return {number for _, number in self.parts}
 
     @property
@@ -63,12 +63,12 @@ class JavaConsumer:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """It leaves the group, for a while if it is a static member, and ends."""
+        """Let it leave the group and end; a static member leaves temporarily."""
         self._process.terminate()
         self._process.wait(timeout=ASSIGNED_S_MAX)
 
     def kill(self) -> None:
-        """kill -9: it says nothing to anybody."""
+        """Send SIGKILL: it does not leave the group."""
         self._process.kill()
 
     def forget(self) -> None:
@@ -108,7 +108,7 @@ class Fleet:
         return self._follow([JavaConsumer(command) for _ in range(count)])
 
     def start_by_pattern(self, expression: str) -> list[JavaConsumer]:
-        """One that leaves it to the coordinator which topics the expression means."""
+        """Start a consumer whose expression the coordinator resolves."""
         bootstrap, _, group = self._names
         return self._follow([JavaConsumer(java_command(BY_PATTERN, bootstrap, group, expression))])
 
@@ -118,11 +118,11 @@ class Fleet:
         return started
 
     def take_out(self, position: int = 0) -> JavaConsumer:
-        """One that is no longer counted."""
+        """Stop counting a consumer."""
         return self.consumers.pop(position)
 
     def await_assigned(self, num_partitions: int) -> None:
-        """Until the consumers have all partitions, none twice, as evenly as can be."""
+        """Wait until the consumers own all partitions, none twice, as evenly as possible."""
 
         def is_even() -> bool:
             sizes = [len(consumer.assigned) for consumer in self.consumers]

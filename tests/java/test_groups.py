@@ -32,7 +32,7 @@ def fleet(tools: Tools, made: str, group: str) -> Iterator[Fleet]:
 
 
 def committed(tools: Tools, topic: str, group: str) -> None:
-    """Offsets of a group without members: what nobody consumes has only its beginning to be at."""
+    """Commit offsets for a group without members by resetting it to the topic's beginning."""
     tools.run(
         CONSUMER_GROUPS, "--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute"
     )

@@ -1,7 +1,7 @@
 """Kafka's own command line tools, run in one Java process that tests talk to (src/ToolBox.java).
 
-`Tools.run` gives back what a tool printed; a tool that fails, or does not end in time, fails the test with
-its words. Tables, as these tools print them, are read by `rows`.
+`Tools.run` returns the output of a tool; a tool that fails or does not end in time fails the test with its
+output. `rows` reads tables as these tools print them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
 
 
 class ToolFailed(AssertionError):
-    """A tool ended with another code than 0; its output is the message."""
+    """A tool ended with an exit code other than 0; its output is the message."""
 
 
 class Tools:
@@ -58,14 +58,14 @@ class Tools:
         self._process.communicate()
 
     def run(self, tool: str, *arguments: str, bootstrap: str | None = None) -> str:
-        """What the tool printed; ToolFailed if its exit code is not 0."""
+        """Run a tool and return its output. Raises ToolFailed if its exit code is not 0."""
         code, printed = self.attempt(tool, *arguments, bootstrap=bootstrap)
         if code:
             raise ToolFailed(f"{tool} {' '.join(arguments)} ended with {code}:\n{printed}")
         return printed
 
     def attempt(self, tool: str, *arguments: str, bootstrap: str | None = None) -> tuple[int, str]:
-        """Exit code and what was printed; `bootstrap` names other nodes to ask than all of them."""
+        """Run a tool and return its exit code and output; `bootstrap` restricts it to some of the nodes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         words = [tool, "--bootstrap-server", bootstrap or self.bootstrap, *arguments]
@@ -79,7 +79,7 @@ class Tools:
 
 
 def rows(printed: str, first_column: str = "GROUP") -> list[dict[str, str]]:
-    """The tables in what a tool printed: a dictionary per row, by the names of the columns."""
+    """Return the tables in a tool's output: a dictionary per row, by column name."""
     found: list[dict[str, str]] = []
     columns: list[str] = []
     for line in printed.splitlines():

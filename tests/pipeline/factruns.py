@@ -1,7 +1,7 @@
-"""Runs over a log without Spark, cut anywhere, and what the export says of the same log.
+"""Runs over a log without Spark, cut anywhere, and the export of the same log to compare with.
 
-`Runs` does what a run of the pipeline does around the facts: it keeps what is appended, replaces what is
-open, and hands back what was stored.
+`Runs` does what a run of the pipeline does around the facts: it keeps appended rows, replaces open ones, and
+passes stored ones to the next run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def exported(log: NodeLog) -> Rows:
-    """The rows of every fact table, as `quorate log export` has them."""
+    """Return the rows of every fact table, as `quorate log export` has them."""
     found: Rows = {table: [] for table in FACT_TABLES}
 
     def take(table: str, row: object) -> None:
@@ -106,7 +106,7 @@ class ShardLog:
         )
 
     def cut(self, index: int) -> int:
-        """The last entry that a run can know of which ends with ``index``."""
+        """Return the last entry that a run ending with ``index`` can know of."""
         for bridge, _ in self.bridges:
             if bridge.after_index < index < bridge.index:
                 index = bridge.after_index
@@ -147,7 +147,7 @@ def _rows(shard: int, place: tuple[int, int], origin: int, raws: Any, cause: byt
 
 @dataclass
 class Runs:
-    """The tables of a log, run after run."""
+    """The tables of a log after several runs."""
 
     log: NodeLog
     batch_rows: int = 1_000
@@ -156,14 +156,14 @@ class Runs:
     stored: dict[tuple[int, str], dict[str, list[tuple[int, bytes]]]] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
-    """What the last run gave."""
+    """The kinds of the rows that the last run produced."""
 
     def __post_init__(self) -> None:
         shards = [shard for shard in self.log.shards if shard != METADATA_SHARD]
         self.shards = {shard: ShardLog.of(self.log, shard) for shard in shards}
 
     def run(self, to: Mapping[int, int] | None = None, *, with_notes_to: float = float("inf")) -> None:
-        """One run, up to an entry of each shard; to the end of all that are not named."""
+        """Run up to an entry of each shard; to the end of shards that are not in ``to``."""
         spans, rows, notes = {}, [], {}
         for shard, shard_log in self.shards.items():
             begin = self.reached.get(shard, 0)

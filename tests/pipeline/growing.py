@@ -1,7 +1,7 @@
 """Three nodes' directories that change as a cluster changes them: appended, cut, sealed, archived, replaced.
 
-A little model of Raft decides what may happen, so that whatever a reader takes for decided stays so; files
-are made by the log's own code.
+A small model of Raft decides the possible changes, so that entries which a reader takes for decided stay
+decided. The files are made by the log's own code.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Disk:
             self.entries.append((term, frame))
 
     def truncate_after(self, index: int) -> None:
-        """As `raftlog.storage.journal` does: newer segments go, the last one is cut in place."""
+        """Truncate as `raftlog.storage.journal` does: remove newer segments and cut the last one in place."""
         while self.live[-1] > index + 1:
             Path(self.home, log_name(self.live[-1])).unlink()
         lost = sum(len(frame) for _, frame in self.entries[index:] if index >= self.live[-1] - 1)
@@ -78,7 +78,7 @@ class Disk:
         del self.entries[index:]
 
     def cut(self) -> None:
-        """Begin a new segment, where that may be: at the end of a link of the chain."""
+        """Begin a new segment if possible: only at the end of a link of the hash chain."""
         end = len(self.entries)
         if end % CHAIN_STRIDE == 0 and end >= self.live[-1]:
             create_segment(
@@ -99,13 +99,13 @@ class Disk:
         archive_segments(FILES, self.home, self.sealed)
 
     def forget(self, keep: int) -> None:
-        """Retention: only so many bytes of the archive stay."""
+        """Apply retention: at most `keep` bytes of the archive remain."""
         apply_retention(FILES, self.home, keep, -1, NOON_MS)
 
 
 @dataclass
 class Growing:
-    """The folder of a cluster. Nothing that was ever committed is lost by anything that it does."""
+    """The folder of a cluster. No step loses a committed entry."""
 
     folder: Path
     num_nodes: int = 3
@@ -123,7 +123,7 @@ class Growing:
         self.leader = self.disks[0]
 
     def write(self, count: int) -> None:
-        """The leader appends."""
+        """Append entries on the leader."""
         for _ in range(count):
             index = len(self.leader.entries) + 1
             self.now_ms += 10
@@ -134,7 +134,7 @@ class Growing:
             self.leader.append([(self.term, frame)])
 
     def replicate(self, disk: Disk, count: int = 1 << 30) -> None:
-        """A follower takes from its leader, after it has forgotten what conflicts."""
+        """Copy entries from the leader to a follower, which first truncates conflicting ones."""
         if disk is self.leader:
             return
         common = 0
@@ -149,7 +149,7 @@ class Growing:
         disk.commit_index = max(disk.commit_index, min(self.leader.commit_index, len(disk.entries)))
 
     def commit(self) -> None:
-        """The leader learns what is on a quorum; only entries of its own term count."""
+        """Advance the leader's commit index to what a quorum holds; only entries of its own term count."""
         for index in range(len(self.leader.entries), self.leader.commit_index, -1):
             term = self.leader.entries[index - 1][0]
             if term != self.term:
@@ -160,7 +160,7 @@ class Growing:
                 return
 
     def elect(self) -> None:
-        """Somebody whose log a majority has nothing newer than leads in the next term, and opens it."""
+        """Elect a node whose log is at least as new as those of a majority; it opens the next term."""
         able = []
         for one in self.disks:
             voters = [other for other in self.disks if _end(other) <= _end(one)]
@@ -171,7 +171,7 @@ class Growing:
         self.write(1)
 
     def step(self) -> str:
-        """Anything that can happen."""
+        """Do one random thing and return its name."""
         disk = self.rng.choice(self.disks)
         steps: dict[str, Callable[[], None]] = {
             "write": lambda: self.write(self.rng.randint(1, 20)),
@@ -188,14 +188,14 @@ class Growing:
         return name
 
     def align(self) -> None:
-        """Up to where a new segment can begin, on all nodes."""
+        """Extend all nodes to the next possible end of a segment, and begin a new one there."""
         self.write(CHAIN_STRIDE - len(self.leader.entries) % CHAIN_STRIDE)
         for disk in self.disks:
             self.replicate(disk)
             disk.cut()
 
     def settle(self) -> None:
-        """Everything is on every node and committed, and every file says so."""
+        """Commit everything, and bring every follower's commit index up to date."""
         self.write(1)
         for disk in self.disks:
             self.replicate(disk)
@@ -204,7 +204,7 @@ class Growing:
             self.replicate(disk)
 
     def replace(self, disk: Disk, at: str) -> None:
-        """A node's directory is put back from a copy."""
+        """Restore a node's directory from a copy."""
         shutil.rmtree(disk.path)
         shutil.copytree(at, disk.path)
 
@@ -217,5 +217,5 @@ def _end(disk: Disk) -> tuple[int, int]:
 
 
 def archived(disk: Disk) -> list[int]:
-    """First indexes of what a node's archive holds."""
+    """Return the first indexes of the segments in a node's archive."""
     return first_indexes(FILES.listdir(join(disk.home, ARCHIVE)))

@@ -11,12 +11,12 @@ from tests.support.disk_node import DiskNode, GroupMember
 SMALL_SEGMENTS = LogSettings(snapshot_tail_records=200, segment_bytes=16_384)
 GROUPS = ("billing", "mail", "search")
 STEPS = 50
-"""Of a chapter: enough for shard 0 to fill a segment."""
+"""Steps in a chapter: enough for shard 0 to fill a segment."""
 
 
 @dataclass
 class Story:
-    """Members of three groups come, commit, leave and die, the same ones for the same seed."""
+    """Members of three groups join, commit, leave and die; the same seed repeats the same story."""
 
     path: str
     seed: int = 3
@@ -32,7 +32,7 @@ class Story:
             self._step()
 
     def restart(self) -> None:
-        """A term ends with the last entry that is there, and one begins."""
+        """Restart the node: its term ends with the last entry, and a new one begins."""
         self.node.stop()
         self.node.start()
 

@@ -1,4 +1,4 @@
-"""A simulated disk for outputs, and what is asked of an output after whatever happened to it."""
+"""A simulated disk for outputs, and checks of an output after a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SimOutputFiles(SimFiles):
                 self.mkdir("/" + "/".join(names[:depth]))
 
     def remove_tree(self, path: str) -> None:
-        """Folders stay: only files are looked for."""
+        """Remove the files only: nothing looks for folders."""
         for name in [name for name in self._names if name.startswith(f"{path}/") and not self.is_dir(name)]:
             with contextlib.suppress(OSError):
                 self.unlink(name)
@@ -50,7 +50,7 @@ def opened(disk: SimOutputFiles) -> Output:
 
 
 def stage(tx: Transaction, table: str, part: str, by_slot: dict[str, bytes]) -> None:
-    """Files as Spark leaves them: by slot (`date=…/shard=…`), not synced, with its notes beside them."""
+    """Write files as Spark leaves them: by slot (`date=…/shard=…`), not synced, with checksum files."""
     files, root = tx._output.files, tx._output.root
     folder = f"{tx._folder}/job-{table}-{part}"
     make_folders(files, root, [folder, *(f"{folder}/{slot}" for slot in by_slot if slot)])
@@ -72,7 +72,7 @@ def content(disk: SimOutputFiles, manifest: OutputManifest) -> Rows:
 
 
 def after_opening(disk: SimOutputFiles) -> tuple[OutputManifest, Rows]:
-    """What there is after `Output.open`; nothing else may be left on the disk."""
+    """Return the manifest and the rows after `Output.open`; no other files may be on the disk."""
     disk.process_ended()
     disk.fail = disk.on_call = None
     with opened(disk) as output:

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def rows_of(path: object, **options: str) -> list[Row]:
-    """What the source reads, in the order of the log."""
+    """Return the rows that the source reads, in the order of the log."""
     asked = parse_options({"path": str(path), **options})
     batches = [batch for task in plan(asked) for batch in read_task(task)]
     assert all(batch.schema == arrow_type(asked.columns) for batch in batches)
@@ -23,5 +23,5 @@ def rows_of(path: object, **options: str) -> list[Row]:
 
 
 def _nulls_that_may_not_be(batch: Any) -> list[str]:
-    """Arrow does not look, and Spark would show zeros."""
+    """Return the non-nullable columns with nulls: Arrow does not check, and Spark would show zeros."""
     return [one.name for one in batch.schema if not one.nullable and batch.column(one.name).null_count]

@@ -1,4 +1,4 @@
-"""Parts that are split by group: into how many, and where a group is."""
+"""Parts that are split by group: into how many buckets, and which bucket has a group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from records.ids import shard_of
 
 
 def file(part: str, *, rows: int = 1, size: int = 0, shard: int = 0, number: int = 0) -> TableFile:
-    """``size`` is what more it takes than a file of hardly any rows."""
+    """Return a file entry; ``size`` is in bytes beyond those of a file with hardly any rows."""
     return TableFile("waits", part, f"waits/{part}-{number}", shard, None, rows, FILE_BYTES + size)
 
 
@@ -37,7 +37,7 @@ def test_rows_that_take_hardly_any_bytes_count_as_well() -> None:
 
 @pytest.mark.parametrize("number", [1, 4, 64])
 def test_many_dates_are_no_reason_for_buckets_which_make_more_files(number: int) -> None:
-    """Of each date a bucket has a file, and most of a small file is its foot."""
+    """A bucket has a file for each date, and most of a small file is its footer."""
     days = [
         file(names.bucket_part("open", number, bucket), rows=3, size=50, number=day)
         for bucket in range(number)
@@ -72,7 +72,7 @@ def test_a_group_is_in_one_bucket_of_its_shard(number: int) -> None:
 
 @pytest.mark.parametrize("num_shards", [1, 3, 4, 16, 64])
 def test_groups_of_a_shard_are_in_all_of_its_buckets(num_shards: int) -> None:
-    """Which shard a group is of is said by a hash too."""
+    """A hash also decides which shard a group belongs to."""
     mine = [one for one in map(str, range(2_000 * num_shards)) if shard_of(one, num_shards) == 0]
     counts = Counter(map(hash_of, mine))
     assert len(counts) == BUCKETS_MAX
@@ -80,7 +80,7 @@ def test_groups_of_a_shard_are_in_all_of_its_buckets(num_shards: int) -> None:
 
 
 def test_buckets_by_another_hash_may_hold_anything_and_are_split_anew() -> None:
-    """Those of format 2."""
+    """Buckets of format 2 used another hash."""
     older = [file(f"open_16_{number}", size=100) for number in range(16)]
     assert all(one.is_of("open") and may_hold(one, {(0, 5)}) for one in older)
     assert not any(may_hold(one, {(1, 5)}) for one in older)

@@ -1,4 +1,4 @@
-"""Facts as a plan of Spark: the same rows as group by group, of records in any order and any partition."""
+"""Facts as a Spark plan: the same rows as group by group, for records in any order and partitioning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def told_by(derived: DataFrame, kinds: str) -> Rows:
-    """The rows of the tables, of the kinds that match."""
+    """Return the rows of the tables, of the kinds that match."""
     found: Rows = {table: [] for table in FACT_TABLES}
     for one in derived.where(F.col("kind").rlike(kinds)).collect():
         table = one["kind"].rpartition(":")[2]
@@ -71,7 +71,7 @@ def test_two_runs_of_spark_have_the_rows_of_an_export(spark: SparkSession, tmp_p
 def test_what_is_derived_here_is_the_same_as_a_frame(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where other rows of its table are not few, Spark writes it."""
+    """Spark writes these rows if the table's other rows are not few."""
     batches: list[pa.RecordBatch] = []
 
     def kept(shared: Shared, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""How far facts go, and which snapshots stand in for what is lost."""
+"""The span that facts cover, and the snapshots that replace lost entries."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_facts_that_wait_are_due_when_there_is_a_snapshot(index: int, expected: 
 
 
 def log_with(indexes: list[int], damaged: tuple[int, ...] = ()) -> Any:
-    """A log with snapshots, of which some have a sound header and no more."""
+    """Return a log with snapshots; the damaged ones have a sound header and nothing more."""
 
     def read(index: int) -> str:
         if index in damaged:
@@ -120,7 +120,7 @@ def log_with(indexes: list[int], damaged: tuple[int, ...] = ()) -> Any:
 
 
 def test_a_snapshot_that_cannot_be_read_stands_in_for_nothing() -> None:
-    """Its header is sound; of its records nothing is known."""
+    """Its header is sound, but its records are not known."""
     known = {0: ShardProgress(records_to=90, facts_to=19, last_ms=900)}
     only, two = log_with([50], damaged=(50,)), log_with([50, 70], damaged=(50,))
     assert not may_go_on(known, only)

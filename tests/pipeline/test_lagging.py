@@ -1,4 +1,4 @@
-"""How commits go on, partition by partition: counted by hand, and against a walk through the log."""
+"""Progress of commits by partition: counted by hand, and compared with a walk through the log."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_lag_speed_and_steps_back_of_commits(spark: SparkSession) -> None:
 
 
 def test_of_one_entry_the_later_record_counts(spark: SparkSession) -> None:
-    """A request may name a partition twice: what is committed then is what a replay ends with."""
+    """A request may name a partition twice: the committed offset is the one that a replay ends with."""
     chance, log = random.Random(5), Writer()
     for _ in range(40):
         entry = [

@@ -1,4 +1,4 @@
-"""What facts of a run are made of where it is little: which groups are due, and when it is not little."""
+"""Inputs of a run's facts when they are small: the groups that are due, and the limits of "small"."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_groups_with_records_are_due_and_restless_ones_and_noted_ones(output: Ou
 
 
 def test_only_buckets_that_groups_are_in_are_read_but_for_who_is_restless(output: Output) -> None:
-    """The parts of others are not even there any more."""
+    """The parts of other groups have been deleted."""
     looked_at = {(0, hash_of("g1")), *((shard, hash_of(RESTLESS_ONE)) for shard in (0, 1))}
     others = [file for file in output.manifest.of(PARTS) if not may_hold(file, looked_at)]
     assert len(others) > 20
@@ -106,7 +106,7 @@ def test_only_buckets_that_groups_are_in_are_read_but_for_who_is_restless(output
 
 
 def test_what_is_not_little_is_left_to_spark(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two groups with records, and one that is restless in each shard."""
+    """Two groups have records, and one is restless in each shard."""
     records = [record(0, "g1"), record(0, "g2")]
     found = inputs(output, *records)
     assert found is not None
@@ -132,7 +132,7 @@ def test_large_records_and_many_new_groups_are_not_little(
 
 
 def test_what_is_derived_here_asks_for_no_buckets() -> None:
-    """Arrow has it thirty times as large as files have it."""
+    """Its size in Arrow is thirty times its size in files."""
     rows = stored(STATE, 0).combine_chunks().to_batches()
     assert Derived.here(None, rows).size(STATE) == 0  # type: ignore[arg-type]
 

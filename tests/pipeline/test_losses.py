@@ -1,4 +1,4 @@
-"""What is missing of a log, taken apart: by plain functions, without Spark."""
+"""The missing entries of a log, divided into pieces by plain functions, without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_is_lost_together_is_one_piece() -> None:
 
 
 def test_entries_that_cannot_be_decoded_are_pieces_by_themselves() -> None:
-    """Two neighbours are no gap, and what is lost beside one is."""
+    """Two neighbouring pieces leave no gap, and entries lost beside one make a piece of their own."""
     assert taken_apart(*map(undecodable, range(40, 50))) == [(at, at, 1) for at in range(40, 50)]
     assert taken_apart(undecodable(40), (41, TORN)) == [(40, 40, 1), (41, 49, 1)]
     assert taken_apart((40, TORN), undecodable(44)) == [(40, 43, 1), (44, 44, 1), (45, 49, 0)]

@@ -1,8 +1,8 @@
 """A million records of a cluster's days: every row of every table is that of plain history.
 
 Rows are compared by their number and by the sum of their hashes, which depends on every value and on no
-order, so that neither side keeps them. What the log's records hold is compared of some groups, chosen by
-seed: plain history shows keys and values to people, which takes its time.
+order, so that neither side keeps them. Table `records` is compared only for some groups, chosen by seed:
+plain history renders keys and values for people, which is slow.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 RECORDS = 1_000_000
 SEED = 11
 GROUPS = 5
-"""So many of two hundred are compared record by record."""
+"""Number of the two hundred groups that are compared record by record."""
 BATCH_ROWS = 20_000
-"""Of a file: what this test holds at a time."""
+"""Rows of a file that this test holds at a time."""
 HASHES = 1 << 64
 
 
 class Rows:
-    """How many rows a table has, and what they add up to."""
+    """The number of rows of each table, and the sum of their hashes."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -62,13 +62,13 @@ class Rows:
 
 
 def columns_of(table: str) -> list[str]:
-    """Those that both the export and the pipeline have."""
+    """Return the columns that both the export and the pipeline have."""
     names = [column.name for column in SCHEMAS[table].columns]
     return [name for name in names if table != "records" or name not in NOT_IN_RECORDS]
 
 
 def in_history(path: Path, tables: Collection[str], groups: frozenset[str] | None = None) -> Rows:
-    """What one walk over each shard gives."""
+    """Return the rows from one walk over each shard."""
     log, found = open_node(str(path)), Rows()
     kept = {
         table: [place for place, one in enumerate(SCHEMAS[table].columns) if one.name in columns_of(table)]
@@ -86,7 +86,7 @@ def in_history(path: Path, tables: Collection[str], groups: frozenset[str] | Non
 
 
 def in_tables(output: Path, tables: Collection[str], groups: Collection[str] | None = None) -> Rows:
-    """What any Parquet reader finds in the files."""
+    """Return the rows that any Parquet reader finds in the files."""
     found = Rows()
     for table in tables:
         names = columns_of(table)

@@ -1,4 +1,4 @@
-"""Where a stream stands, what a batch may take, where it begins."""
+"""Offsets of a stream: its position, the limits of a batch, and its beginning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_with_any_limit_every_entry_is_read_in_the_end(entries: int) -> None:
 
 
 def test_no_shard_goes_back() -> None:
-    """A node that is behind the one that was read before: its shards wait."""
+    """The shards of a node that lags behind the one read before wait."""
     assert admitted(at(s0=50, s1=10), {0: 40, 1: 12}, None) == at(s0=50, s1=12)
     assert admitted(at(s0=50, s1=10), {1: 12}, 1) == at(s0=50, s1=11)
 

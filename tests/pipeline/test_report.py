@@ -1,4 +1,4 @@
-"""The report: figures that equal those of plain history, and a page that holds them and asks for nothing."""
+"""The report: its figures equal those of plain history, and its page contains them and loads nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Tables = Callable[[str], "DataFrame"]
 
 
 def plain_tables(spark: SparkSession, log: NodeLog) -> Tables:
-    """The tables as plain history fills them."""
+    """Return the tables as plain history fills them."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
     catalog = log.catalog()
     for shard in log.shards:
@@ -95,7 +95,7 @@ def test_figures_are_those_of_plain_statistics(figures: ReportFigures) -> None:
 
 
 def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) -> None:
-    """What came behind a shard's last entry is not known, however long the others go on."""
+    """A shard is not known after its last entry, however long the other shards go on."""
     log = NodeLog("two", {-1: metadata_log().log, 0: waiting("a", 1_000).log, 1: waiting("b", 70_000).log}, 2)
     plain = stats(log).total
     found = figures_of(plain_tables(spark, log))
@@ -108,7 +108,7 @@ def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) ->
 
 
 def waiting(group: str, span_ms: int) -> Writer:
-    """Bob waits for 3, 4 and 5, of which nobody speaks any more; and that is all for so long."""
+    """Return a log in which Bob waits for 3, 4 and 5, whose owner is silent, for the whole span."""
     log = Writer()
     log.append(
         joined(BOB),
@@ -144,7 +144,7 @@ def test_what_a_reader_takes_for_the_doubling_is_exact(spark: SparkSession) -> N
 
 
 NOON_MS = 1_772_366_400_000
-"""2026-03-01 12:00, UTC."""
+"""2026-03-01 12:00 UTC."""
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_no_rows_no_figures(spark: SparkSession) -> None:
 
 
 class _Reader(HTMLParser):
-    """Tags that are closed in order, and the text."""
+    """Collects the text, and checks that tags are closed in order."""
 
     VOID = ("meta", "input", "br", "hr", "link")
 

@@ -1,4 +1,4 @@
-"""What there is to read: nodes and clusters, archives and snapshots, and where a log is decided."""
+"""Inputs of the source: nodes and clusters, archives and snapshots, and the decided part of a log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_archive_is_read_like_what_was_never_moved(archived: Path, mixed_log:
 
 
 def opened_by_planning(monkeypatch: pytest.MonkeyPatch, log: Path) -> list[str]:
-    """The files whose header or end a plan looks up."""
+    """The list of files whose header or end a plan reads."""
     opened: list[str] = []
     header, end = inputs._header, inputs._end_within
 
@@ -167,7 +167,7 @@ def test_what_retention_dropped_is_no_damage(archived: Path) -> None:
 
 
 def test_what_a_sealed_index_leaves_out_is_not_read(archived: Path) -> None:
-    """Bytes that are not wanted are not looked at: damage to them does not matter."""
+    """Unwanted bytes are not read: damage to them does not matter."""
     for path in (archived / "shard-0" / ARCHIVE).glob("*.log"):
         path.write_bytes(b"")
     assert rows_of(archived, groups="nobody", shards="0") == []

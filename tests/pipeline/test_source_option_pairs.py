@@ -1,7 +1,7 @@
-"""Every two options of the source together: what is read is what passes both, or both together are refused.
+"""Every two options of the source together: rows must pass both, or the pair is refused.
 
-The oracle is everything that there is, filtered and cut to columns in plain Python. Invariants: no
-option is without effect beside another one.
+The oracle is the full set of rows, filtered and cut to columns in plain Python. Invariants: no option is
+without effect beside another one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.pipeline.source_rows import Row, rows_of
 
 GROUP = "orders-service-00003"
 FIRST, LAST = 400, 1_000
-"""Of indexes that are asked for: segments and snapshots are on both sides."""
+"""Requested indexes, with segments and snapshots on both sides."""
 
 Passes = Callable[[Row], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A value of an option, and what it leaves of all rows."""
+    """A value of an option, and the rows that pass it."""
 
     value: str
     passes: Passes = lambda row: True
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """All rows of one kind, every column of them, and what may be asked."""
+    """All rows of one kind, with every column, and the options to try."""
 
     path: str
     rows: list[Row]
@@ -68,7 +68,7 @@ REFUSED = {
     Rows.ENTRIES: {"types", "groups", "raw"},
     Rows.SNAPSHOT: {"from_index", "from_time"},
 }
-"""What each kind of rows has nothing to do with; every other pair must work."""
+"""Options that do not apply to a kind of rows; every other pair must work."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_every_option_is_asked_for() -> None:
 
 @pytest.mark.parametrize("rows", REFUSED)
 def test_each_option_by_itself_leaves_some_rows_and_not_all(logs: dict[Rows, Log], rows: Rows) -> None:
-    """Else the pairs would prove nothing."""
+    """Otherwise the pairs would prove nothing."""
     log = logs[rows]
     of_one_shard = {"shards"} if rows is Rows.SNAPSHOT else set[str]()  # the other one has no snapshot
     for name in set(NAMES) - REFUSED[rows] - of_one_shard:
@@ -125,7 +125,7 @@ def test_both_count_or_they_are_refused(logs: dict[Rows, Log], rows: Rows, names
 
 
 def expected(log: Log, rows: Rows, asked: dict[str, Asked]) -> list[Row]:
-    """What passes all that is asked; of snapshots the newest one that does."""
+    """Return the rows that pass all options; of several snapshots, only those of the newest."""
     places = [name for name in asked if name not in ("types", "groups")] if rows is Rows.SNAPSHOT else asked
     found = [row for row in log.rows if all(asked[name].passes(row) for name in places)]
     if rows is Rows.SNAPSHOT:
@@ -141,5 +141,5 @@ def expected(log: Log, rows: Rows, asked: dict[str, Asked]) -> list[Row]:
 
 
 def in_order(rows: list[Row]) -> list[str]:
-    """Without the columns of their place rows have no order of their own."""
+    """Sort by content: without the columns of their position, rows have no order of their own."""
     return sorted(map(repr, rows))

@@ -38,7 +38,7 @@ def _as_bytes(row: dict[str, object]) -> dict[str, object]:
 
 
 def test_one_frame_scanned_twice_under_different_filters(spark: SparkSession, mixed_log: str) -> None:
-    """What pushed filters get wrong: Spark keeps them in one place for both scans."""
+    """Filters pushed to the source would fail here: Spark keeps them in one place for both scans."""
     read = reading(spark, mixed_log)
     rows = rows_of(mixed_log)
     epochs, starts = read.filter("type = 3"), read.filter("type = 1000 and raft_index < 100")

@@ -48,7 +48,7 @@ TEXTS = ("", "a", "é", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "日本" * 200
 
 
 def made(layout: Layout, rng: random.Random) -> list[Any]:
-    """An array of the layout as msgpack holds it, of fields at the edges of what they may be."""
+    """Return an array of the layout as msgpack holds it, with fields at the edges of their ranges."""
     return [item_of(column.kind.name, rng) for column in layout.columns]
 
 
@@ -88,7 +88,7 @@ def raw_of(type_: int, rng: random.Random) -> RawRecord:
 
 
 def spoiled(raw: RawRecord, rng: random.Random) -> RawRecord:
-    """The record with a byte changed, left out or put in."""
+    """Return the record with one byte changed, inserted or removed."""
     name = rng.choice(("key", "value"))
     data = bytearray(getattr(raw, name) or b"")
     at = rng.randrange(len(data) + 1)
@@ -110,7 +110,7 @@ def frames_of(bodies: list[tuple[bytes, int]]) -> tuple[bytes, Frames]:
 def plainly(
     body: bytes, count: int, index: int, columns: tuple[Any, ...], selection: Selection
 ) -> list[Row] | None:
-    """The rows of one entry, one by one; ``None``: it is damage."""
+    """Decode the rows of one entry one by one; None if it is damaged."""
     try:
         rows = ReadSelection.of(columns, selection).entry(body, count)
     except RecordsError:
@@ -126,7 +126,7 @@ FEW_COLUMNS = ("raft_index", "sequence", "group_id", "offset", "cause_member_id"
 @pytest.mark.parametrize("names", [None, FEW_COLUMNS], ids=["all", "few"])
 @pytest.mark.parametrize("groups", [None, {"a", "", "x" * 256}], ids=["of all groups", "of some"])
 def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, groups: set[str] | None) -> None:
-    """What is regular is the very rows; the rest is left to be read one by one, and may be damage."""
+    """Regular entries give exactly their rows; the others are read one by one, and may be damaged."""
     rng = random.Random(seed)
     bodies = []
     for _ in range(300):
@@ -201,7 +201,7 @@ def test_records_are_where_the_walk_says(counts: list[int]) -> None:
 @pytest.mark.parametrize("type_", SCHEMAS)
 @pytest.mark.parametrize("is_wanted", [True, False])
 def test_cut_short_anywhere_an_array_is_irregular(type_: int, is_wanted: bool) -> None:
-    """At no length but its own is an array sound, and no byte behind its end is needed."""
+    """An array is sound only at its full length, and no byte after its end is needed."""
     rng = random.Random(type_)
     layout = SCHEMAS[type_].value.layout
     wanted = [column.name for column in layout.columns] if is_wanted else []
@@ -292,7 +292,7 @@ def test_pieces_are_gathered_and_told_apart() -> None:
     ids=["texts", "bytes", "lists", "nested"],
 )
 def test_values_are_spread_over_rows(values: Any, rows: list[int]) -> None:
-    """Also those of a slice, whose offsets do not begin at 0."""
+    """This includes values of a slice, whose offsets do not begin at 0."""
     for start in range(len(values) - len(rows) + 1):
         some = values.slice(start, len(rows))
         column = spread(some, np.array(rows, np.int64), 5)

@@ -1,4 +1,4 @@
-"""A log that is read while it grows: the same rows as of the log that has grown, none twice, none missing."""
+"""A growing log read as a stream: the rows of the whole log, none twice and none missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Stream:
-    """What Spark does with a reader, in one process: batches between offsets, and the checkpoint."""
+    """Drives a reader as Spark does, in one process: batches between offsets, and the checkpoint."""
 
     def __init__(self, path: object, **options: str) -> None:
         self.path = str(path)
@@ -40,12 +40,12 @@ class Stream:
         self.start()
 
     def start(self) -> None:
-        """Also again, from what the checkpoint holds."""
+        """Start or restart from the offset in the checkpoint."""
         self.reader = LogStreamReader(parse_options({"path": self.path, **self.options}))
         self.offset = self.offset or stored(self.reader.initialOffset())
 
     def batch(self) -> int:
-        """One micro-batch; how many rows it had."""
+        """Read one micro-batch and return its number of rows."""
         assert self.offset is not None
         end = stored(self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit()))
         rows = self.read(self.offset, end)
@@ -60,7 +60,7 @@ class Stream:
 
 
 def stored(offset: dict[str, Any]) -> dict[str, Any]:
-    """As it comes out of the checkpoint."""
+    """Return the offset as it is read back from the checkpoint."""
     return dict(json.loads(json.dumps(offset)))
 
 
@@ -70,7 +70,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_entry_is_read_once_while_files_are_sealed_and_archived(tmp_path: Path, seed: int) -> None:
-    """Appended, cut off, led by another, sealed, archived: and the stream starts anew every now and then."""
+    """The log is appended to, truncated, sealed and archived, changes leaders; the stream restarts."""
     cluster = Growing(tmp_path / "cluster", seed=seed)
     whole = Stream(cluster.folder, raw="true")
     small = Stream(cluster.folder, raw="true", max_entries_per_trigger="7")
@@ -93,7 +93,7 @@ def test_every_entry_is_read_once_while_files_are_sealed_and_archived(tmp_path: 
 
 
 def test_a_batch_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
-    """After everything has moved to the archive, and more has come; also from another node's directory."""
+    """Everything has moved to the archive since, and more has come; another node has the same."""
     cluster = Growing(tmp_path / "cluster")
     cluster.align()
     cluster.settle()
@@ -301,13 +301,12 @@ def test_options_that_a_stream_does_not_have(tmp_path: Path, options: dict[str, 
 
 @pytest.mark.spark
 def test_spark_reads_a_growing_log_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
-    """Real decisions of a real node, which seals and archives in between; each query goes on where the last
-    one ended, by its checkpoint."""
+    """A real node decides, seals and archives in between; each query resumes from the last checkpoint."""
     register(spark)
     home, rows, checkpoint = tmp_path / "node", str(tmp_path / "rows"), str(tmp_path / "checkpoint")
 
     def follow(**options: str) -> list[int]:
-        """Rows of each batch that had any."""
+        """Return the rows of each batch that had any."""
         reader = spark.readStream.format("quorate").options(**options)
         writer = reader.load(str(home)).writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start(rows)

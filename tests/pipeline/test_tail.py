@@ -1,4 +1,4 @@
-"""What of a growing log is decided: as history says of the same files, at the price of what is new."""
+"""The decided part of a growing log: the same as history reports, by reading only the new bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .growing import SHARD, Growing
 
 
 def by_history(path: str) -> int:
-    """The last decided entry, as every answer of history has it."""
+    """Return the index of the last decided entry according to history."""
     reader = open_node(path).reader(SHARD)
     return max((frame.index for frame in reader.frames() if frame.decided), default=0)
 
@@ -62,7 +62,7 @@ def test_one_node_alone_decides_by_itself(tmp_path: Path, seed: int) -> None:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes were read, each time."""
+    """The number of bytes of each read."""
     counted: list[int] = []
     pread = OsFile.pread
 
@@ -93,7 +93,7 @@ def test_a_look_reads_what_is_new(tmp_path: Path, read_bytes: list[int]) -> None
 
 
 def test_what_is_not_decided_is_read_again_though_the_size_is_the_same(tmp_path: Path) -> None:
-    """A follower forgets its tail and gets as many bytes of another leader."""
+    """A follower truncates its tail and receives as many bytes from another leader."""
     cluster = Growing(tmp_path / "cluster")
     cluster.write(10)
     for disk in cluster.disks:
@@ -127,7 +127,7 @@ def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_damage_hides_nothing_that_is_behind_it(tmp_path: Path) -> None:
-    """What the damaged entry was is for the reader to tell; that later ones are decided is known."""
+    """The reader reports the damaged entry; that later entries are decided is known."""
     cluster = Growing(tmp_path / "cluster")
     cluster.write(20)
     cluster.settle()

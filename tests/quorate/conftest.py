@@ -1,4 +1,4 @@
-"""Scripted nodes for whoever asks."""
+"""Fixtures: scripted nodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The commands that a document shows, run, and what it shows of their output compared with what they print.
+"""Runs the commands that a document shows, and compares their output with what it shows.
 
-A document may leave lines out where it says `…` on a line of its own; what it shows must be there, in that
-order and without gaps in between.
+A document may leave lines out with a line `…`; the lines it shows must be there, in that order and without
+gaps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROMPT = "$ "
 
 @dataclass(frozen=True)
 class Shown:
-    """A command as a document has it, with its place and the output below it."""
+    """A command in a document, with its place and the output below it."""
 
     place: str
     arguments: tuple[str, ...]
@@ -29,7 +29,7 @@ class Shown:
 
 
 def commands_of(document: Path, program: str) -> Iterator[Shown]:
-    """Every command of `program` in the console blocks of a document, without its comment."""
+    """Yield every command of `program` in the console blocks of a document, without its comment."""
     text = document.read_text(encoding="utf-8")
     for block in re.finditer(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         line_number = text.count("\n", 0, block.start()) + 2
@@ -48,7 +48,7 @@ def commands_of(document: Path, program: str) -> Iterator[Shown]:
 
 
 def differences(shown: tuple[str, ...], printed: list[str]) -> str:
-    """Empty, or what a document shows that was not printed there."""
+    """Return an empty text, or the shown lines that were not printed."""
     parts: list[list[str]] = [[]]
     for line in shown:
         if line == LEFT_OUT:
@@ -68,6 +68,6 @@ def differences(shown: tuple[str, ...], printed: list[str]) -> str:
 
 
 def check(shown: Shown, say: Callable[[tuple[str, ...]], str]) -> str:
-    """Runs a command (`say` gives what it prints) and compares; empty, or what is wrong."""
+    """Run a command (`say` returns its output) and compare; return an empty text, or the fault."""
     found = differences(shown.output, [line.rstrip() for line in say(shown.arguments).splitlines()])
     return f"{shown}: {found}" if found else ""

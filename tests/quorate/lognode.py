@@ -1,4 +1,4 @@
-"""A node that serves a log over HTTP as a real one does, with whatever goes wrong on request."""
+"""A node that serves a log over HTTP as a real one does, and injects faults on request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from records import Cause, Trigger, encode_entry, encode_record
 from tests.support.memory_log import commit
 
 PAGE = 7
-"""Entries of one answer at most: a small log has pages too."""
+"""At most this many entries in one answer, so that a small log has pages too."""
 
 
 def frame(index: int, term: int = 1, offset: int = 0) -> bytes:
-    """One commit."""
+    """Return a frame with one commit."""
     body = encode_entry(Cause(trigger=Trigger.OFFSETS_COMMITTED), [encode_record(commit(0, offset or index))])
     return encode_frame(index, term, index - 1, 1_000 + index, 1, body)
 
@@ -29,8 +29,8 @@ def frame(index: int, term: int = 1, offset: int = 0) -> bytes:
 class LogNode:
     """Holds one group shard (0) and an empty metadata shard; `fault` may answer in its place.
 
-    `fault` is given the path and query of each question for the log, the snapshot or the evidence; it returns
-    None, or (status, headers, body); it may raise ConnectionError to break the connection off.
+    `fault` receives the path and query of each request for the log, the snapshot or the evidence. It returns
+    None, or (status, headers, body), or raises ConnectionError to close the connection.
     """
 
     def __init__(self, node_id: int, num_entries: int = 40, cluster_id: str = "test") -> None:
@@ -73,7 +73,7 @@ class LogNode:
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """The process is gone; connections that are open break with their next question."""
+        """Stop the process; open connections break with their next request."""
         self.fault = _gone
         self.server.shutdown()
         self.server.server_close()

@@ -1,4 +1,4 @@
-"""Nodes that answer from a script, over the Kafka protocol and over HTTP, and keep what they were asked."""
+"""Nodes that answer from a script, over the Kafka protocol and over HTTP, and record their requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SILENCE = object()
 
 
 class ScriptedNode:
-    """Answers each API from a list of answers, the last one again and again; counts what it was asked."""
+    """Answers each API from a list of answers and repeats the last one; counts the requests."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -106,7 +106,7 @@ Answer = tuple[int, Any]
 
 
 class HttpNode:
-    """Answers each path from a list, the last answer again and again; remembers what it was sent."""
+    """Answers each path from a list and repeats the last answer; records the requests."""
 
     def __init__(self) -> None:
         node = self

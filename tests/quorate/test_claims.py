@@ -1,4 +1,4 @@
-"""The demo's claims must be able to fail: each is shown a contradiction here, and must name it."""
+"""The demo's claims can fail: each is given contradicting evidence here, and must report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small client against a scripted node: what it retries, what it gives up on, and how soon."""
+"""The small client against a scripted node: what it retries, and when it gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate cluster status|transfer|upgrade` against scripted nodes: what it shows, asks, and says."""
+"""`quorate cluster status|transfer|upgrade` against scripted nodes: output, requests and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def follower(node_id: int, lag: int | None = 0, **more: Any) -> dict[str, Any]:
 
 
 def view(own: int, nodes: dict[int, HttpNode | None], shards: list[dict[str, Any]]) -> dict[str, Any]:
-    """/v1/cluster of node `own`; None stands for a node without contact."""
+    """Return /v1/cluster of node `own`; None stands for a node without contact."""
     trouble = "node 3 has another secret: use one cluster.secret.file"
     return {
         "cluster_id": "test-cluster",

@@ -1,4 +1,4 @@
-"""The command line as people and scripts meet it: help, one-line errors, exit codes."""
+"""The command line for people and scripts: help, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMANDS = [
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that is bound but not listened on, so that nobody else can answer there."""
+    """A port that is bound but not listened on, so that no other process can answer there."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -59,7 +59,7 @@ def test_every_command_explains_itself_with_an_example(
 
 
 def tree() -> Iterator[tuple[list[str], str]]:
-    """Every command with the module that defines it, below `quorate.commands`."""
+    """Yield every command with the module that defines it, below `quorate.commands`."""
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         for word, one in getattr(command, "commands", {"": command}).items():
             module = inspect.unwrap(one.callback).__module__
@@ -71,7 +71,7 @@ def test_no_command_is_missing_from_this_list() -> None:
 
 
 def test_each_command_is_in_a_module_of_its_name_or_of_its_groups_name() -> None:
-    """`quorate log explain` is commands/log/explain.py."""
+    """For example, `quorate log explain` is in commands/log/explain.py."""
     for command, module in tree():
         assert module in (command[0], ".".join(command).replace("-", "_"))
 

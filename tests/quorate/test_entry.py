@@ -30,7 +30,7 @@ def run_quorate(
 
 @pytest.fixture(params=["records.py", "cluster/__init__.py", "wire/notes.txt"])
 def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A user's file with the name of a room: a module, a package, a directory that is no package."""
+    """A user's file named like one of our packages: a module, a package, a directory that is no package."""
     file = tmp_path / str(request.param)
     file.parent.mkdir(exist_ok=True)
     file.write_text("raise SystemExit('the wrong module was imported')\n")

@@ -1,4 +1,4 @@
-"""`--follow`: each committed entry once, in order, of a cluster and of files, whatever moves under it."""
+"""`--follow`: each committed entry once, in order, from a cluster and from files that change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = LogSettings(segment_bytes=4_000, snapshot_tail_records=200)
 
 
 def entries(found: Iterator[tuple[int, Item] | None], num: int) -> list[tuple[int, int]]:
-    """(shard, index) of the next entries."""
+    """Return (shard, index) of the next entries."""
     told = []
     for item in found:
         if item is not None:
@@ -116,7 +116,7 @@ def test_only_lines_that_are_new_are_told_below_their_head() -> None:
 
 
 def until(lines: Iterator[str], words: str) -> list[str]:
-    """The lines that come, up to one with these words."""
+    """Return the lines up to the first one that contains these words."""
     found = []
     for line in lines:
         found.append(line)
@@ -223,7 +223,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(where: tuple[str, str]) -> None
 
 
 def test_a_dump_into_a_pipe_that_is_closed_is_quiet_too() -> None:
-    """While it prints, not only while it waits."""
+    """The pipe is closed while the command prints, not only while it waits."""
     node = LogNode(1, num_entries=3_000)
     try:
         command = f"{sys.executable} -m quorate log dump {node.url} | head -1; echo ${{PIPESTATUS[0]}}"

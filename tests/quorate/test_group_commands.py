@@ -1,4 +1,4 @@
-"""`quorate groups …` against scripted nodes: what is asked, shown, refused, and never sent."""
+"""`quorate groups …` against scripted nodes: requests, output, refusals, and requests that are never sent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from wire.messages.offset_fetch import (
 
 Capture = pytest.CaptureFixture[str]
 NOBODY = "http://127.0.0.1:1"
-"""Where no HTTP is."""
+"""A URL without a server."""
 
 
 def group_of(*members: Member, state: str = "Stable") -> ConsumerGroupDescribeResponse:
@@ -203,7 +203,7 @@ def test_a_group_that_is_only_offsets_is_described_too(described: ScriptedNode, 
 def test_watching_goes_on_when_the_cluster_is_away_and_ends_with_130(
     described: ScriptedNode, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """Three looks: there, away, there again; then Ctrl-C."""
+    """The cluster is reachable, away, and reachable again; then comes Ctrl-C."""
     looks = 0
 
     def sleep(_seconds: float) -> None:
@@ -284,7 +284,7 @@ def test_the_coordinator_itself_and_a_cluster_that_is_away_are_no_source_of_ends
 
 
 class Ends:
-    """A cluster with records, as far as the commands ask."""
+    """A cluster with records, as far as the commands need it."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None: ...
 
@@ -320,7 +320,7 @@ def test_lag_where_the_ends_are_known(described: ScriptedNode, ends: str, capsys
 def test_configs_are_what_the_leader_tells_members_with_bounds_and_origin(
     node: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
 ) -> None:
-    """Kafka's APIs say what is set; an interval that the leader chose by its load is known to it alone."""
+    """Kafka's APIs return what is set; only the leader knows an interval that it chose by its load."""
     http = start()
     http.of_cluster()
     rows = [

@@ -1,4 +1,4 @@
-"""The text of `groups describe`: the sentences, and that it fits a terminal whatever ids there are."""
+"""The text of `groups describe`: its sentences, and that it fits a terminal whatever the ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/history.md names every command; what it types runs on the incident and prints what is shown."""
+"""docs/history.md names every command; its commands run on the incident and print what the page shows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "history.md"
 INCIDENT = ROOT / "examples" / "incident"
 NOW_S = datetime(2026, 3, 1, 3, 20, tzinfo=UTC).timestamp()
-"""When somebody on call types: `2h` counts from it."""
+"""The time at which the page's reader types: `2h` counts from it."""
 
 
 @pytest.fixture
 def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The page's clocks are those of the incident."""
+    """Set the clock to UTC, which the incident uses."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -49,7 +49,7 @@ def test_the_table_of_questions_has_every_command() -> None:
 def test_what_the_page_types_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All but what needs a cluster that runs."""
+    """Run every command of the page except those that need a running cluster."""
     shutil.copytree(INCIDENT / "cluster", tmp_path / "cluster")
     monkeypatch.setattr(subject, "time", SimpleNamespace(time=lambda: NOW_S))
     typed = [shown for shown in commands_of(PAGE, "quorate") if "--url" not in shown.arguments]

@@ -1,4 +1,4 @@
-"""The log of a running cluster, read over HTTP: what goes on at another node, what is a gap, what is said."""
+"""The log of a running cluster read over HTTP: continuing at another node, gaps, and error messages."""
 
 from __future__ import annotations
 
@@ -325,11 +325,11 @@ def test_what_is_no_running_cluster_is_one_clear_line(
     assert caught.value.code == code
 
 
-# Nodes that say what no node would
+# Answers that no node gives
 
 
 def told(node: LogNode, change: Callable[[dict[str, Any]], object]) -> None:
-    """What the node says of its cluster, after the change."""
+    """Change the node's description of its cluster."""
     document = node.document()
     change(document)
     node.document = lambda: document  # type: ignore[method-assign]
@@ -411,7 +411,7 @@ def test_notes_that_are_none_are_left_out_and_it_is_said(three: list[LogNode], b
 
 
 def test_an_answer_that_drips_is_given_up() -> None:
-    """Every byte in time, and never an end."""
+    """Each byte comes in time, but the answer never ends."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=_drip, args=(server,), daemon=True).start()
         with pytest.raises(CommandError, match="no response in time"):

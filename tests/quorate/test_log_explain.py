@@ -1,4 +1,4 @@
-"""`quorate log explain` as people type it, on a directory that a node wrote."""
+"""`quorate log explain` on a directory that a node wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log export` as people and scripts meet it, of a directory and of a running cluster."""
+"""`quorate log export` for people and scripts, from a directory and from a running cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log stats` as people and scripts meet it."""
+"""`quorate log stats` for people and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log whatif` on a node's directory: figures as text and JSON, all groups, what cannot be asked."""
+"""`quorate log whatif` on a node's directory: figures as text and JSON, all groups, invalid questions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tests.support.disk_node import DiskNode
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two groups. `billing`: two members share three topics of one
-    partition each, and one of them is killed."""
+    """Two groups; in `billing`, two members share three topics of one partition, and one is killed."""
     path = tmp_path_factory.mktemp("whatif") / "node-1"
     node = DiskNode(str(path), num_shards=2)
     for name in ("orders", "events", "late"):

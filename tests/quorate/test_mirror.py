@@ -1,4 +1,4 @@
-"""Following another cluster's topics: what a round plans, and what becomes of it when either side is away."""
+"""Mirroring another cluster's topics: the plan of a round, and its behaviour when either side is away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wire.errors import ErrorCode
 
 
 class There(MirrorSource):
-    """The source, as the test says."""
+    """The source cluster, as the test sets it."""
 
     def __init__(self) -> None:
         super().__init__(Client("127.0.0.1:1"), ".*")
@@ -36,7 +36,7 @@ class There(MirrorSource):
 
 
 class Here(Client):
-    """Our cluster, in memory; it breaks down when told to, before or after it did what was asked."""
+    """Our cluster in memory; it fails on request, before or after it has done what was asked."""
 
     def __init__(self) -> None:
         super().__init__("127.0.0.1:1")

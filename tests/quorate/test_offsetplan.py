@@ -1,4 +1,4 @@
-"""Resets of offsets: what the plan says, and files that come back as they were written."""
+"""Offset resets: the plan, and plan files that are read back as written."""
 
 from __future__ import annotations
 

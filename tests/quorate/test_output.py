@@ -1,4 +1,4 @@
-"""Text for people stays aligned, plain where it must be plain, and says nothing that is not so."""
+"""Text for people is aligned, plain where it must be, and accurate."""
 
 from __future__ import annotations
 

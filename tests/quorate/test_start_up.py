@@ -1,11 +1,11 @@
-"""What a process loads before it does anything: time that everybody waits for who starts a cluster."""
+"""The modules that a process loads at start-up, as loading delays the start of every cluster."""
 
 import subprocess
 import sys
 
 
 def modules_after(imports: str) -> set[str]:
-    """The names of all modules that a fresh process has after these imports."""
+    """Return the names of all modules that a fresh process has loaded after these imports."""
     program = f"import sys\n{imports}\nprint('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())

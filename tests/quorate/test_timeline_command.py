@@ -1,4 +1,4 @@
-"""`quorate log timeline`: the table, the lanes, the page, and what is refused."""
+"""`quorate log timeline`: the table, the lanes, the page, and the refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded incident: the walk in its README is true, it can be recorded again, its bytes are sound."""
+"""The recorded incident: its README is true, it can be recorded again, and its bytes are sound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Say = Callable[[tuple[str, ...]], str]
 
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    """What a command prints beside the recording, on a terminal of 120 columns; it must succeed."""
+    """Return a function that runs a command beside the recording, on 120 columns; it must succeed."""
     monkeypatch.chdir(INCIDENT)
     monkeypatch.setenv("COLUMNS", "120")
 

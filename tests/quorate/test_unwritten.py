@@ -1,4 +1,4 @@
-"""Where output goes that does not take everything: a full disk, another encoding, a terminal that obeys."""
+"""Output to a full disk, in an encoding that lacks its characters, and to a terminal it could control."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorate.errors import ExitCode
 from tests.support.disk_node import DiskNode
 
 NAME = "b\u00fclling\x9b31m\u202e"
-"""Of a group: an umlaut, a control sequence in one character, and a mark that turns the line around."""
+"""A group id with an umlaut, a one-character control sequence, and a mark that reverses the line."""
 HALF = "half \udcff"
 
 
@@ -119,7 +119,7 @@ def test_half_a_character_names_no_group(
 
 
 def _texts(value: object) -> set[str]:
-    """Every text of a JSON document."""
+    """Return every text of a JSON document."""
     if isinstance(value, str):
         return {value}
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value

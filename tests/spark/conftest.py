@@ -1,4 +1,4 @@
-"""What the tests of this folder share: the answers of a driver on this machine, to compare others with."""
+"""Fixtures of this folder: the answers of a driver on this machine, to compare others with."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def needs_spark() -> None:
 
 @pytest.fixture(scope="session")
 def local_answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What job.py says on ``local[2]``."""
+    """The answer of job.py on ``local[2]``."""
     return job_answer("local[2]", tmp_path_factory.mktemp("local"))
 
 
 def assert_is_history(output: Path) -> None:
-    """The tables of the recorded incident are the rows that history makes of it, one table at a time."""
+    """Check that the tables of the recorded incident have history's rows, one table at a time."""
     for name, rows in exported(INCIDENT).items():
         assert held(output, name)[name] == rows, name
 
 
 def job_answer(master: str, scratch: Path, **more: str) -> Any:
-    """What job.py says of the recorded incident on ``master``, and nothing else on the terminal."""
+    """Run job.py on the recorded incident on ``master`` and return its answer; it may print nothing else."""
     done = run_driver([sys.executable, JOB, master, INCIDENT], scratch, more)
     assert done.stderr == ""
     lines = done.stdout.splitlines()

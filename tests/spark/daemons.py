@@ -1,9 +1,9 @@
 """Spark's own processes on loopback: a standalone cluster and a Connect server from the installed PySpark.
 
-A daemon is ready when it says so; its output is read all the time, and its last lines are told when it does
-not get there. Each runs under a guard in a process group of its own, which is killed, with the executors that
-a worker started, when the guard's input ends: so it is stopped, and so it ends if whoever started it is gone.
-Ports are the system's choice.
+A daemon is ready when its output says so; the output is read all the time, and its last lines are reported if
+it never gets ready. Each daemon runs under a guard in a process group of its own. When the guard's input
+ends, the group is killed, with the executors that a worker started: this stops the daemon, and it also ends
+it if the process that started it is gone. The system chooses the ports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.session.java import find_java
 from pipeline.session.settings import BRIEF_JAVA
 
 READY_S = 60.0
-"""A daemon is up within five seconds; this is for a machine that is on its knees."""
+"""A daemon is up within five seconds; the rest is for an overloaded machine."""
 ENDING_S = 10.0
 LINES_KEPT = 200
 
@@ -70,7 +70,7 @@ class Daemon:
         self._reader.start()
 
     def said(self, pattern: str, within_s: float = READY_S) -> re.Match[str]:
-        """The first line that matches; raises `AssertionError` with the output if none comes in time."""
+        """Return the first line that matches. Raises `AssertionError` with the output if none comes."""
         ends = time.monotonic() + within_s
         with self._changed:
             while True:
@@ -84,7 +84,7 @@ class Daemon:
                 self._changed.wait(left_s)
 
     def stop(self) -> None:
-        """End it and all that it started."""
+        """End the process and everything that it started."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -112,8 +112,10 @@ def spark_home() -> Path:
 
 
 def spark_environment(scratch: Path) -> dict[str, str]:
-    """What Spark's processes are started with: loopback, this Python, nothing of ours on its path; no time is
-    spent on making Java fast."""
+    """Return the environment of Spark's processes: loopback, this Python, and none of our code on its path.
+
+    Java spends no time on optimising.
+    """
     conf = scratch / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "log4j2.properties").write_text(LOGGING)
@@ -133,7 +135,7 @@ def spark_environment(scratch: Path) -> dict[str, str]:
 
 @contextmanager
 def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[str]:
-    """The URL of a master on which ``workers`` workers of one core each have registered."""
+    """Start a master and ``workers`` registered workers of one core each; yields the master's URL."""
     environment = {**spark_environment(scratch), "SPARK_DAEMON_MEMORY": "256m"}
     spark_class = spark_home() / "bin" / "spark-class"
     on_loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -158,7 +160,7 @@ def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[str]:
 
 @contextmanager
 def connect_server(scratch: Path, master: str = "local[2]") -> Iterator[str]:
-    """The URL of a Connect server."""
+    """Start a Connect server; yields its URL."""
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",

@@ -13,11 +13,11 @@ from tests.support.recorded_incident import ROOT
 
 JOB = Path(__file__).with_name("job.py")
 FINISHED_S = 300.0
-"""A driver takes ten seconds; this is for a machine that is on its knees."""
+"""A driver takes ten seconds; the rest is for an overloaded machine."""
 
 
 def driver_environment(scratch: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A user's, with our checkout on the path of the driver alone; Java is told that it will be short."""
+    """Return a user's environment; our checkout is on the driver's path alone; Java is for a short run."""
     keep = ("PATH", "LANG", "JAVA_HOME")
     environment = {name: os.environ[name] for name in keep if name in os.environ}
     given = {"HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
@@ -27,7 +27,7 @@ def driver_environment(scratch: Path, more: Mapping[str, str] | None = None) -> 
 def run_driver(
     command: Sequence[str | Path], scratch: Path, more: Mapping[str, str] | None = None, *, exit_code: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Run it in ``scratch``; its output is told when it ends in another way."""
+    """Run the driver in ``scratch``; a failure reports its output."""
     done = subprocess.run(
         [str(one) for one in command],
         cwd=scratch,
@@ -43,7 +43,7 @@ def run_driver(
 
 
 def start_driver(command: Sequence[str | Path], scratch: Path) -> subprocess.Popen[str]:
-    """The same, to be ended by the test; what it says is in pipes."""
+    """Start the driver, to be ended by the test; its output is in pipes."""
     return subprocess.Popen(
         [str(one) for one in command],
         cwd=scratch,

@@ -26,7 +26,7 @@ TASKS = 8
 
 
 def digest(frame: DataFrame) -> list[list[int]]:
-    """Rows of each shard and a checksum of them."""
+    """Return the number of rows of each shard, and a checksum of them."""
     from pyspark.sql import functions as f
 
     parts = frame.groupBy("shard").agg(f.count("*"), f.bit_xor(f.xxhash64(*frame.columns)))
@@ -34,7 +34,7 @@ def digest(frame: DataFrame) -> list[list[int]]:
 
 
 def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The executor (its Python daemon's parent) and the file that `coordinator.regex` came from."""
+    """Yield the executor (its Python daemon's parent) and the file that `coordinator.regex` came from."""
     import os
 
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""`quorate pipeline run` told to end while Spark works: nothing of it stays, and the next run does it all."""
+"""`quorate pipeline run` stopped while Spark works: it leaves nothing, and the next run starts over."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .drivers import run_driver, start_driver
 pytestmark = pytest.mark.spark
 
 RECORDS = 150_000
-"""More than a run's own process writes, and a tenth of them is more than it derives facts of."""
+"""More than a run writes in its own process; a tenth of them exceeds its limit for facts, too."""
 WAIT_S = 200.0
-"""Far more than anything takes, for a machine that is on its knees."""
+"""Far more than needed, for an overloaded machine."""
 SIGTERM_CODE = 143
 UNDER_WAY = {
     "records": "job-0/_temporary",
     "facts": "facts/_temporary",
 }
-"""What Spark has in the folder of a run while it writes: by stage, what it looks like."""
+"""A path that exists in a run's folder while Spark writes, by stage."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ RUNNING = "import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0
 
 @pytest.fixture
 def path_without_java(tmp_path: Path) -> str:
-    """All programs of PATH but Java's."""
+    """A folder with all programs of PATH except Java's."""
     folder = tmp_path / "programs"
     folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -59,7 +59,7 @@ def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> N
 
 
 def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
-    """Ctrl-C while a job runs: 130, no traceback of Spark's or py4j's, no logs left."""
+    """Ctrl-C while a job runs: exit code 130, no traceback of Spark or py4j, no logs left."""
     script = (
         "import os, signal, sys, threading, time\n"
         "from pipeline.session.sessions import session_for\n"

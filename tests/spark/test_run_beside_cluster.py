@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def quorate(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own, which has its own Spark."""
+    """Run the command line in a process of its own, which has its own Spark."""
     command = [sys.executable, "-m", "quorate", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 

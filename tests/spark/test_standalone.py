@@ -53,7 +53,7 @@ def test_a_run_on_it_makes_the_tables_that_history_makes(master: str, tmp_path: 
 
 
 def test_spark_submit_runs_the_zip(master: str, tmp_path: Path) -> None:
-    """The main file is copied away, so that driver and executors have our code from the zip alone."""
+    """The main file is copied away, so that driver and executors get our code from the zip alone."""
     zipped = run_driver([sys.executable, "-m", "pipeline", "zip", "quorate.zip"], tmp_path)
     assert "spark-submit --py-files quorate.zip" in zipped.stdout
     main = shutil.copy(ROOT / "pipeline" / "__main__.py", tmp_path / "quorate_pipeline.py")
@@ -82,7 +82,7 @@ def test_a_refusal_under_spark_submit_is_one_line(master: str, tmp_path: Path) -
 
 
 def quiet_conf(scratch: Path) -> Path:
-    """A user's own configuration of logging, which spark-submit reads."""
+    """A user's own logging configuration, which spark-submit reads."""
     folder = scratch / "conf"
     folder.mkdir()
     (folder / "log4j2.properties").write_text("rootLogger.level = off\n")

@@ -43,9 +43,9 @@ PARTITIONS = 6
 GROUPS = ("billing", "shipping")
 KILLS = 2
 PAUSE_S = "0.05"
-"""Between two commits of a consumer."""
+"""Seconds between two commits of a consumer."""
 WAIT_S = 200.0
-"""Far more than anything takes, for a machine that is on its knees."""
+"""Far more than needed, for an overloaded machine."""
 
 
 class Consumers:
@@ -56,7 +56,7 @@ class Consumers:
         self._started: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def join(self, group: str) -> None:
-        """Returns when it has committed something."""
+        """Start a consumer and return after its first commit."""
         diary = self._folder / f"{group}-{len(self._started)}.jsonl"
         script = str(Path(benchmarks.consumer.__file__))
         command = [sys.executable, "-P", script, self._cluster.bootstrap, group, TOPIC, str(diary), PAUSE_S]
@@ -64,7 +64,7 @@ class Consumers:
         wait_for(lambda: diary.exists() and '"acked"' in diary.read_text(), f"{diary.stem} commits", WAIT_S)
 
     def leave(self, count: int = 1) -> None:
-        """The oldest ones that are still there."""
+        """Let the oldest running consumers leave."""
         there = [one for one, _ in self._started if one.poll() is None]
         for one in there[:count]:
             one.send_signal(signal.SIGTERM)
@@ -117,7 +117,7 @@ class Following:
         self.end()
 
     def stop(self) -> int:
-        """By a polite signal; the exit code."""
+        """Stop it with SIGTERM and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.end()
 
@@ -147,7 +147,7 @@ def running(folder: Path) -> Iterator[tuple[ClusterProcess, Consumers]]:
 
 
 def put_back(output: Path, copy: Path) -> None:
-    """Older tables, under a checkpoint that is ahead of them."""
+    """Restore older tables under a checkpoint that is ahead of them."""
     shutil.rmtree(copy / CHECKPOINT, ignore_errors=True)
     shutil.copytree(output / CHECKPOINT, copy / CHECKPOINT)
     shutil.rmtree(output)
