@@ -192,7 +192,7 @@ def test_flapping_members_are_those_of_the_rule(
     assert len(expected) > 5
     assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
     assert all(
-        any(one.words.startswith(f"{row['process']} came back {row['returns']} times") for one in rule)
+        any(one.words.startswith(f"{row['process']} returned {row['returns']} times") for one in rule)
         for row in found
     )
 
