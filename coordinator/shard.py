@@ -196,8 +196,9 @@ class GroupShard:
         """Run one decision of due work; None if none is due.
 
         Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
-        check, a target, a round of regular expressions, or one pass of the search for expired offsets. Work
-        that raises before its first record stays due, after everything else."""
+        check, a target or the rest of one that is partly written, a round of regular expressions, or one pass
+        of the search for expired offsets. Work that raises before its first record stays due, after the rest
+        of its kind."""
         builder = DecisionBuilder()
         due = self._due_work(ctx, builder)
         if due is None:

@@ -263,7 +263,7 @@ def term_words(term: TermStartValue, gap_ms: int | None) -> str:
     """Describe the start of a term.
 
     For example ``node 1 leads from term 3 on: the node started``; for a failover ``term 4: node 2 took over
-    from node 1 (its connection broke), at most 310 ms without a leader``. ``gap_ms`` is the time since the
+    from node 1 (whose connection broke), at most 310 ms without a leader``. ``gap_ms`` is the time since the
     previous entry, if known. That entry is the last sign of the previous leader, so the gap is an upper bound
     of the outage.
     """

@@ -2,10 +2,10 @@
 
 shard_runtime      the shard as its replica drives it: loading, leading, held replies, status
 requests           requests in, decisions to the log
-group_duties      what a node does for a group shard beside that: catalog, due work, jobs, heartbeats
+group_duties       what a node does for a group shard besides requests: catalog, due work, jobs, heartbeats
 due_work           the work that is due at a time, where members' timers fire
 group_jobs         the child processes that decisions start, and what is decided on their results
-catalog_duties    the same for the metadata shard: replies and names that wait for the other nodes
+catalog_duties     what it does for the metadata shard besides requests: what waits for the other nodes
 committed_catalog  the committed catalog that the rest of the node reads, and its age
 shard_state        Down, CatchUp, Ready, derived from the replica's state
 shard_context      settings, and the interfaces of node and state machine

@@ -1,7 +1,7 @@
 """What is due in a group shard at a time: sessions, rebalances, pending targets, checks, expired offsets.
 
-Due work is decided as requests are. The projection says when the next decision is due; each is an entry of
-its own, and all of them run in the node's slices.
+Due work is decided as requests are. The shard's leader state says when the next decision is due. Each is an
+entry of its own, and all of them run in the node's slices.
 
 Invariants: work runs only while the shard is Ready; nothing expires in the turn in which the loop
 resumed after a gap, and no member expires because this node refused its heartbeats for want of room; due work

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (KIP-848): a member joins, acknowledges, stays and leaves.
 
-There are three steps, each of which sees the records of the previous one: update the member (and with it the
+There are three phases, each of which sees the records of the previous one: update the member (and with it the
 group's epoch), compute the target if one is due, and reconcile the member with it. All refusals come before
 the first record. If computing the target fails, the join succeeds nevertheless, on the old target.
 

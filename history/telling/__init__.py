@@ -1,9 +1,9 @@
 """From facts to sentences: one group's log as steps, as a table, entry by entry; the terms of the shards.
 
 story            the steps in words: an epoch, a term, a note
-explain          why each epoch began, at length
-prose            that, as lines of text
-timeline         that, as a table
+explain          an explanation put together: why each epoch began, at length
+prose            an explanation as lines of text
+timeline         the steps as a table
 filters          selection of an epoch, a member, a partition, a moment
 counterfactuals  what would have happened otherwise, where the records prove it
 wait_impact      how much sooner an epoch could have been stable without a wait

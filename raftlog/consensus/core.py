@@ -3,7 +3,8 @@
 Its input is messages of peers, ticks, and the news that more of the log is synced (`commit`); every time is
 the caller's.  Its output is actions, which `act` carries out before the call that caused them returns,
 because term and vote must be synced before anything that follows from them.  The log is only read here.
-`pysyncobj_engine` decides terms and votes; D numbers are defects of that library that a method answers.
+`pysyncobj_engine` decides terms and votes; a D number is a defect of that library, listed there, that a
+method answers.
 
 Invariants:
 

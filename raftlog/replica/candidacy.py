@@ -93,7 +93,7 @@ class Candidacy:
 
     # Obstacles
 
-    def _obstacle_to_votes(self) -> Obstacle:
+    def _obstacle_to_campaign(self) -> Obstacle:
         """The obstacle that keeps this node from campaigning."""
         if self.is_joining:
             return Obstacle.JOINING
@@ -105,7 +105,7 @@ class Candidacy:
 
     def obstacle(self) -> Obstacle:
         """The obstacle that keeps this node from serving the shard, or would if it led it."""
-        obstacle = self._obstacle_to_votes()
+        obstacle = self._obstacle_to_campaign()
         return obstacle if obstacle is not Obstacle.NONE else self._owner.serving_obstacle()
 
     # Leaders
@@ -128,12 +128,12 @@ class Candidacy:
 
     def next_deadline_ms(self) -> float:
         """The time of the next `stand`, unless a message comes first."""
-        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
+        self.election.is_barred = self._obstacle_to_campaign() is not Obstacle.NONE
         return self.election.next_deadline_ms()
 
     def stand(self, now_ms: float) -> None:
         """Act on a deadline of the election."""
-        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
+        self.election.is_barred = self._obstacle_to_campaign() is not Obstacle.NONE
         due = self.election.due(now_ms)
         if due is Due.CAMPAIGN:
             if self._lost_leader is not None:
@@ -157,7 +157,10 @@ class Candidacy:
     # Messages
 
     def on_vote_request(self, peer: int, message: VoteRequest) -> None:
-        """Vote for the candidate, if this node may and the candidate's log is as long as its own."""
+        """Vote for the candidate, if this node may and the candidate's log is at least as up to date.
+
+        Raft 5.4.1: the last entry's term is compared first, then its index.
+        """
         now_ms, raft = self._host.monotonic_ms(), self._raft
         if self.is_joining:
             return

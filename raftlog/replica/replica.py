@@ -267,7 +267,7 @@ class Replica:
         self.leadership.begin(self._raft, self._peering.leading, self._peering.following)
         self._peering.start(sorted(self._linked))
 
-    # Calls from the links (peers.LinkUser)
+    # Calls from the links (`transport.contract.LinkUser`)
 
     def peer_up(self, node_id: int) -> None:
         """Note that the link to a peer came up."""

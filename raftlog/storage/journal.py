@@ -80,7 +80,7 @@ class _Flush:
 
 
 class Journal:
-    """One shard's log, as `loading.load_journal` opened it; `is_alone`: its node is the whole cluster."""
+    """One shard's log, as `loader.load_journal` opened it; `is_alone`: its node is the whole cluster."""
 
     def __init__(
         self, files: Files, home: str, identity: LogIdentity, settings: LogSettings, *, is_alone: bool = True
@@ -457,7 +457,7 @@ class Journal:
         return dropped
 
     def adopt_snapshot(self, header: SnapshotHeader) -> None:
-        """Start over after a snapshot from the leader that is in place (`install.SnapshotSink.finish`).
+        """Start over after a snapshot from the leader that is in place (`SnapshotSink.finish`).
 
         For a log that does not hold the snapshot's last entry (`term_at`): its entries are older or were
         replaced. Only after `hold`, and nothing may have been appended since.
