@@ -15,7 +15,7 @@ import pytest
 from tests.report import count_fault
 from tests.support.waiting import wait_for
 
-DEMO_S_MAX = 25.0  # what the README promises; a busy machine has room in it
+DEMO_S_MAX = 25.0  # the README's promise, with a margin for a busy machine
 COMMAND = [sys.executable, "-P", "-m", "quorate", "demo"]
 
 

@@ -136,7 +136,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Family]]:
 
 
 def test_jobs_end_with_their_parent(start: Callable[..., Family]) -> None:
-    """Of several jobs started at once, none keeps another one's lifeline open."""
+    """No job keeps the lifeline of another one open, even if several are started at once."""
     family = start(8)
     assert len(family.still_running()) == 8
     family.kill_parent()

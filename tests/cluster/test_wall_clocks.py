@@ -22,7 +22,7 @@ DAY_MS = 24 * HOUR_MS
 RETENTION_MS = 10 * MINUTE_MS
 CHECKED_MS = 20_000
 DELAY_MS = 4 * MINUTE_MS
-"""How long a step of most clocks must last before anything expires by it; a day would take minutes."""
+"""A step of most clocks must last this long before anything expires by it; a day would take minutes."""
 
 SETTINGS: dict[str, Any] = {
     "offsets_retention_minutes": RETENTION_MS // MINUTE_MS,

@@ -1,7 +1,7 @@
-"""Scripts: what the clients of one group do, as short lines that can be read, kept and shortened.
+"""Scripts: the steps of one group's clients, as short lines that can be read, kept and shortened.
 
-A line is `VERB WHO name=value …`. WHO is a member of the script (`a` to `f`), or `-` for somebody who is
-none.
+A line is `VERB WHO name=value …`. WHO is a member of the script (`a` to `f`), or `-` for a client
+that is no member.
 
     join a topics=t6,t4 assignor=range    join with epoch 0; version=0, instance=i1, regex=t1|t3
     beat a owned=told epoch=same          heartbeat; owned: told (acknowledge), kept (not yet), null, none;
@@ -9,15 +9,15 @@ none.
     resubscribe a topics=t4 regex=t1|t3   heartbeat that changes the subscription
     assignor a name=uniform               heartbeat that changes the assignor's vote
     full a                                heartbeat with all fields
-    leave a epoch=-1                      leave; -2 for a static member that will be back
-    ghost a epoch=same                    what a's process before this one sends; also a leave
+    leave a epoch=-1                      leave; -2 for a static member that leaves temporarily
+    ghost a epoch=same                    heartbeat or leave of a's replaced process
     commit a topic=t6 partition=2 epoch=same offset=7    epoch: same, before, above, none
-    fetch a topic=t6 epoch=same           OffsetFetch; `fetch -` by nobody, without topic: all
+    fetch a topic=t6 epoch=same           OffsetFetch; `fetch -` without a member; without topic: all
     forget - topic=t6 partition=2         OffsetDelete
     describe, list, delete, classic       ConsumerGroupDescribe, ListGroups, DeleteGroups, DescribeGroups
     create, grow, drop - topic=own1 partitions=5     topics of this script alone
     config - heartbeat=1500 session=9000  IncrementalAlterConfigs of the group; configs - asks for them
-    settle -                              everybody heartbeats until nothing moves, then both are judged
+    settle -                              all members heartbeat until nothing changes; then judge both
 
 A + in a value is a space. Any step may have lost=1 (the reply is lost, and the connection with it) or
 tagged=1 (the request has a field that no release knows).

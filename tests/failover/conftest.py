@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
-    """Three nodes that are ready; whatever is left of them is killed at the end."""
+    """Three nodes that are ready; all their processes are killed at the end."""
     started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=SETTINGS)
     try:
         yield started
@@ -38,6 +38,6 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
 
 @pytest.fixture
 def meshed(tmp_path: Path) -> Iterator[Meshed]:
-    """As `cluster`, with links that can be cut."""
+    """Like `cluster`, with links that can be cut."""
     with mesh(tmp_path / "cluster", SETTINGS) as started:
         yield started

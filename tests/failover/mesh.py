@@ -1,4 +1,4 @@
-"""Three nodes whose links go through proxies of the test, so that they can be cut, half-opened and mended.
+"""Three nodes whose links go through proxies of the test, which can cut, half-open and heal them.
 
 The node with the greater id dials: node 2 reaches node 1 through one proxy, node 3 reaches nodes 1 and 2
 through two others.
@@ -31,7 +31,7 @@ class Meshed:
         return [(node.host, node.port) for node in self.cluster.nodes]
 
     def links_of(self, node_id: int) -> list[tuple[Proxy, Way]]:
-        """The node's two links, each with the way that leads away from it."""
+        """Return the node's two links, each with the way that leads away from it."""
         return [
             (proxy, Way.THERE if dials == node_id else Way.BACK)
             for (dials, listens), proxy in self.proxies.items()
@@ -43,7 +43,7 @@ class Meshed:
         return next(node for node in self.cluster.nodes if (node.host, node.port) == address)
 
     def terms(self, asked: NodeProcess) -> dict[int, int]:
-        """Every shard's term as one node tells it."""
+        """Return every shard's term as reported by one node."""
         with urllib.request.urlopen(f"{asked.url}/v1/cluster", timeout=5) as answer:
             document: dict[str, Any] = json.loads(answer.read())
         return {shard["shard"]: shard["term"] for shard in document["shards"]}

@@ -1,4 +1,4 @@
-"""A node of a release to come, which reads and writes one format level more than this one.
+"""A node of a future release, which reads and writes one format level more than this one.
 
 python -P -m tests.failover.newer_release [as with `python -m cluster`]
 """
@@ -10,6 +10,6 @@ import sys
 import cluster.node
 from cluster.main import main
 
-if __name__ == "__main__":  # whoever imports this for its path stays what it is
-    cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # what it was imported as
+if __name__ == "__main__":  # importing this module changes nothing
+    cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # the name that `cluster.node` imported
     sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,8 @@
-"""A TCP proxy between two nodes whose weather a test decides.
+"""A TCP proxy between two nodes, with faults that a test controls.
 
-Bytes pass in both directions until told otherwise. `hold` keeps what goes one way, so that the connection
-stays open and one side hears nothing (a half-open connection, a one-way cut); `pass_on` lets it go again.
-`delay` lets everything arrive later, in its order. `cut` resets every connection and refuses new ones; `heal`
-takes them again.
+By default bytes pass in both directions. `hold` keeps the bytes of one way, so that the connection stays open
+and one side receives nothing (a half-open connection, a one-way cut); `pass_on` releases them. `delay` makes
+all bytes arrive later, in order. `cut` resets every connection and refuses new ones; `heal` accepts new ones.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from typing import Any
 
 READ_BYTES = 1 << 16
 ON_ITS_WAY_MAX = 1024
-"""Reads of one connection that wait for their time, each way."""
+"""At most this many reads of one connection wait for their delay, each way."""
 LOOPBACK = "127.0.0.1"
 
 
 class Way(enum.Enum):
-    """Seen from the node that dials."""
+    """A direction, seen from the node that dials."""
 
     THERE = "there"
     BACK = "back"
 
 
 class Proxy:
-    """Listens on `port` and connects to `target`; a thread with a loop of its own until `close`."""
+    """Listens on `port` and connects to `target`, on a thread with its own loop, until `close`."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -53,7 +52,7 @@ class Proxy:
         self._call(self._open[way].set)
 
     def delay(self, seconds: float) -> None:
-        """Delays all bytes that are read from now on."""
+        """Delay all bytes that are read from now on."""
         self._call(setattr, self, "_delay_s", seconds)
 
     def cut(self) -> None:
@@ -139,7 +138,7 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST, as a crash of the other side does."""
+    """Close with RST, as when the other side crashes."""
     sock = writer.get_extra_info("socket")
     if sock is not None and not writer.is_closing():
         with contextlib.suppress(OSError):

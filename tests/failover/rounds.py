@@ -1,21 +1,21 @@
 """Kill rounds on a three-node cluster, under clients that commit as fast as they are acknowledged.
 
-A round takes the leader of one shard away (`Fault`: killed, stopped, or cut off from its peers) and follows
-rules that let it find a loss at all:
+A round removes the leader of one shard (`Fault`: killed, stopped, or cut off from its peers), under rules
+without which it could not detect a loss:
 
-* at least 100 acknowledged commits per second up to the fault, or it does not count, each written down by its
-  client in a file;
-* the committing clients are killed in the same instant: librdkafka repeats a commit in flight by itself, and
-  that commit would cover up a lost one;
+* there are at least 100 acknowledged commits per second up to the fault, or the round does not count; each
+  client records its commits in a file;
+* the committing clients are killed in the same instant: librdkafka retries a commit in flight by itself, and
+  that commit would hide a lost one;
 * the leader must have changed;
 * every key is fetched from the new leader before anyone commits it again, and a third of the keys are never
   committed again;
 * every acknowledged (key, offset) of all rounds is looked for in the log at the end.
 
-Beside them stands one group of consumers that live through all rounds (`benchmarks/consumer.py`); their
-diaries show that no partition moved and nobody owned one twice. Another group in each shard never comes to
-rest: just before each fault one member leaves and one joins, so that the leader goes in the middle of a
-rebalance; nobody may be given what another still has. A raw member measures each outage.
+Besides, one group of consumers lives through all rounds (`benchmarks/consumer.py`); their diaries show that
+no partition moved or had two owners. Another group in each shard is never stable: just before each fault one
+member leaves and one joins, so that the leader is lost in the middle of a rebalance, and no member may get a
+partition that another one still owns. A raw member measures each outage.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MEMBERS_GROUP = "watchers"
 NUM_MEMBERS, MEMBERS_PARTITIONS = 4, 8
 NUM_MOVERS = 2
 MOVES_WITHIN_S = 0.2
-"""How long before the fault members leave and join, at most: a rebalance takes about so long."""
+"""Members leave and join at most this long before the fault: about the length of a rebalance."""
 GROUPS_PER_SHARD = 3
 KEYS_PER_GROUP = 3
 COMMIT_S = 0.5
@@ -58,11 +58,11 @@ COMMITS_PER_S_MIN = 100
 TRIES_MORE = 3
 START_S = 30.0
 AWAY_S = 1.5
-"""How long a leader stays stopped or cut off: several election timeouts."""
+"""A leader stays stopped or cut off for this long: several election timeouts."""
 
 
 class Fault(enum.Enum):
-    """What happens to a leader."""
+    """A fault of a leader."""
 
     KILL = "kill -9 of the leader"
     PAUSE = "SIGSTOP of the leader, SIGCONT later"
@@ -91,7 +91,7 @@ class Outages:
 
 
 class Rounds:
-    """The cluster, the keys, and all that was ever acknowledged."""
+    """The cluster, the keys, and everything ever acknowledged."""
 
     def __init__(self, cluster: ClusterProcess, directory: Path, meshed: Meshed | None = None) -> None:
         self.cluster = cluster
@@ -110,7 +110,7 @@ class Rounds:
         self._movers: dict[int, Crowd] = {}
         self._leaving: list[threading.Thread] = []
 
-    # ---- the group that lives through everything ----
+    # ---- the group that lives through all rounds ----
 
     def start_members(self) -> None:
         for number in range(NUM_MEMBERS):
@@ -134,10 +134,10 @@ class Rounds:
         return self.directory / f"member-{number}.jsonl"
 
     def _shares(self) -> list[int]:
-        """How many partitions each consumer has."""
+        """Return the number of partitions of each consumer."""
         return [sum(span.end_s == float("inf") for span in diary.spans()) for diary in self.diaries()]
 
-    # ---- the groups that never come to rest ----
+    # ---- the groups that are never stable ----
 
     def start_movers(self) -> None:
         for shard in range(NUM_SHARDS):
@@ -149,7 +149,7 @@ class Rounds:
             crowd.wait_balanced(MEMBERS_PARTITIONS)
 
     def stop_movers(self) -> None:
-        """They leave; fails when anybody was given what another member still had."""
+        """Let them leave; fail if a member was assigned a partition that another one still owned."""
         for leaving in self._leaving:
             leaving.join()
         while self._movers:
@@ -157,7 +157,7 @@ class Rounds:
             crowd.close()
 
     def _move(self, shard: int) -> None:
-        """One joins, the oldest one leaves, and the fault comes a little later, not always as much."""
+        """Let one member join and the oldest one leave, and wait for a random moment before the fault."""
         crowd = self._movers[shard]
         oldest = next(member for member in crowd.members if not member.closed)
         crowd.join()
@@ -169,7 +169,7 @@ class Rounds:
     # ---- a round ----
 
     def run(self, faults: Sequence[Fault], count: int) -> None:
-        """`count` rounds that were fast enough, faults taking turns; a busy machine may need a few more."""
+        """Run `count` rounds that are fast enough, alternating faults; a busy machine may need more."""
         tries_max = count + count // 4 + TRIES_MORE
         while self.num_rounds - self.num_slow < count:
             assert self.num_rounds < tries_max, f"{self.num_slow} of {self.num_rounds} rounds were too slow"
@@ -200,7 +200,7 @@ class Rounds:
             try:
                 self._wait_for_commits(files, groups)
                 self._move(shard)
-                self._wait_for_commits(files, groups)  # those who move take CPU too
+                self._wait_for_commits(files, groups)  # the moving members take CPU too
                 faulted_s, faulted_ms = time.monotonic(), time.time() * 1000
                 self._strike(fault, leader)
             finally:
@@ -227,7 +227,7 @@ class Rounds:
         count_fault("failover", fault.value)
 
     def _mend(self, fault: Fault, leader: NodeProcess, until_s: float) -> None:
-        """A dead leader starts again at once, the others come back at `until_s`."""
+        """Start a killed leader again at once; end another fault at `until_s`."""
         if fault is Fault.KILL:
             leader.start()
             return
@@ -249,7 +249,7 @@ class Rounds:
         return next(node for node in self.cluster.nodes if (node.host, node.port) == address)
 
     def _watcher(self, beside: str) -> RawMember:
-        """A settled member of a group of its own in the same shard."""
+        """Return a stable member of a group of its own in the same shard."""
         shard = shard_of(beside, NUM_SHARDS)
         names = _names(f"watch-{self.num_rounds}")
         group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == shard)
@@ -264,7 +264,7 @@ class Rounds:
         return [(node.host, node.port) for node in self.cluster.nodes if node is not leader]
 
     def _choose_keys(self, groups: list[str]) -> None:
-        """Two thirds of the keys of the round before; the first third has stopped for good."""
+        """Keep two thirds of the last round's keys; the first third is never committed again."""
         for group in groups:
             partitions = self.keys[group]
             del partitions[:1]
@@ -273,7 +273,7 @@ class Rounds:
                 self.next_partition += 1
 
     def _wait_for_commits(self, files: Path, groups: list[str]) -> None:
-        """Until every client has committed, and all of them fast enough for as long as `COMMIT_S`."""
+        """Wait until every client has committed, and all of them fast enough for `COMMIT_S` seconds."""
         deadline_s = time.monotonic() + START_S
         while True:
             since_ms = (time.time() - COMMIT_S) * 1000
@@ -285,8 +285,8 @@ class Rounds:
             time.sleep(0.01)
 
     def _check(self, files: Path, groups: list[str], faulted_ms: float, nodes: list[tuple[str, int]]) -> None:
-        """Every key is fetched, from the new leader, before anyone commits it again."""
-        num_commits = 0  # the last of them, which could be lost
+        """Fetch every key from the new leader before any client commits it again."""
+        num_commits = 0  # commits of the last moments, which could be lost
         for group_id in groups:
             acknowledged = committers.acknowledged(files / group_id)
             group = RawGroup(nodes, group_id)
@@ -304,7 +304,7 @@ class Rounds:
         self.num_slow += num_commits < COMMIT_S * COMMITS_PER_S_MIN
 
     def _wait_until_whole(self) -> None:
-        """Every node names a coordinator for every group again, itself if it leads."""
+        """Wait until every node names a coordinator for every group again, itself if it leads."""
         for node in self.cluster.nodes:
             for groups in self.groups.values():
                 group = RawGroup([(node.host, node.port)], groups[0])
@@ -314,8 +314,8 @@ class Rounds:
     # ---- the end ----
 
     def check_members(self) -> None:
-        """No partition moved, nobody owned one twice, and nothing that they were told is lost."""
-        self.kill_members()  # what they were doing may still be carried out, so offsets may only be higher
+        """Check that no partition moved or had two owners, and that no acknowledged commit is lost."""
+        self.kill_members()  # their last requests may still be carried out, so offsets may only be higher
         diaries = self.diaries()
         assert double_owners(diaries) == []
         moves = [
@@ -333,19 +333,19 @@ class Rounds:
                 assert found[partition] >= offset, f"{diary.member} lost a commit of partition {partition}"
 
     def check_movers(self) -> None:
-        """Their rebalances end, also those that a fault fell into."""
+        """Check that their rebalances end, also those that a fault interrupted."""
         for crowd in self._movers.values():
             crowd.wait_balanced(MEMBERS_PARTITIONS)
         self.stop_movers()
 
     def longest_gaps_s(self, faults_s: list[float]) -> list[float]:
-        """Per fault (monotonic time): the longest time that a consumer waited for an acknowledgement."""
+        """Return the longest wait of a consumer for an acknowledgement, per fault (monotonic time)."""
         diaries = self.diaries()
         return [max(diary.longest_gap_s(at_s, at_s + 1.0) for diary in diaries) for at_s in faults_s]
 
     def check_logs(self) -> None:
-        """Every acknowledged (key, offset) of all rounds is in the files of every node, in which no partition
-        has two owners at any index."""
+        """Check that every acknowledged (key, offset) of all rounds is in the files of every node, and that
+        no partition has two owners at any index."""
         self.cluster.stop()
         for node in self.cluster.nodes:
             assert missing_commits(str(node.data), self.all_acknowledged) == [], f"node {node.node_id}"
@@ -358,7 +358,7 @@ def _names(prefix: str) -> Iterator[str]:
 
 
 def _groups_by_shard() -> dict[int, list[str]]:
-    """Names of `GROUPS_PER_SHARD` groups for each shard."""
+    """Return the names of `GROUPS_PER_SHARD` groups for each shard."""
     found: dict[int, list[str]] = {shard: [] for shard in range(NUM_SHARDS)}
     for number in range(10_000):
         name = f"group-{number}"

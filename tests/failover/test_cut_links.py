@@ -1,6 +1,6 @@
-"""Links between real nodes are cut, half-opened and mended; nothing is lost and nobody is deposed needlessly.
+"""Links between real nodes are cut, half-opened and healed; nothing is lost, no leader is deposed needlessly.
 
-What is cut under the load of kill rounds is in `test_kill_rounds`.
+Cuts under the load of kill rounds are in `test_kill_rounds`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOPIC = "orders"
 ROUNDS = 4
 ROUNDS_OF_CHAOS = 40
 CUT_S = 1.5
-"""Several election timeouts, and shorter than the silence after which a link is given up."""
+"""Several election timeouts, but shorter than the silence after which a link is closed."""
 
 
 @pytest.mark.timeout(900)
@@ -31,7 +31,7 @@ CUT_S = 1.5
 def test_a_leader_cut_off_is_replaced_and_loses_nothing(
     meshed: Meshed, count: int, is_half_open: bool
 ) -> None:
-    """Cut: both connections reset and refused. Half open: what the leader sends vanishes from sight."""
+    """A cut resets and refuses both connections; a half-open link loses everything that the leader sends."""
     with Client(meshed.cluster.bootstrap) as client:
         client.create_topic(TOPIC, 1)
     offset = 0
@@ -58,7 +58,7 @@ def test_a_leader_cut_off_is_replaced_and_loses_nothing(
             proxy.pass_on(away) if is_half_open else proxy.heal()
         group.nodes = [(leader.host, leader.port)]
         group.coordinator = None
-        assert group.until_accepted(group.fetch, TOPIC, [0])[0] >= offset  # it finds the new leader
+        assert group.until_accepted(group.fetch, TOPIC, [0])[0] >= offset  # the client finds the new leader
         group.close()
         member.group.close()
     meshed.cluster.stop()
@@ -68,7 +68,7 @@ def test_a_leader_cut_off_is_replaced_and_loses_nothing(
 
 @pytest.mark.timeout(120)
 def test_neither_a_deaf_follower_nor_one_that_was_stopped_deposes_the_leader(meshed: Meshed) -> None:
-    """Pre-vote: whoever lost touch asks first, and those who hear their leader refuse."""
+    """Pre-vote: a node that lost contact asks first, and nodes that hear from their leader refuse."""
     group = RawGroup(meshed.addresses, group_in(0, "calm"))
     with Client(meshed.cluster.bootstrap) as client:
         client.create_topic(TOPIC, 1)
@@ -76,9 +76,9 @@ def test_neither_a_deaf_follower_nor_one_that_was_stopped_deposes_the_leader(mes
     leader = meshed.leader_of(group)
     follower = next(node for node in meshed.cluster.nodes if node is not leader)
     terms = meshed.terms(leader)
-    led = {shard for shard in terms if _leads(meshed, leader, shard)}  # what it led itself, others may take
+    led = {shard for shard in terms if _leads(meshed, leader, shard)}  # shards that it led itself may move
     for proxy, away in meshed.links_of(follower.node_id):
-        proxy.hold(Way.BACK if away is Way.THERE else Way.THERE)  # what is sent to it
+        proxy.hold(Way.BACK if away is Way.THERE else Way.THERE)  # messages to it
     count_fault("failover", "follower's links held one way")
     time.sleep(CUT_S)
     for proxy, away in meshed.links_of(follower.node_id):

@@ -1,4 +1,4 @@
-"""Stock clients against a cluster, with any one of its nodes as the only bootstrap."""
+"""Stock clients against a cluster, with each of its nodes as the only bootstrap server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]
 
 @pytest.fixture(params=[1, 2, 3])
 def bootstrap(shared: ClusterProcess, request: pytest.FixtureRequest) -> str:
-    """Each node in turn, as the only one that the client is told of."""
+    """The address of each node in turn, as the only bootstrap server."""
     node = shared.node(request.param)
     return f"{node.host}:{node.port}"
 

@@ -1,8 +1,8 @@
 """Every link between real nodes in turn, and every two of them: cut, half open each way, or slow.
 
-In virtual time the same search has more cases and looks closer (`tests/simulated/test_links.py`). Here one
-client commits to each shard, one offset higher each time; all of them go on within the bound, none waits long
-again while the fault lasts, and what was acknowledged is there afterwards.
+The same search in virtual time has more cases and closer checks (`tests/simulated/test_links.py`). Here one
+client commits to each shard, one offset higher each time. All clients go on within the bound, none waits long
+again while the fault lasts, and acknowledged commits are there afterwards.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tests.support.waiting import wait_for
 
 SLOW_S = 0.3
 LASTS_S = 7.0
-"""Longer than a catalog that nobody attends to is trusted, and a hand-over and a balancing behind it."""
+"""Longer than a catalog is trusted without updates, plus a hand-over and a balancing."""
 BOUND_S = 6.0
-"""The link's silence, an election, a hand-over, and a busy machine."""
+"""Time for the link's silence, an election and a hand-over, on a busy machine."""
 
 FEW = 5
-"""Commits: a leader that is far takes more than half a second for each."""
+"""Number of commits: a distant leader takes more than half a second for each."""
 
 Fault = Callable[[Proxy], None]
 FAULTS: dict[str, Fault] = {
@@ -48,7 +48,7 @@ FAULTS: dict[str, Fault] = {
     "slow": lambda proxy: proxy.delay(SLOW_S),
 }
 LINKS = ((2, 1), (3, 1), (3, 2))
-"""(dials, listens)"""
+"""(dialling id, listening id) of each link."""
 ONES = [(what, (link,)) for link in LINKS for what in FAULTS]
 TWOS = [(what, links) for links in itertools.combinations(LINKS, 2) for what in FAULTS]
 SHORT = [("cut", ((3, 1),)), ("slow", ((2, 1), (3, 1)))]
@@ -101,7 +101,7 @@ def _play(meshed: Meshed, rounds: list[Round]) -> None:
 
 @pytest.fixture
 def balanced(tmp_path: Path) -> Iterator[Meshed]:
-    """As `meshed`, with leaders that go back at once: every round begins with one on each node."""
+    """Like `meshed`, with balancing at once: every round begins with one leader on each node."""
     with mesh(tmp_path / "cluster", SETTINGS | {"leader.balance.delay.ms": "100"}) as started:
         yield started
 

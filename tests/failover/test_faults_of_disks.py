@@ -1,4 +1,4 @@
-"""A node that was away for long, a disk that is new, old or full: what docs/operations.md says happens.
+"""A node that was down for long, a disk that is new, old or full: docs/operations.md describes each case.
 
 The others serve meanwhile, nothing acknowledged is lost, and at the end all three hold the same.
 """
@@ -56,20 +56,20 @@ PARTITIONS = 100
 MISSED_RECORDS = 220_000
 BATCH = 100
 TAIL_RECORDS = 60_000
-"""Several snapshots go by while the follower is away."""
+"""Few enough for several snapshots while the follower is down."""
 
 DISK_MIB = 160
 DISK_KEPT_MIB = 64
-"""Below it a leader takes no more writes (`raftlog.env.settings.disk_free_bytes_min`)."""
+"""With less free space a leader accepts no writes (`raftlog.env.settings.disk_free_bytes_min`)."""
 
 
-# Away for long
+# Down for long
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("keeps_archive", [True, False])
 def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) -> None:
-    """From the leader's archive, so that its history stays whole; by a snapshot where the archive is gone."""
+    """It gets the leader's archive, so that its history stays whole, or a snapshot if there is none."""
     settings = {"snapshot.tail.records": str(TAIL_RECORDS), "log.segment.bytes": str(1 << 20)}
     if not keeps_archive:
         settings["log.archive.retention.bytes"] = "0"
@@ -96,7 +96,7 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
         busy.stop()
         wait_until_equal(cluster.nodes)
         assert _was_installed(follower) is not keeps_archive
-        others[0].kill()  # the one that was behind now counts
+        others[0].kill()  # the node that was behind now counts for the quorum
         remaining = [node for node in cluster.nodes if node is not others[0]]
         check_fetched(remaining, group_id, 9 + rounds)
         check_fetched(remaining, busy.group_id, busy.acknowledged[-1][1])
@@ -113,8 +113,8 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(6))
 def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed: int) -> None:
-    """The follower, or the leader that feeds it, is killed at any moment; from archive or snapshot, old disk
-    or new."""
+    """The follower, or its leader, is killed at any moment, while it catches up from archive or snapshot,
+    with its old disk or a new one."""
     chance = random.Random(seed)
     settings = {"snapshot.tail.records": "30000", "log.segment.bytes": str(1 << 20)}
     if seed % 2:
@@ -152,7 +152,7 @@ def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed:
 
 
 def _commit_rounds(nodes: list[NodeProcess], group_id: str, offsets: range) -> None:
-    """Commits every partition once per offset; a batch that a change of leaders cut off is sent again."""
+    """Commit every partition once per offset; a batch that a change of leaders interrupted is sent again."""
     left = [load.commit_frame(group_id, TOPIC, PARTITIONS, offset) for offset in offsets]
     while left:
         leader = leader_of(nodes, group_id)
@@ -165,12 +165,12 @@ def _commit_rounds(nodes: list[NodeProcess], group_id: str, offsets: range) -> N
                 peer.socket.sendall(b"".join(batch))
                 for _ in batch:
                     peer.skip(int.from_bytes(peer.exactly(4), "big"))
-                load.check_commit(peer, batch[-1])  # who accepts the last one has led all the time
+                load.check_commit(peer, batch[-1])  # the node that accepts the last one has led all the time
                 del left[:BATCH]
 
 
 def _wait_for_snapshot(leader: NodeProcess, missed_from: int) -> None:
-    """Until the leader has nothing in its live log of what the follower needs next."""
+    """Wait until the leader's live log no longer has the entry that the follower needs next."""
     wait_for(
         lambda: log_status(leader, 0).get("snapshot_index", 0) > missed_from, "the leader has a snapshot"
     )
@@ -217,7 +217,7 @@ def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: C
 
 @pytest.mark.timeout(120)
 def test_a_new_disk_acknowledges_nothing_before_it_has_met_every_other_node(cluster: ClusterProcess) -> None:
-    """Its old disk may have promised a vote to the one that it has not met."""
+    """Its old disk may have granted a vote to the node that it has not met."""
     create_topic(cluster)
     group_id = group_in(0, "joining")
     group = RawGroup(addresses(cluster.nodes), group_id)
@@ -283,7 +283,7 @@ def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Pat
 
 
 def _who_refuses(nodes: list[NodeProcess], refused: NodeProcess, *words: str) -> NodeProcess:
-    """The node that says so in its status. One is enough: the refused node then withdraws from all."""
+    """Return a node whose status reports the refusal; after one refusal the node withdraws from all peers."""
     found: list[NodeProcess] = []
 
     def look() -> bool:
@@ -299,7 +299,7 @@ def _shown(asked: NodeProcess) -> str:
 
 
 def _put_empty_disk(node: NodeProcess, *, replace: bool) -> None:
-    """Wipes the node's disk and formats it as the documents say."""
+    """Wipe the node's disk and format it as the documentation says."""
     identity = read_identity(OsFiles(), str(node.data))
     shutil.rmtree(node.data)
     words = ["--node-id", str(node.node_id), "--cluster-id", identity.cluster_id]
@@ -327,11 +327,11 @@ class SmallDisk:
 
     @property
     def inside(self) -> Path:
-        """Where the test sees it."""
+        """The path by which the test reaches the file system."""
         return Path(f"/proc/{self._holder.pid}/root{self.path}")
 
     def fill(self, leave_mib: float) -> None:
-        """Takes all space but so much."""
+        """Fill the disk up to this much free space."""
         free = os.statvfs(self.inside)
         left = free.f_bavail * free.f_frsize - int(leave_mib * (1 << 20))
         with contextlib.suppress(OSError), (self.inside / "filler").open("ab") as file:
@@ -343,7 +343,7 @@ class SmallDisk:
         (self.inside / "filler").unlink()
 
     def hold(self, node: NodeProcess) -> None:
-        """Moves a node's log here, and starts the node where it can be seen."""
+        """Move a node's log here, and start the node in the mount namespace."""
         home = self.path / "node"
         for name in ("node", "boot", "metadata", *(f"shard-{number}" for number in range(4))):
             source = node.data / name
@@ -421,7 +421,7 @@ def test_a_follower_with_a_full_disk_stops_and_comes_back_when_there_is_space(
 def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     on_small_disk: ClusterProcess, small_disk: SmallDisk
 ) -> None:
-    """It gets them back with room, and when suddenly there is none at all it stops, and another leads."""
+    """It gets them back when there is room; if the disk is suddenly full it stops, and another leads."""
     cluster = on_small_disk
     full = cluster.node(3)
     group_id = group_in(1, "full")

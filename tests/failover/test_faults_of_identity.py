@@ -1,7 +1,7 @@
-"""Nodes that do not belong: another secret, cluster or id, a twin, another release, and plain noise.
+"""Nodes that do not belong: another secret, cluster or id, a copy, another release, and plain noise.
 
-Each is kept out with a sentence that says what to do, on both sides of the link and in the status, and the
-cluster serves on as if nothing had happened.
+Each is refused with a sentence that says what to do, on both sides of the link and in the status, and the
+cluster keeps serving.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from tests.support.real_cluster import (
 from tests.support.waiting import wait_for
 
 HOSTILE_CONNECTIONS = 200
-"""To each port of each node."""
+"""Connections to each port of each node."""
 
 NOISE_BYTES_MAX = 4_096
 GREW_MAX_BYTES = 64 << 20
 SLOWEST_COMMIT_S = 2.0
-"""A generous bound: the machine does the attack too."""
+"""A generous bound, as the attack runs on the same machine."""
 
 LAUNCHERS_SETTINGS = ("cluster.nodes", "cluster.secret.file", "peer.port", "cluster.shards")
 
@@ -62,14 +62,14 @@ LAUNCHERS_SETTINGS = ("cluster.nodes", "cluster.secret.file", "peer.port", "clus
 
 @dataclass(frozen=True)
 class Impostor:
-    """One that starts where node 3 should be."""
+    """A node that starts in node 3's place."""
 
     name: str
     make: Callable[[ClusterProcess, Path], NodeProcess]
     refusal: str
-    """What the others say of it."""
+    """The other nodes' reason for refusing it."""
     told: str
-    """What it says itself."""
+    """The reason that it reports itself."""
 
 
 def _with_secret(cluster: ClusterProcess, home: Path) -> NodeProcess:
@@ -156,14 +156,14 @@ def test_a_secret_that_others_can_read_is_not_used(
 
 
 def _instead(cluster: ClusterProcess, home: Path, settings: dict[str, object]) -> NodeProcess:
-    """A process on `home` where node 3 would be."""
+    """Return a process on `home`, at node 3's address."""
     given = {**_given(cluster.node(3)), **settings}
     ports = {"port": cluster.node(3).port, "http_port": cluster.node(3).http_port}
     return NodeProcess(home, node_id=3, **ports, settings=given)
 
 
 def _given(node: NodeProcess) -> dict[str, object]:
-    """What the launcher has set for this node alone."""
+    """Return the launcher's settings for this node alone."""
     known = tomllib.loads((node.data / "node.toml").read_text())
     return {name: known[name] for name in LAUNCHERS_SETTINGS}
 
@@ -173,7 +173,7 @@ def _given(node: NodeProcess) -> dict[str, object]:
 
 @pytest.mark.timeout(60)
 def test_a_copy_of_a_node_that_runs_is_kept_out(cluster: ClusterProcess, tmp_path: Path) -> None:
-    """Two processes with one id, from one disk: the one that came first counts."""
+    """Two processes with one id run from copies of one disk: the first one counts."""
     create_topic(cluster)
     working = committers(cluster, "twin")
     original = cluster.node(3)
@@ -259,7 +259,7 @@ def _check_upgrade(cluster: ClusterProcess) -> None:
 
 @pytest.mark.timeout(90)
 def test_noise_on_every_port_neither_stops_nor_slows_the_nodes(cluster: ClusterProcess) -> None:
-    """Bytes of a hello and of requests cut, changed and made up; half of the connections stay open."""
+    """Hellos and requests are truncated, changed and invented; half of the connections stay open."""
     create_topic(cluster)
     working = committers(cluster, "noise")
     for one in working:
@@ -285,7 +285,7 @@ def test_noise_on_every_port_neither_stops_nor_slows_the_nodes(cluster: ClusterP
 
 
 def _annoy(port: int, chance: random.Random, stays_open: contextlib.ExitStack | None) -> None:
-    """One connection with bytes that nobody wants; what the node does with it is its own affair."""
+    """Open one connection with invalid bytes; the node may do anything with it."""
     with contextlib.suppress(OSError):
         sock = socket.create_connection(("127.0.0.1", port), timeout=1)
         with contextlib.suppress(OSError):
@@ -303,11 +303,11 @@ def _noise(chance: random.Random) -> bytes:
         return noise
     if kind == 1:  # a frame of a plausible length, as both protocols have it
         return struct.pack(">i", len(noise)) + noise
-    if kind == 2:  # one that never ends
+    if kind == 2:  # a frame that never ends
         return struct.pack(">i", 90 << 20) + noise
-    if kind == 3:  # a request head that is whole, and nonsense in it
+    if kind == 3:  # a whole request header followed by nonsense
         return (
             struct.pack(">ihhih", len(noise) + 10, chance.randrange(80), chance.randrange(10), 7, -1) + noise
         )
-    hello = b"QUORATE-PEER" + struct.pack("<H", 1) + noise  # as a node begins to speak to another
+    hello = b"QUORATE-PEER" + struct.pack("<H", 1) + noise  # as a node begins a handshake
     return struct.pack("<IB", len(hello) + 1, 1) + hello

@@ -1,4 +1,4 @@
-"""Whole processes end: all of them in the same instant, or one that was asked to."""
+"""Whole processes end: all in the same instant, or one cleanly."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ALL_KILLED_OF_CHAOS = 100
 STOPS = 2
 STOP_MAX_S = 1.0
 GAP_MAX_S = 1.5
-"""A hand-over costs a few round trips; the rest is for a busy machine."""
+"""A hand-over takes a few round trips; the rest is margin for a busy machine."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("count", [ALL_KILLED, pytest.param(ALL_KILLED_OF_CHAOS, marks=pytest.mark.slow)])
 def test_killing_all_nodes_in_one_instant_loses_nothing(cluster: ClusterProcess, count: int) -> None:
-    """What was acknowledged a moment before is there when they are back, before anybody commits again."""
+    """Commits acknowledged a moment before are there after the restart, before any client commits again."""
     create_topic(cluster)
     everyone: list[Committer] = []
     for number in range(count):
@@ -77,7 +77,7 @@ def test_a_node_that_is_asked_to_stop_hands_over_first(cluster: ClusterProcess) 
 
 @pytest.mark.timeout(60)
 def test_a_hand_over_closes_the_connections_of_its_shard_alone(cluster: ClusterProcess) -> None:
-    """Clients notice a closed connection faster than an error; those of other shards notice nothing."""
+    """Clients notice a closed connection sooner than an error; clients of other shards notice nothing."""
     create_topic(cluster)
     working = committers(cluster, "moved")
     for one in working:
@@ -101,7 +101,7 @@ def test_a_hand_over_closes_the_connections_of_its_shard_alone(cluster: ClusterP
 
 
 def _lead(cluster: ClusterProcess, node: NodeProcess, shard: int) -> None:
-    """Lets a node lead a shard."""
+    """Make a node the leader of a shard."""
     words = [str(shard), "--to", str(node.node_id), "--url", node.url]
     done = quorate("cluster", "transfer", *words)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""All nodes end at once, with a long log: clients hear "loading", then everything is there.
+"""All nodes end at once, with a long log: clients get COORDINATOR_LOAD_IN_PROGRESS, then everything is there.
 
-Also: all nodes stopped for longer than the session timeout fence nobody.
+Also, nodes that were all stopped for longer than the session timeout fence no member.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LOADING = f"error {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}"
 
 
 def _states(url: str) -> set[str]:
-    """The states that the node's shards have been in, as its HTTP port tells with their times; empty while it
-    does not answer yet, which may be until the log is read."""
+    """Return the states that the node's shards have been in, from its HTTP port; empty while that does not
+    answer yet, which may take until the log is read."""
     try:
         with urllib.request.urlopen(f"{url}/v1/cluster", timeout=1) as answer:
             shards = json.loads(answer.read())["shards"]
@@ -69,8 +69,8 @@ def test_clients_hear_loading_and_then_success_after_a_full_restart(cluster: Clu
 
 
 def _fill(groups: list[RawGroup]) -> None:
-    """`COMMITS` offsets, the last of each partition being the number of times that it was committed; a group
-    that a change of leaders cut off begins again."""
+    """Commit `COMMITS` offsets, so that each partition's last offset is the number of its commits; a group
+    that a change of leaders interrupted begins again."""
     rounds = COMMITS // PER_REQUEST // len(groups)
     for group in groups:
         frames = [load.commit_frame(group.group_id, TOPIC, PER_REQUEST, at) for at in range(1, rounds + 1)]
@@ -79,7 +79,7 @@ def _fill(groups: list[RawGroup]) -> None:
 
 
 def _sent(group: RawGroup, frames: list[bytes]) -> bool:
-    """Whether the last one is accepted: then one node has led all the time."""
+    """Return whether the last one is accepted: then one node has led all the time."""
     with (
         contextlib.suppress(ConnectionError, RuntimeError),
         load.peers(group.until_accepted(group.find), 1) as (peer,),
@@ -93,7 +93,7 @@ def _sent(group: RawGroup, frames: list[bytes]) -> bool:
 
 
 def _look(group: RawGroup) -> None:
-    """One fetch from the node that is named, whatever comes of it."""
+    """Fetch once from the coordinator, and ignore the outcome."""
     try:
         group.fetch(TOPIC, [0])
     except Exception as error:

@@ -22,8 +22,8 @@ from tests.support.real_cluster import NUM_SHARDS
 
 SECONDS = 4.0
 WAIT_MAX_MS = 1_500.0
-"""Before there was one budget a turn, the first of these commits waited for more than 30 s. A machine that
-runs other tests meanwhile takes its own time: what is typical stands in docs/performance.md."""
+"""Before turns had one budget, the first of these commits waited for more than 30 s. The bound allows for
+other tests on the machine; docs/performance.md has typical times."""
 
 
 @pytest.mark.parametrize("is_read", [False, True], ids=["not reading", "reading"])

@@ -1,4 +1,4 @@
-"""A replaced disk begins with a snapshot; in the end it holds every entry that was ever committed."""
+"""A replaced disk begins with a snapshot, and in the end holds every entry that was ever committed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.waiting import wait_for
 PARTITIONS = 20
 ROUNDS = 400
 SETTINGS = {"snapshot.tail.records": "2000", "log.segment.bytes": "200000"}
-"""Two shards get several snapshots each."""
+"""So small that two shards get several snapshots each."""
 BUSY_SHARDS = (0, 1)
 
 
@@ -62,7 +62,7 @@ def test_a_replaced_disk_gets_all_history_back_while_the_cluster_serves(tmp_path
         wait_for(lambda: not is_joining(lost), "the new disk votes")
         working = committers(cluster, "live")
         wait_for_line(lost, "shard-0: fetching the history before entry")
-        lost.kill()  # in the middle of it
+        lost.kill()  # in the middle of the transfer
         count_fault("failover", "killed while it fetches history")
         lost.start()
         wait_for(lambda: _is_whole(lost), "all history is back", within_s=90)
@@ -85,8 +85,8 @@ def test_a_replaced_disk_gets_all_history_back_while_the_cluster_serves(tmp_path
 
 
 def _commit_until_snapshots(cluster: ClusterProcess, nodes: list[NodeProcess], first: int, last: int) -> None:
-    """Commits every partition of the busy shards once per offset, until `nodes` have snapshots behind the
-    middle of what there is by now: a snapshot begins at a commit, and none while another one is made."""
+    """Commit every partition of the busy shards once per offset, until `nodes` have snapshots that cover half
+    of the current log: a snapshot begins at a commit, and only one is made at a time."""
     for shard in BUSY_SHARDS:
         group = RawGroup(addresses(cluster.nodes), group_in(shard, "old"))
         for offset in range(first, last + 1):
@@ -100,7 +100,7 @@ def _snapshot_index(node: NodeProcess) -> int:
 
 
 def _put_empty_disk(node: NodeProcess) -> None:
-    """As docs/operations.md says."""
+    """Replace the node's disk as docs/operations.md says."""
     wait_for(lambda: not _processes(node), "its jobs end with the killed node")
     identity = read_identity(OsFiles(), str(node.data))
     shutil.rmtree(node.data)
@@ -112,8 +112,8 @@ def _put_empty_disk(node: NodeProcess) -> None:
 
 
 def _processes(node: NodeProcess) -> list[str]:
-    """Who is left of its newest start, itself and its jobs, and not only waits to be buried: they are the
-    process group that the launcher has made for it."""
+    """Return the live processes of its newest start, the node and its jobs, without zombies: they are the
+    process group that the launcher created for it."""
     left = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -124,7 +124,7 @@ def _processes(node: NodeProcess) -> list[str]:
 
 
 def _is_whole(node: NodeProcess) -> bool:
-    """Every shard says that it misses nothing, and of the busy ones the files say so too."""
+    """Return whether no shard reports missing history, and the files of the busy ones confirm it."""
     logs = [one["log"] for one in status(node).get("shards", [])]
     if len(logs) != NUM_SHARDS + 1 or any(log["backfill"]["missing_before"] for log in logs):
         return False
@@ -134,7 +134,7 @@ def _is_whole(node: NodeProcess) -> bool:
 
 
 def _check_files(lost: NodeProcess, others: list[NodeProcess]) -> None:
-    """Every byte of the new disk is right, and its log is the others' from the first entry on."""
+    """Check every byte of the new disk, and that its log equals the others' from the first entry on."""
     verified = quorate("log", "verify", str(lost.data))
     assert verified.returncode == 0, verified.stdout + verified.stderr
     nodes = [lost, *others]
@@ -148,7 +148,7 @@ def _check_files(lost: NodeProcess, others: list[NodeProcess]) -> None:
 
 
 def _dump(node: NodeProcess, *words: str) -> list[dict[str, Any]]:
-    """Every entry, but not in which file and where: nodes may end their segments elsewhere."""
+    """Return every entry without its file and offset, as nodes may end their segments elsewhere."""
     done = quorate("log", "dump", str(node.data), *words)
     assert done.returncode == 0, done.stderr
     entries = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,6 +1,6 @@
 """Leaders are killed, stopped and cut off under committing clients: nothing is lost, nothing is owned twice.
 
-`rounds` says what a round is and why it could find a loss.
+`rounds` describes a round, and why it would detect a loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITIONS = 10_000
 
 @contextmanager
 def living(found: Rounds) -> Iterator[Rounds]:
-    """The rounds with their consumers, which are gone at the end."""
+    """The rounds with their consumers, which are ended after the test."""
     with Client(found.cluster.bootstrap) as client:
         client.create_topic(TOPIC, PARTITIONS)
         client.create_topic(MEMBERS_TOPIC, MEMBERS_PARTITIONS)
@@ -64,7 +64,7 @@ def test_no_acknowledged_commit_is_lost_and_no_partition_has_two_owners(
 def test_the_same_when_the_leader_lives_on_without_its_peers(
     meshed: Meshed, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its clients still reach it; whatever it says to them must be true."""
+    """Its clients still reach it, and every answer it gives them must be true."""
     with living(Rounds(meshed.cluster, tmp_path, meshed)) as rounds:
         rounds.run([Fault.CUT], count)
         check(rounds)

@@ -1,8 +1,8 @@
-"""Stock consumers whose join is answered late, and whose program is slow to take up what it brings.
+"""Stock consumers whose join is answered late, and whose program is slow to apply the assignment.
 
-librdkafka's next heartbeat is overdue when the late reply comes; it is sent at once, and reports nothing,
-as what came is not taken up yet. Another member has joined meanwhile: nothing may be given to it that the
-first one is about to use.
+librdkafka's next heartbeat is overdue when the late reply comes. It is sent at once and reports nothing, as
+the assignment is not applied yet. Another member has joined meanwhile, and must not get a partition that
+the first one is about to use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.polled_consumers import Crowd
 from tests.support.real_cluster import TOPIC, group_in, leader_of
 
 PATIENT: Final = {"raft.min.timeout.ms": "1500", "raft.max.timeout.ms": "2500"}
-"""Nobody campaigns while the followers stand still."""
+"""Timeouts so long that no node campaigns while the followers are stopped."""
 
 PARTITIONS: Final = 12
 GROUPS_AT_ONCE: Final = 8
@@ -47,7 +47,7 @@ def test_a_late_join_and_another_one_are_never_two_owners(tmp_path: Path, rounds
 
 
 def _overlaps(cluster: ClusterProcess, number: int) -> list[str]:
-    """In every group one joins, the followers stand still before its reply, and another one joins."""
+    """Let a member join each group, stop the followers, let another join; return overlapping ownership."""
     group_ids = [group_in(0, f"late-{number}-{place}") for place in range(GROUPS_AT_ONCE)]
     leader = leader_of(cluster.nodes, group_ids[0])
     followers = [node for node in cluster.nodes if node is not leader]

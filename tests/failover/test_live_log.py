@@ -59,7 +59,7 @@ class Followed:
         self._reader.start()
 
     def wait_for(self, index: int) -> None:
-        """Until that entry was printed."""
+        """Wait until that entry was printed."""
 
         def came() -> bool:
             with contextlib.suppress(queue.Empty):
@@ -73,7 +73,7 @@ class Followed:
         wait_for(came, f"entry {index} is printed")
 
     def stop(self) -> None:
-        """Ctrl-C; it must have printed every entry once, in order, and end as promised."""
+        """Press Ctrl-C; the command must end cleanly and have printed every entry once, in order."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(20) == 130
         assert self.process.stderr is not None
@@ -140,7 +140,7 @@ def test_following_outlives_the_node_that_is_followed(cluster: ClusterProcess, f
     wait_until_equal(cluster.nodes)
     end = committed(leader)
     by_url.wait_for(end)
-    folder.wait_for(end - 1)  # the last one is proven by what follows it
+    folder.wait_for(end - 1)  # the last entry is proven by a later one
     by_file.wait_for(end - 1)
     for followed in (by_url, by_file, folder):
         followed.stop()
@@ -152,7 +152,7 @@ def test_following_outlives_the_node_that_is_followed(cluster: ClusterProcess, f
 
 @pytest.mark.timeout(240)
 def test_what_is_read_from_a_node_that_writes_is_whole(tmp_path: Path) -> None:
-    """Segments are sealed, moved and removed, snapshots replaced under the readers; every answer is sound."""
+    """Segments are sealed, moved and removed, snapshots replaced under the readers; every answer is right."""
     cluster = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=RETAINING)
     try:
         with Client(cluster.bootstrap) as client:
@@ -185,7 +185,7 @@ def test_what_is_read_from_a_node_that_writes_is_whole(tmp_path: Path) -> None:
 
 
 def check(items: list[object], walk: Walk) -> None:
-    """Dense, but for gaps that say why: retention has removed the beginning, and nothing else is missing."""
+    """Check that the entries are dense: only retention may have removed the beginning, as a gap says."""
     index = 0
     for item in items:
         if isinstance(item, Frame):

@@ -1,4 +1,4 @@
-"""Scraped as Prometheus does it: sums over three real nodes with real consumers are what there is."""
+"""Metrics scraped as Prometheus does it: the sums over three real nodes with real consumers are right."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PARTITIONS = 6
 
 
 def scraped(nodes: list[NodeProcess]) -> Counter[str]:
-    """Sums over these nodes and over shards, by a sample's name and its other labels; nothing before each
-    of them answers."""
+    """Return sums over these nodes and over shards, by a sample's name and its other labels; empty until each
+    node answers."""
     found: Counter[str] = Counter()
     for node in nodes:
         try:
@@ -41,7 +41,7 @@ def scraped(nodes: list[NodeProcess]) -> Counter[str]:
 
 
 def is_true(found: Counter[str]) -> bool:
-    """A stable group with two members in each shard, and one group that is nothing but an offset."""
+    """Return whether the sums show a stable group of two in each shard, and one group with offsets only."""
     expected = {
         "quorate_groups/Stable": NUM_SHARDS,
         "quorate_groups/Empty": 1,

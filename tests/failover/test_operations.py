@@ -1,4 +1,4 @@
-"""What docs/operations.md tells operators to do and to look at, done and looked at with real nodes."""
+"""The procedures and checks of docs/operations.md, carried out with real nodes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 @pytest.mark.timeout(120)
 def test_node_1_moves_to_another_address_by_rolling_restart(cluster: ClusterProcess) -> None:
-    """The order of the document: node 1 dials nobody, so node 2 is told before it moves, all others after.
+    """In the document's order: node 1 dials no node, so node 2 is configured before it moves, others after.
 
-    Nobody waits until a node serves: without a link to a leader it follows nothing of what that one leads.
+    No step waits until a node serves: without a link to a leader it does not follow that leader's shards.
     """
     with Client(cluster.bootstrap) as client:
         client.create_topic(TOPIC, 1)
@@ -66,7 +66,7 @@ def _leaders(node: NodeProcess) -> set[int | None]:
 
 
 def _tell(node: NodeProcess, moved_id: int, port: int) -> None:
-    """The node's `cluster.nodes`, with another port for one of them."""
+    """Set the node's `cluster.nodes`, with another port for one of them."""
     known = tomllib.loads((node.data / "node.toml").read_text())["cluster.nodes"]
     moved = f"{moved_id}@127.0.0.1:{port}"
     node.configure({"cluster.nodes": [moved if one.startswith(f"{moved_id}@") else one for one in known]})
@@ -78,7 +78,7 @@ def _restart(node: NodeProcess) -> None:
 
 
 def _wait_for_contact(cluster: ClusterProcess, wanted: set[tuple[int, int]]) -> None:
-    """At least these pairs see each other, and nobody lags."""
+    """Wait until at least these pairs are in contact, and no follower lags."""
 
     def pairs() -> set[tuple[int, int]]:
         return {
@@ -89,7 +89,7 @@ def _wait_for_contact(cluster: ClusterProcess, wanted: set[tuple[int, int]]) -> 
         }
 
     def is_level() -> bool:
-        """No follower in contact is far behind; they are committed to meanwhile."""
+        """Return whether no follower in contact is far behind; commits go on meanwhile."""
         return all(
             follower["mode"] == "replicating"
             for node in cluster.nodes
@@ -104,7 +104,7 @@ def _wait_for_contact(cluster: ClusterProcess, wanted: set[tuple[int, int]]) -> 
 
 @pytest.mark.timeout(60)
 def test_the_metrics_that_are_explained_are_those_that_are_there(cluster: ClusterProcess) -> None:
-    """And all that are there are explained (Kafka's names: `tests/listeners/test_metrics.py`)."""
+    """Every metric is explained, too (for Kafka's names see `tests/listeners/test_metrics.py`)."""
     there: set[str] = set()
     for node in cluster.nodes:
         with urllib.request.urlopen(f"{node.url}/metrics", timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""No read is older than what was acknowledged, right after a failover or from a leader that was replaced.
+"""No read is stale, neither right after a failover nor from a leader that was replaced.
 
 Apache Kafka 4.3 answered an older offset in two of four runs of the first kind.
 """
@@ -26,7 +26,7 @@ TOPIC = "orders"
 ROUNDS = 20
 ROUNDS_OF_CHAOS = 200
 COMMITS = 50
-"""In a row on one connection; the leader is killed in the moment in which the last one is acknowledged."""
+"""Commits in a row on one connection; the leader is killed when the last one is acknowledged."""
 
 STALE_ROUNDS = 5
 FETCH_VERSION = 9
@@ -72,7 +72,7 @@ def test_a_fetch_right_after_a_failover_is_never_older_than_an_acknowledged_comm
 
 @pytest.mark.timeout(300)
 def test_a_leader_that_slept_through_its_replacement_answers_no_old_offset(cluster: ClusterProcess) -> None:
-    """The question waits in its socket while others go on: a refusal, or what is true by then."""
+    """The request waits in its socket while others go on; the answer is a refusal or the newest offset."""
     with Client(cluster.bootstrap) as client:
         client.create_topic(TOPIC, 1)
     for number in range(STALE_ROUNDS):
@@ -99,7 +99,7 @@ def test_a_leader_that_slept_through_its_replacement_answers_no_old_offset(clust
 
 
 def _answer(question: ClientConnection) -> object:
-    """The offset that was answered, or "refused"."""
+    """Return the offset that was answered, or "refused"."""
     question.socket.settimeout(10)
     try:
         data = b""

@@ -1,4 +1,4 @@
-"""Strangers who hold connections of real nodes open, and what that may cost: nothing."""
+"""Strangers who hold connections to real nodes open, at no cost to the cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def over_tls(tmp_path: Path) -> Iterator[ClusterProcess]:
 
 @contextlib.contextmanager
 def silent_strangers(node: NodeProcess, count: int) -> Iterator[None]:
-    """Connections to the port between nodes that never say a word."""
+    """Open connections to the port between nodes that never send a byte."""
     port = ports_before(node.data)["peer.port"]
     with contextlib.ExitStack() as held:
         for _ in range(count):
@@ -62,7 +62,7 @@ def silent_strangers(node: NodeProcess, count: int) -> Iterator[None]:
 def hand_over(
     leader: NodeProcess, other: NodeProcess, alive: list[NodeProcess], working: list[Committer]
 ) -> NodeProcess:
-    """Shard 0 goes from `leader`, which is given back, to `other`; everybody's commits go on."""
+    """Hand shard 0 over from `leader`, which is returned, to `other`; all clients' commits go on."""
     done = quorate("cluster", "transfer", "0", "--to", str(other.node_id), "--url", leader.url)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: leader_of(alive, working[0].group_id) is other, "the hand-over")

@@ -1,4 +1,4 @@
-"""kafka-features: what an administrator sees of the cluster's features."""
+"""kafka-features: an administrator's view of the cluster's features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-consumer-groups, kafka-groups and kafka-configs: what an administrator of groups does.
+"""kafka-consumer-groups, kafka-groups and kafka-configs: the administration of groups.
 
 The members are Kafka's own Java consumers (kafka-verifiable-consumer), one process each.
 """

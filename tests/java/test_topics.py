@@ -1,4 +1,4 @@
-"""kafka-topics: what an administrator of topics does."""
+"""kafka-topics: the administration of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both event loops that a node may run on: asyncio's own, and uvloop, which differs in small things."""
+"""The two event loops that a node may run on: asyncio's own and uvloop, which differ in details."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_event_loop}
 
 
 def on_both_loops(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
-    """The test, once on each."""
+    """Run the test once on each loop."""
 
     @functools.wraps(test)
     def run(loop: str, **given: object) -> None:

@@ -1,4 +1,4 @@
-"""A small node for HTTP: real projections, a log of a list, commit wherever the test puts it."""
+"""A small node for HTTP: real projections, a log in a list, and a commit index that the test sets."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ NUM_SHARDS = 2
 
 @dataclass
 class Log:
-    """Committed entries as a replica hands them out."""
+    """Committed entries, read as from a replica."""
 
     bodies: list[bytes] = field(default_factory=list)
     first_index: int = 1
 
     live_from: int = 1
     file: bytes = b""
-    """The snapshot's."""
+    """The bytes of the snapshot file."""
 
     @property
     def log(self) -> Log:
-        """As a replica has it."""
+        """The log itself, as a replica has this attribute."""
         return self
 
     def read(self, from_index: int, bytes_max: int) -> bytes:
@@ -162,7 +162,7 @@ class Links:
 
 
 class HttpFakeNode:
-    """As much of a node as the HTTP listener looks at. It leads every shard that `leaders` does not name."""
+    """The part of a node that the HTTP listener uses. It leads every shard that `leaders` does not name."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -265,7 +265,7 @@ class HttpRig:
             return answer.status, await answer.json()
 
     async def post(self, path: str, document: Any = None, **given: Any) -> tuple[int, Any]:
-        """POST of a JSON document, or with whatever `given` says to aiohttp."""
+        """POST a JSON document, or with other arguments for aiohttp."""
         if not given:
             given = {"json": {} if document is None else document}
         async with self.session.post(self.url + path, **given) as answer:
@@ -276,7 +276,7 @@ class HttpRig:
             return answer.status
 
     def served_paths(self) -> set[str]:
-        """What the router has, as it would write it in a document."""
+        """Return the router's paths, written as in an OpenAPI document."""
         assert self.listener._runner is not None
         routes = self.listener._runner.app.router.resources()
         return {resource.canonical for resource in routes}

@@ -1,4 +1,4 @@
-"""What serves requests leaves no cycles behind: the collector looks at much of a large node's state never."""
+"""Serving requests leaves no reference cycles: the collector never visits most of a large node's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API: what it says, what it refuses, how long it waits, and that its document is true."""
+"""The HTTP API: its answers, its refusals, its timeouts, and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_topics_groups_and_one_group() -> None:
 
 
 async def test_the_configs_of_a_group_say_what_holds_and_why() -> None:
-    """The leader's own choice where the group has none; what was set beside what its bounds leave of it."""
+    """A group without a value has the leader's; a set value is shown beside the bounded one."""
     async with http_rig() as rig:
         settings = CommittedSettings(Settings().group_settings(), lambda: rig.node.catalog)
         settings.set_interval(500)
@@ -126,7 +126,7 @@ async def test_group_ids_may_hold_anything_that_a_path_can_spell() -> None:
         for group_id, path in (("a/b", "a%2Fb"), ("ü?&=#", "%C3%BC%3F%26%3D%23"), ("..", "%2E%2E")):
             rig.node.add_group(group_id)
             if group_id == "..":
-                continue  # clients and servers resolve it before it is a path; /v1/groups lists it
+                continue  # clients and servers resolve it out of the path; /v1/groups lists it
             status, answer = await rig.get(f"/v1/groups/{path}")
             assert (status, answer["group"]["group_id"]) == (200, group_id)
 
@@ -221,7 +221,7 @@ async def test_a_long_poll_ends_with_the_entry_or_with_its_time() -> None:
         rig.node.add_topic("clicks", 1)
         assert [entry["index"] for entry in await polled] == [2]
         assert await lines(rig, "/v1/shards/metadata/log?from=9&wait_ms=50") == []
-        assert metadata.waiters[-1].fn() is None  # cancelled: nobody is called any more
+        assert metadata.waiters[-1].fn() is None  # cancelled: no callback is left
 
 
 async def test_long_polls_are_bounded_and_do_not_count_as_work() -> None:
@@ -486,7 +486,7 @@ async def test_every_family_says_what_it_is_and_has_one_name() -> None:
 
 
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
-    """As much of JSON Schema as the document uses."""
+    """Return whether a value matches a schema; covers the JSON Schema that the document uses."""
     kinds = schema.get("type", [])
     known = {
         "object": dict,
@@ -512,7 +512,7 @@ def conforms(value: Any, schema: dict[str, Any]) -> bool:
 
 
 async def test_the_document_is_true() -> None:
-    """Every route of the document is called, and every answer is what it says."""
+    """Every route of the document is called, and every answer matches its schema."""
     filled_in = {"{group_id}": "billing", "{shard}": "metadata"}
     async with http_rig() as rig:
         await filled(rig)
@@ -539,7 +539,7 @@ async def test_the_document_is_true() -> None:
 
 
 async def test_a_group_is_shown_with_what_was_refused() -> None:
-    """Members with their newest refusal, strangers beside them; every field is in the document."""
+    """Members appear with their newest refusal, beside unknown members; the document has every field."""
     world = World()
     world.create_topic("orders", 4)
     a, b = Client(world, "a"), Client(world, "b")
@@ -606,7 +606,7 @@ async def test_what_is_no_http_gets_its_400_and_fills_no_log(
 
 
 async def test_a_client_that_goes_before_its_answer_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Monitoring that gives up after a second asks a busy node again and again."""
+    """Monitoring with a timeout of a second asks a busy node again and again."""
     async with http_rig() as rig:
         group_id = next(name for name in "abcdefgh" if rig.node.shard_for(name) is rig.node.shards[0])
         _, writer = await asyncio.open_connection(*rig.listener.address)

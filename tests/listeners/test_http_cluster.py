@@ -1,4 +1,4 @@
-"""The HTTP API of one node of three: standby reads, redirects, who leads, and what an operator may change."""
+"""The HTTP API of one node of three: standby reads, redirects, leaders, and operators' changes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LEADER = NodeInfo(
 
 
 def follow(rig: HttpRig, leader: NodeInfo | None = LEADER) -> None:
-    """The node leads nothing."""
+    """Make the node a follower of all shards."""
     for shard in (rig.node.metadata, *rig.node.shards):
         shard.is_ready = False
         rig.node.leaders[shard.shard] = leader
 
 
-# What is shown
+# Status
 
 
 async def test_every_configured_node_is_shown_in_contact_or_not() -> None:
@@ -103,7 +103,7 @@ async def test_a_follower_answers_from_its_standby(path: str) -> None:
 
 
 async def test_an_answer_read_before_a_rebuild_is_dropped() -> None:
-    """A deposed leader's entry 1 was replaced by another entry 1: what it said must not be told."""
+    """A deposed leader's entry 1 was replaced by another one: no answer from the old one may be sent."""
     async with http_rig() as rig:
         rig.node.add_group("late", committed=False)
         shard = rig.node.shard_for("late")
@@ -185,7 +185,7 @@ async def test_that_a_group_is_absent_is_proven_too() -> None:
 
 
 def catalog_at(rig: HttpRig, num_topics: int) -> int:
-    """Puts topics into the metadata shard; the index of its newest entry."""
+    """Put topics into the metadata shard; return the index of its newest entry."""
     for number in range(num_topics):
         rig.node.add_topic(f"topic-{number}", 1)
     assert rig.node.metadata.commit_index == num_topics
@@ -193,7 +193,7 @@ def catalog_at(rig: HttpRig, num_topics: int) -> int:
 
 
 async def asked(rig: HttpRig, path: str, *shards: Shard, why: str | None = None) -> tuple[int, str, Any]:
-    """The answer when these shards prove themselves in turn, the last one with `why`."""
+    """Return the answer when these shards get their read proofs in turn, the last one with error `why`."""
     answer = asyncio.ensure_future(raw(rig, path))
     for shard in shards:
         while not shard.proofs:
@@ -406,7 +406,7 @@ async def test_only_a_page_of_the_node_itself_may_change_anything() -> None:
     async with http_rig() as rig:
         port = rig.listener.address[1]
         for origin in ("http://evil.example", "null", f"http://evil.example:{port}", "https://127.0.0.1", ""):
-            # Also with a Host of the same name: a name of the other site may resolve to this machine.
+            # Also with a Host header of the same name: another site's name may resolve to this machine.
             headers = {"Origin": origin, "Host": origin.removeprefix("http://") or "x"}
             status, answer = await rig.post("/v1/cluster/upgrade", json={}, headers=headers)
             assert (status, answer["error"], rig.node.changes) == (403, "FOREIGN_HOST", [])

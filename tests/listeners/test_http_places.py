@@ -1,4 +1,4 @@
-"""The connections of the HTTP listener: who says nothing makes room, who works does not, probes get in."""
+"""The HTTP listener's connections: silent ones make room for new ones, busy ones do not, probes get in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF = "GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\nX-a"
 
 
 class Caller:
-    """Somebody with a connection, who says what he likes."""
+    """A client with one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -39,7 +39,7 @@ class Caller:
 
 
 class Street:
-    """Everybody who has come to one listener."""
+    """All clients of one listener."""
 
     def __init__(self, rig: HttpRig) -> None:
         self._rig = rig
@@ -52,12 +52,12 @@ class Street:
         return caller
 
     async def status(self, path: str) -> bytes:
-        """The answer to a newcomer, on a connection of its own."""
+        """Return the first bytes of the answer to a new client, on its own connection."""
         asking = await self.call(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return await asyncio.wait_for(asking.answered, 1.0)
 
     async def fill(self, count: int) -> list[Caller]:
-        """Opens connections with half a head, each of which has been heard."""
+        """Open connections that each sent half a request head, which the listener has read."""
         begun = [await self.call(HALF) for _ in range(count)]
         held = self._rig.listener._places
         while len(held._asking) < count:
@@ -117,7 +117,7 @@ async def test_who_works_is_not_cut_and_probes_are_answered_beside_long_polls() 
 
 @on_both_loops
 async def test_metrics_have_places_of_their_own_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when all requests that may be at work are."""
+    """This holds even when the limit of concurrent requests is reached."""
     monkeypatch.setattr(app, "SCRAPES_KEPT", 1)
     async with street(http_requests_max=1) as (rig, callers):
         let_go = asyncio.Event()

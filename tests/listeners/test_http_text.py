@@ -1,4 +1,4 @@
-"""JSON in pieces is the JSON of `json.dumps`."""
+"""JSON encoded in pieces equals that of `json.dumps`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NOT_ASKED = -(2**31)
 
 
 STOCK = {key: versions for key, versions in API_VERSIONS.items() if not is_private(key)}
-"""What every client is told of."""
+"""The APIs that every client sees in ApiVersions."""
 
 
 def versions(api_key: ApiKey) -> list[int]:
@@ -61,7 +61,7 @@ def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
 def test_group_version_is_finalized_at_1(rig: Rig, version: int) -> None:
-    """Clients before 4.0 refuse a feature whose range begins at 0; before version 3 there are none."""
+    """Clients before 4.0 refuse a feature whose range begins at 0; before version 3 there are no features."""
     answer = rig.ask(rig.connect(), ApiKey.API_VERSIONS, version, ApiVersionsRequest())
     said = (
         [(one.name, one.min_version, one.max_version) for one in answer.supported_features],
@@ -228,7 +228,7 @@ def test_describe_cluster(rig: Rig, version: int) -> None:
 def pages(
     rig: Rig, limit: int, names: list[str], cursor: Cursor | None = None
 ) -> list[list[tuple[str, int, int]]]:
-    """All pages as (topic, error, partition) rows."""
+    """Return all pages as (topic, error, partition) rows."""
     client, found = rig.connect(), []
     for _ in range(50):
         request = DescribeTopicPartitionsRequest(

@@ -1,4 +1,4 @@
-"""DescribeConfigs and ListConfigResources at the listener: what is told, from where, and what is not."""
+"""DescribeConfigs and ListConfigResources at the listener: values, their sources, and refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_topic_shows_where_its_replicas_are(rig: Rig) -> None:
 
 
 def test_what_is_named_twice_is_not_described(rig: Rig) -> None:
-    """A frame holds two hundred thousand resources, and a broker's answer has nine thousand bytes."""
+    """A frame can name two hundred thousand resources, and a broker's description has nine thousand bytes."""
     broker = DescribeConfigsResource(resource_type=BROKER, resource_name="7", configuration_keys=None)
     group = DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[broker, group, broker])

@@ -1,4 +1,4 @@
-"""Connections: order of replies, coalescing, bounds, fast path; what one client does to another."""
+"""Connections: order of replies, coalescing, bounds, fast path, and fairness between clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_replies_keep_the_order_of_requests() -> None:
     rig.node.holding = True
     client.send(heartbeat(1) + METADATA + heartbeat(3) + heartbeat(4))
     rig.run()
-    assert client.frames == []  # Metadata is ready, and waits for the heartbeat before it
+    assert client.frames == []  # Metadata's reply is ready, and waits for the heartbeat's before it
     rig.node.release(2)
     rig.run()
     assert client.frames == []
@@ -69,7 +69,7 @@ def test_ten_thousand_pipelined_requests_are_answered_in_order_beside_others() -
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_hundreds_that_pipeline_do_not_hold_up_one_who_asks_now_and_then(is_read: bool) -> None:
-    """Each look at the clock takes a fiftieth of a slice; all that they ask for would take 40 s."""
+    """Each reading of the clock takes a fiftieth of a slice; all their requests together take 40 s."""
     rig = Rig(clock_step_ms=0.1, connection_buffered_pause_bytes=65_536)
     rig.node.padding = "x" * 100
     many = b"".join(heartbeat(number) for number in range(2_000))
@@ -211,7 +211,7 @@ def test_any_difference_takes_the_slow_path() -> None:
         client.send(other)
         rig.run()
         assert len(rig.node.asked) == asked + 1
-    client.send(heartbeat(2)[:7] + b"\x00" + heartbeat(2)[8:])  # equal but for the version in its head
+    client.send(heartbeat(2)[:7] + b"\x00" + heartbeat(2)[8:])  # equal but for the version in its header
     rig.run()
     assert client.is_lost
     assert rig.listener.context.counters.fast_heartbeats == 0

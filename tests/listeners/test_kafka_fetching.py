@@ -1,4 +1,4 @@
-"""ListOffsets and Fetch: an empty log whose end is wherever a client is, and a poll that waits."""
+"""ListOffsets and Fetch: an empty log that ends at any position a client has, and a long poll."""
 
 from __future__ import annotations
 

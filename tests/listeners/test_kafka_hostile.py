@@ -1,4 +1,4 @@
-"""Hostile clients: closed or answered with one log line, bounded memory, and the others notice nothing."""
+"""Hostile clients: closed or answered, with one log line and bounded memory; others notice nothing."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: in
 
 
 def asked_of_groups(names: list[str]) -> list[tuple[ApiKey, int, Any]]:
-    """Every request that may name many groups."""
+    """Return every request that may name many groups."""
     fetched = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
     return [
         (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=names)),
@@ -224,7 +224,7 @@ def test_floods_of_groups_lose_their_connection(
 
 @pytest.mark.parametrize("which", range(4))
 def test_many_groups_are_no_flood(which: int) -> None:
-    """As many as an admin client may have, and some twice."""
+    """The groups are as many as an admin client may name, and some are named twice."""
     names = [f"{number:x}" for number in range(9_990)]
     api_key, version, asked = asked_of_groups([*names, *names[:10]])[which]
     rig = Rig()
@@ -270,11 +270,11 @@ def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert len(rig.listener.connections) == 3
 
 
-# Slow and silent ones
+# Slow and silent clients
 
 
 def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCaptureFixture) -> None:
-    """And never those who have: a client gets in, however many hold their connections in silence."""
+    """Clients that have sent a request stay; new ones get in, however many silent ones there are."""
     rig = Rig(max_connections=4)
     established = [connected_and_asked(rig) for _ in range(2)]
     silent = [rig.connect() for _ in range(2)]
@@ -292,8 +292,8 @@ def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCap
 
 
 def test_when_all_have_asked_who_has_not_for_long_makes_room(caplog: pytest.LogCaptureFixture) -> None:
-    """One request buys nobody a place for minutes; a client that waits for its answer, or asks now and then,
-    keeps its own."""
+    """One request does not hold a connection for minutes; a client that waits for its answer, or sends
+    requests now and then, keeps its connection."""
     rig = Rig(max_connections=4)
     rig.node.holding = True
     waiting = rig.connect()

@@ -1,4 +1,4 @@
-"""Every byte that is kept for a connection counts, towards its own bound and towards that of all together."""
+"""Every byte kept for a connection counts towards the connection's bound and towards the listener's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def only(rig: Rig) -> Connection:
 
 
 def fetch(correlation_id: int, partitions: int, wait_ms: int = 30_000) -> bytes:
-    """Empty, and it waits; names the same partition again and again."""
+    """Return a fetch that waits for data; it names one partition again and again."""
     asked = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)] * partitions
     request = FetchRequest(
         max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=asked)]
@@ -37,7 +37,7 @@ def fetch(correlation_id: int, partitions: int, wait_ms: int = 30_000) -> bytes:
 
 
 def owning(correlation_id: int, partitions: int, first: int = 0) -> bytes:
-    """A heartbeat that tells what its member owns, as those do that just applied an assignment."""
+    """Return a heartbeat that reports owned partitions, as after applying an assignment."""
     owned = TopicPartitions(topic_id=b"orders-topic-id!", partitions=list(range(first, first + partitions)))
     body = ConsumerGroupHeartbeatRequest(
         group_id="g", member_id="m", member_epoch=3, rebalance_timeout_ms=-1, topic_partitions=[owned]
@@ -45,7 +45,7 @@ def owning(correlation_id: int, partitions: int, first: int = 0) -> bytes:
     return encode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, correlation_id, CLIENT_ID, body)
 
 
-# Each kind of byte: made to be kept, with how many that are; then let go. A case yields between the two.
+# Each case makes the node keep one kind of bytes, yields their number, and then lets the node release them.
 
 Case = Callable[[Rig, RawClient], Iterator[int]]
 
@@ -69,7 +69,7 @@ def requests_behind_the_most_in_flight(rig: Rig, client: RawClient) -> Iterator[
     rig.node.holding = True
     frames = [heartbeat(number, group="g" * LARGE) for number in range(10)]
     client.send(b"".join(frames))
-    yield sum(len(frame) - 4 for frame in frames[:8])  # the network may bring it in two pieces
+    yield sum(len(frame) - 4 for frame in frames[:8])  # the network may deliver them in two pieces
     rig.node.holding = False
     rig.node.release()
     rig.run()
@@ -101,7 +101,7 @@ def replies_that_are_not_read(rig: Rig, client: RawClient) -> Iterator[int]:
     yield 3 * LARGE - SOCKETS_BYTES
     client.transport.resume_reading()
     rig.run()
-    client.send(heartbeat(4))  # a reply that leaves is not told of: it is counted with the next
+    client.send(heartbeat(4))  # a reply that leaves is counted with the next request
 
 
 def cached_heartbeats(rig: Rig, client: RawClient) -> Iterator[int]:
@@ -159,7 +159,7 @@ def test_it_is_let_go_with_its_connection(case: Case) -> None:
 def test_the_connection_that_makes_the_node_keep_most_goes_first(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each far below every bound of its own: what counts is all together."""
+    """Each connection is far below its own bound; only their sum counts."""
     rig = Rig(listener_buffered_max_bytes=2**20, connection_requests_max=4)
     modest = rig.connect()
     modest.send(heartbeat(1)[:-1])
@@ -176,7 +176,7 @@ def test_the_connection_that_makes_the_node_keep_most_goes_first(
             kept.append(sum(connection.kept_now() for connection in rig.listener.connections))
         told = lines()
     assert max(kept) <= 2**20
-    if case is a_fetch_that_waits:  # these are answered at once instead, from half of the bound on
+    if case is a_fetch_that_waits:  # from half of the bound on, fetches are answered at once instead
         assert 0 < max(waiting) < 10
         assert max(kept) <= 2**19
     else:
@@ -188,7 +188,7 @@ def test_the_connection_that_makes_the_node_keep_most_goes_first(
 
 
 def test_a_long_heartbeat_is_not_cached() -> None:
-    """A member may tell of 100,000 partitions in each; 64 such frames would stay with an idle connection."""
+    """A heartbeat may report 100,000 partitions; 64 such frames would stay with an idle connection."""
     rig = Rig()
     rig.node.entries["g", "m"] = CountingEntry()
     client = rig.connect()
@@ -252,7 +252,7 @@ def test_a_frame_larger_than_the_pause_mark_is_received_and_served() -> None:
 
 
 def test_counting_anew_is_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look through all connections must not come with every reply when nearly all room is taken."""
+    """Not every reply may cause a pass over all connections when nearly all memory is used."""
     rig = Rig(listener_buffered_max_bytes=2**20)
     looks: list[int] = []
     make_room = rig.listener._make_room

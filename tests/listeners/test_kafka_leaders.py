@@ -1,4 +1,4 @@
-"""Three nodes as one of them tells of them: coordinators, controller, replicas, and who waits meanwhile."""
+"""Three nodes as one of them reports them: coordinators, controller, replicas, and requests that wait."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_leader_that_comes_while_the_catalog_loads_is_told_with_it(rig: Rig) -
     assert (answer.controller_id, 200 <= rig.world.now_ms - now_ms < 240) == (7, True)
 
 
-# Who waits, and for how long
+# Requests that wait, and for how long
 
 
 def test_a_heartbeat_does_not_wait_behind_a_question_that_waits_for_a_leader(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Produce: every batch is refused at once, for good; a producer that wants no answer loses its connection."""
+"""Produce: every batch is refused at once with a fatal error; with acks=0 the connection is closed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAYS = "topics here hold no messages, only partitions to assign; produce to a Ka
 def produce_request(
     version: int, acks: int = -1, records: bytes | None = b"batch", partitions: Sequence[int] = (0, 99)
 ) -> ProduceRequest:
-    """To partitions of a topic that exists and of one that does not."""
+    """Return a request to partitions of a topic that exists and of one that does not."""
     topics = [("orders", ORDERS.topic_id), ("nowhere", b"?" * 16)]
     return ProduceRequest(
         acks=acks,

@@ -1,4 +1,4 @@
-"""Long answers are made in slices: the same bytes, of one moment, and others are served meanwhile."""
+"""Long answers are encoded in slices: the same bytes, from one state, while others are served."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHANGES_AND_LISTS: list[tuple[ApiKey, int, Any]] = [
 
 MANY = 20_000
 CLOCK_STEP_MS = 0.5
-"""What passes at each look at the clock, so that slices end in virtual time too."""
+"""Milliseconds that pass at each reading of the clock, so that slices end in virtual time too."""
 
 
 def metadata(correlation_id: int) -> bytes:
@@ -181,7 +181,7 @@ def commit(correlation_id: int, partitions: int) -> bytes:
 
 
 def test_a_commit_does_not_overtake_one_that_takes_several_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last part would put older offsets over newer ones."""
+    """Its last part would overwrite newer offsets with older ones."""
     monkeypatch.setattr(offsets, "PARTITIONS_AT_ONCE", 3)
     rig = Rig()
     client, other = rig.connect(), rig.connect()
@@ -226,7 +226,7 @@ def describe(correlation_id: int) -> bytes:
 
 
 def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each connection, however many it asks for in a row; and some for all of them."""
+    """Each connection has one at a time, however many it requests; and all of them together have a limit."""
     monkeypatch.setattr(dispatch, "LONG_READS_MAX", 2)
     rig = Rig()
     rig.node.holding = True
@@ -255,7 +255,7 @@ def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch
 
 
 def test_a_connection_does_not_keep_what_it_answered() -> None:
-    """An idle one would hold a description of ten megabytes until its next question."""
+    """An idle connection would hold a description of ten megabytes until its next request."""
     of_other_tests = _exchanges()
     rig = Rig()
     client = rig.connect()

@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
 def on_loop(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Runs a coroutine on a loop of either kind."""
+    """A function that runs a coroutine, on each kind of loop in turn."""
 
     def run(coroutine: Any) -> None:
         loop = request.param()

@@ -1,4 +1,4 @@
-"""/metrics as Prometheus reads it: what is told of groups, by whom, and that the document tells the same."""
+"""/metrics as Prometheus reads it: the metrics of groups, the nodes that report them, their documentation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ async def families(rig: HttpRig) -> dict[str, Metric]:
 
 
 def values(family: Metric) -> dict[tuple[str, ...], float]:
-    """By the values of the labels."""
+    """Return the samples' values by the values of their labels."""
     assert {sample.name for sample in family.samples} <= {family.name}
     return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
 def explained() -> dict[str, tuple[str, str, set[str]]]:
-    """The table of Kafka's names in the document: type, label, and the label's values."""
+    """Return the documentation's table of Kafka's names: type, label, and the label's values."""
     _, _, section = OPERATIONS.read_text(encoding="utf-8").partition("### Under Kafka's names")
     found = {}
     for names, kind, labels in re.findall(r"^\| (`.*?) \| (\w+) \| (.*?) \|", section, re.MULTILINE):
@@ -114,7 +114,7 @@ def test_requests_that_wait_for_their_turn_are_counted() -> None:
 
 @dataclass
 class Seconds:
-    """A host of which each second says how much of it was work."""
+    """A host on which each second has a given share of work."""
 
     now_ms: float = 0.0
     worked_ms: float = 0.0

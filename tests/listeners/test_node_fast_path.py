@@ -1,7 +1,7 @@
 """The fast path against the slow one, on a real node in virtual time.
 
-Every heartbeat that is answered from the cache is also asked of the coordinator in the same turn; the two
-answers must be the same bytes, and the coordinator must not have had anything to write.
+Every heartbeat that is answered from the cache also goes to the coordinator in the same turn. The two answers
+must be the same bytes, and the coordinator must write nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = Counter[str]()
 
 
 class Shadow:
-    """Asks the slow path whatever the fast one answers."""
+    """Sends every request that the fast path answers to the slow path, too."""
 
     def __init__(self, sim: SimNode) -> None:
         self._node = sim.node
@@ -94,7 +94,7 @@ class ByExpression(Consumer):
 
 
 class Extended(Consumer):
-    """Speaks the extension, with no assignor of its own."""
+    """Speaks the protocol's extension, without an assignor of its own."""
 
     def heartbeat(self) -> Any:
         stock = self.next_heartbeat()
@@ -109,7 +109,7 @@ class Extended(Consumer):
 
 
 def consumer(sim: SimNode, number: int) -> Consumer:
-    """Of four kinds, by number; the second is static."""
+    """Return a consumer of one of four kinds, by number; the second is static."""
     name = f"m{number}"
     kind = (Consumer, Consumer, ByExpression, Extended)[number]
     made = kind(sim.client(name), "g", name, "orders", "late")
@@ -156,7 +156,7 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
     assert shadow.differing == []
     fast = sim.node.kafka.context.counters.fast_heartbeats
     assert shadow.compared == fast
-    if members and not is_one_away:  # whose partitions the others wait for
+    if members and not is_one_away:  # the others wait for its partitions
         assert fast > 0, "members that are steady for four rounds never took the fast path"
     count_fault("listeners", "fast heartbeats compared with slow ones", fast)
 

@@ -1,4 +1,4 @@
-"""Settings: every source, the order in which they override, errors that name the place."""
+"""Settings: all sources, their precedence, and errors that name the source."""
 
 from __future__ import annotations
 

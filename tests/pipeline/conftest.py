@@ -1,4 +1,4 @@
-"""One local SparkSession for the whole suite: it takes five seconds to come up."""
+"""One local SparkSession for the whole suite: it takes five seconds to start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def mixed_log(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A written log of one group shard: segments, all but the newest sealed, and snapshots; read only."""
+    """A log of one group shard with sealed segments, an open one and snapshots; tests only read it."""
     from benchmarks.mixedlog import write_log
 
     path = str(tmp_path_factory.mktemp("mixed"))

@@ -19,7 +19,7 @@ def flip(path: Path, at: int, mask: int = 0x41) -> None:
 
 
 def spoiled(path: Path, first_index: int) -> Path:
-    """A segment with a flipped byte in its middle."""
+    """Flip a byte in the middle of a segment and return its file."""
     home = path / "shard-0"
     name = log_name(first_index)
     file = next(one for one in (home / ARCHIVE / name, home / name) if one.exists())

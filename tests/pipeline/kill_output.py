@@ -1,7 +1,7 @@
-"""A process that writes to an output on the real disk and is killed on the way (`test_tables_kill.py`).
+"""A process that writes to an output on the real disk and is killed half-way (`test_tables_kill.py`).
 
-`kill_output.py OUT STEP` sends SIGKILL to itself before the STEPth call of a commit that changes something;
-`kill_output.py OUT hold` opens the output, says so and waits for its end.
+`kill_output.py OUT STEP` sends SIGKILL to itself before the STEPth call of a commit that changes the disk;
+`kill_output.py OUT hold` opens the output, prints that it has, and waits for the end of its input.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CHANGING = ("open", "rename", "unlink", "mkdir", "fsync_dir", "remove_tree")
 
 
 class MortalFiles(OsOutputFiles):
-    """The real disk, until it is the turn of a certain call."""
+    """The real disk, until a certain call kills the process."""
 
     def __init__(self) -> None:
         self.left = -1
-        """Calls until the end; negative: there is none."""
+        """Number of calls until the kill; negative for none."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in CHANGING and self.left >= 0:

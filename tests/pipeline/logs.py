@@ -1,6 +1,6 @@
-"""Logs with all that happens to groups, and what plain `history` makes of them: the truth of the analyses.
+"""Logs with everything that happens to groups, and plain `history` of them to check the analyses against.
 
-Each log is a cluster of its own name, so that one DataFrame holds them all and one job asks them all.
+Each log is a cluster with a name of its own, so that one DataFrame holds them all and one job reads them all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEEDS = ((0, False), (3, True))
-"""Seeds of the protocol's schedules, and whether targets are installed a record at a time."""
+"""Seeds of the protocol's schedules, and whether targets are installed one record at a time."""
 
 
 def all_logs(scratch: Path) -> dict[str, NodeLog]:
-    """By cluster: random schedules, the scripted story, a recorded incident, a generated log."""
+    """Return by cluster: random schedules, the scripted story, a recorded incident, a generated log."""
     write_log(str(scratch / "mixed"), 3_000, groups=10, segment_bytes=1 << 16)
     return {
         **{f"world-{seed}": in_memory(_world(seed, in_parts=parts)) for seed, parts in SEEDS},
@@ -54,7 +54,7 @@ def _world(seed: int, *, in_parts: bool) -> World:
 
 
 def read_by_the_source(spark: SparkSession, scratch: Path) -> DataFrame:
-    """Those of `all_logs` that are files, as the source reads them: clusters with `READ` in their names."""
+    """Read the file-based logs of `all_logs` with the source, as clusters with `READ` in their names."""
     register(spark)
     reader = spark.read.format("quorate").option("raw", "true")
     frames = {"incident": reader.load(str(INCIDENT)), "mixed": reader.load(str(scratch / "mixed"))}
@@ -66,7 +66,7 @@ READ = "-read"
 
 
 def in_memory(world: World) -> NodeLog:
-    """A world's shard as a log; its topics are named by its groups only."""
+    """Return a world's shard as a log without a metadata shard; topics have names only in group records."""
     frames = [
         Frame(
             index=one.index,
@@ -85,7 +85,7 @@ def in_memory(world: World) -> NodeLog:
 
 
 def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
-    """A table of the export as dictionaries, of every group shard."""
+    """Return a table of the export as dictionaries, for every group shard."""
     found: list[dict[str, Any]] = []
     names = [column.name for column in SCHEMAS[name].columns]
 
@@ -100,12 +100,12 @@ def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
 
 
 def told(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a small result."""
+    """Return the rows of a small result."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 def check_columns(frame: DataFrame, name: str) -> None:
-    """The frame has the columns that the analysis announces."""
+    """Check that the frame has the columns that the analysis declares."""
     announced = spark_type(ANALYSES[name].columns)
     assert [(one.name, one.dataType) for one in frame.schema] == [
         (one.name, one.dataType) for one in announced
@@ -114,7 +114,7 @@ def check_columns(frame: DataFrame, name: str) -> None:
 
 @contextmanager
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Small jobs take a third of their time where no code is generated and compiled for each."""
+    """Turn off code generation: small jobs then take a third of the time."""
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -124,5 +124,5 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def columns_of(rows: Iterable[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """These columns of rows, in an order that both sides can be brought into."""
+    """Return these columns of the rows, sorted by content so that both sides have the same order."""
     return sorted(({name: row[name] for name in names} for row in rows), key=repr)

@@ -1,8 +1,8 @@
-"""Writes `golden/older_release`, tables as a release wrote them that knew fewer columns. Run by hand, once.
+"""Writes `golden/older_release`: tables as an older release wrote them. Run once, by hand.
 
     python -m tests.pipeline.make_golden
 
-`LACKING` says which columns they are without. The output is checked in; tests read it and write on (a copy).
+`LACKING` lists the columns that they lack. The output is checked in; tests read it and extend a copy.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LACKING = {
     "failovers": ("why", "is_takeover", "gap_ms"),
 }
 MAY_1 = 1_777_593_600_000
-"""2026-05-01."""
+"""2026-05-01 00:00 UTC."""
 
 
 def commit(index: int) -> dict[str, Any]:
-    """A row of `commits` with all columns of today; those in `LACKING` are null."""
+    """Return a row of `commits` with all columns of today; those in `LACKING` are null."""
     row = dict.fromkeys(schema.TABLES["commits"].names)
     given = {
         "group_id": f"g{index % 2}",

@@ -1,7 +1,7 @@
-"""Logs of records in any order, as no coordinator writes them: what the rules of keys say must hold for them.
+"""Logs with records in any order, which no coordinator writes: rules about keys must hold for them as well.
 
-Few keys, so that each is written often; tombstones of what is not there; types that this release does not
-know; several records of one key in an entry.
+They have few keys, so that each is written often; tombstones of missing keys; types that this release does
+not know; several records of one key in an entry.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STATES = (MemberState.STABLE, MemberState.STABLE, MemberState.UNRELEASED_PARTITI
 
 
 def random_log(seed: int, entries: int = 40) -> MemoryReader:
-    """Always the same log of a seed."""
+    """Return the log of a seed, always the same."""
     rng = random.Random(seed)
     log = Writer()
     for _ in range(entries):

@@ -27,7 +27,7 @@ def in_order(row: Row) -> Row:
 
 
 def replayed(log: NodeLog, shard: int, index: int) -> Iterator[Row]:
-    """The state by the coordinator's own code, in rows."""
+    """Yield the state as rows, replayed by the coordinator's own code."""
     projection = ShardReplay(shard).run(Walk(shard, log.reader(shard), to_index=index)).projection
     assert isinstance(projection, Projection)
     for group_id in {*projection.groups, *projection.offsets.group_ids()}:

@@ -36,13 +36,13 @@ Row = dict[str, Any]
 
 
 def rows_of(log: NodeLog, cluster_id: str = CLUSTER) -> Iterator[Row]:
-    """Every record of every shard, the entries that can be read."""
+    """Yield every record of every shard, from the entries that can be read."""
     for shard in log.shards:
         yield from rows_of_shard(log.reader(shard), shard, cluster_id)
 
 
 def rows_of_shard(reader: Reader, shard: int, cluster_id: str = CLUSTER) -> Iterator[Row]:
-    """Entries, and where entries are missing the records of the snapshot that bridges, at its last index."""
+    """Yield the records of entries; a bridging snapshot replaces missing ones, at its last index."""
     for item in Walk(shard, reader):
         if isinstance(item, Frame):
             yield from rows_of_frame(item, shard, cluster_id)
@@ -82,7 +82,7 @@ def rows_of_frame(frame: Frame, shard: int, cluster_id: str = CLUSTER) -> Iterat
 
 
 def row(raw: RawRecord, **where: Any) -> Row:
-    """One record; a column that does not fit it is null."""
+    """Return one record as a row; columns that do not apply are null."""
     found: Row = dict.fromkeys(NAMES)
     found.update(where)
     found.update(
@@ -146,7 +146,7 @@ def _parts(parts: Iterable[TopicPartitions]) -> list[Row]:
 
 
 def records_frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
-    """A DataFrame as the source gives it, raw columns too; the rows are spread in no order."""
+    """Return a DataFrame like that of the source, with raw columns; the rows are in no particular order."""
     import pyarrow as pa
 
     data = pa.Table.from_pylist(list(rows), schema=arrow_type(RECORD_COLUMNS))

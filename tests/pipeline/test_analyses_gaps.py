@@ -1,7 +1,7 @@
-"""Analyses of logs with damage, read permissively: rows of damage count nowhere, and nothing is made up.
+"""Analyses of logs with damage, read permissively: rows of damage never count, and nothing is invented.
 
-What goes through the coordinator's code ends where plain `history` ends, and goes on where a snapshot stands
-in; what looks at records one by one takes all that are there.
+Analyses through the coordinator's code end where plain `history` ends, and resume at a bridging snapshot.
+Analyses of single records take all records that are there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spark
 SEED = 3
 CLUSTER = f"life-{SEED}"
 SLOW = "whatif"
-"""Which is held to plain history instead."""
+"""The slow analysis, which is compared with plain history instead."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damaged(written: Path, folder: Path, place: int) -> Path:
-    """A copy in which one segment has a flipped byte in its middle."""
+    """Return a copy in which one segment has a flipped byte in its middle."""
     log = Path(shutil.copytree(written, folder / "node"))
     file = segments(log)[place]
     flip(file, file.stat().st_size // 2)

@@ -60,7 +60,7 @@ def records(spark: SparkSession, life: tuple[Path, Life]) -> DataFrame:
 
 
 def told(frame: DataFrame, name: str) -> list[Row]:
-    """The rows of an analysis, which are of the columns that it announces."""
+    """Return the rows of an analysis, after checking that it has the columns it declares."""
     columns = ANALYSES[name].columns
     assert [(one.name, one.dataType) for one in frame.schema] == [
         (one.name, one.dataType) for one in spark_type(columns)
@@ -104,7 +104,7 @@ def test_stalled_commits_are_those_of_stats(
 
 
 def test_stalls_of_any_commits_are_those_of_the_rule(spark: SparkSession) -> None:
-    """Removals, silences of all lengths, partitions without commits, medians of even numbers."""
+    """Random commits have removals, silences of all lengths, partitions without commits, and even counts."""
     rng = random.Random(3)
     said: list[tuple[Any, ...]] = []
     owned: list[Row] = []
@@ -263,7 +263,7 @@ def test_storms_of_one_group_are_windows_that_overlap(spark: SparkSession) -> No
 
 
 def _storms_of(rows: list[Row]) -> list[tuple[int, int]]:
-    """As the rule `REBALANCE_STORM` walks, without its look at members."""
+    """Apply the rule `REBALANCE_STORM`, except for its check of members."""
     found: list[list[int]] = []
     for start, row in enumerate(rows):
         window = [one for one in rows[start:] if one["timestamp_ms"] <= row["timestamp_ms"] + 60_000]

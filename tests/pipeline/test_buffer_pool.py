@@ -1,4 +1,4 @@
-"""Memory that readings lend each other: what is read is the file, and no two have it at a time."""
+"""Pooled read buffers: a read returns the file's bytes, and no two readers hold a buffer at the same time."""
 
 from __future__ import annotations
 

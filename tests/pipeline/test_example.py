@@ -1,4 +1,4 @@
-"""The example tells the guilty deployment."""
+"""The example finds the guilty deployment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_deployment_that_crash_loops_is_first(
     guilty, *others = told["answer"]
     worst = plan.worst
     assert (guilty.service, guilty.version) == (plan.services[worst.service].name, worst.version)
-    # Each instance went and came 1 + crashes times, in each group of the service; a pause may add some.
+    # Each instance left and returned 1 + crashes times, in each group of the service; a pause may add some.
     groups = len(plan.services[worst.service].groups)
     assert guilty.rebalances == pytest.approx(8 * (1 + worst.crashes) * groups, rel=0.1)
     assert all(other.rebalances < guilty.rebalances / 2 for other in others)
@@ -49,7 +49,7 @@ def test_the_deployment_that_crash_loops_is_first(
 
 
 def shapes(text: str) -> set[str]:
-    """The kinds of lines of the answer: numbers, names and what follows a colon are left out."""
+    """Return the kinds of lines in the answer, without numbers, names and anything after a colon."""
     answer = text[text.index("deployment  ") :].splitlines()
     indented = (line.strip() for line in answer if "chart:" not in line)
     kinds = (re.sub(r"[\w.-]*\d[\w.,-]*", "N", line.partition(": ")[0]) for line in indented)

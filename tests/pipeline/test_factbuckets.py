@@ -1,4 +1,4 @@
-"""A run over little writes little anew: only the buckets of groups that were looked at."""
+"""A small run rewrites little: only the buckets of groups that it processed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPLACED = [*((table, "open") for table in OPENED), ("findings", OF_GROUPS), (ST
 def test_a_task_takes_fifty_thousand_records_until_there_are_no_more_tasks(
     records: int, tasks: int | None
 ) -> None:
-    """Each costs its start and a worker; too few leave cores idle, and a run over little waits for none."""
+    """A task costs its start and a worker; too few leave cores idle, and a small run waits for none."""
     assert tasks_for(records, most=200) == tasks
 
 
@@ -54,13 +54,13 @@ def as_in_format_2(part: str, buckets: int, bucket: int) -> str:
 
 
 def restless(path: Path, states: Sequence[TableFile]) -> set[str]:
-    """Groups of whose states time alone may make a finding."""
+    """Return the groups that may get findings by the passage of time alone."""
     rows = (row for file in states for row in pq.ParquetFile(path / file.path).read().to_pylist())
     return {row["group_id"] for row in rows if row["sequence"] == RESTLESS}
 
 
 def named_behind(path: Path, index: int) -> set[str]:
-    """Groups of the one shard that have new records."""
+    """Return the groups of the only shard with records after ``index``."""
     found: set[str] = set()
     for file in table_files(path, "records"):
         for row in of_groups(pq.ParquetFile(path / file.path).read()).to_pylist():
@@ -73,7 +73,7 @@ def named_behind(path: Path, index: int) -> set[str]:
 def test_buckets_of_other_groups_stay_as_they_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_few: bool
 ) -> None:
-    """A part that is whole, or split as format 2 did it; split; and touched in a few of its buckets."""
+    """The part is whole, or split as in format 2; then split; then only a few of its buckets change."""
     asked: list[int] = []
     tasks: list[int | None] = []
     monkeypatch.setattr(factstage, "RECORDS_PER_TASK", 4)

@@ -32,7 +32,7 @@ SEEDS = range(3)
 
 @pytest.fixture(autouse=True)
 def _parts_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short logs have parts."""
+    """Lower the limit so that short logs have parts."""
     monkeypatch.setattr(group_facts, "DRAIN_ROWS", 20)
 
 
@@ -96,7 +96,7 @@ def test_findings_are_the_same_however_often_it_is_run(name: str) -> None:
 
 
 def stuck_log() -> NodeLog:
-    """A member that does not give up what it was told to; later another group alone says something."""
+    """Return a log with a member that never revokes; later only another group has records."""
     log = INCIDENTS["stuck reconciliation: a member that does not give up"].run(1).world.node()
     reader = log.reader(0)
     assert isinstance(reader, MemoryReader)

@@ -21,7 +21,7 @@ from tests.support.table_rows import OF_FACTS, exported, held
 
 
 def assert_same(output: Path, log: Path | str) -> None:
-    """Findings of the log itself are of another part, and in no export."""
+    """Compare the tables with the export, which has no findings of the log itself."""
     wanted = exported(log, *OF_FACTS)
     for table in OF_FACTS:
         part = OF_GROUPS if table == "findings" else None
@@ -36,7 +36,7 @@ def open_output(path: Path, log: InputLog) -> Output:
 def test_runs_over_a_recorded_cluster_have_the_rows_of_an_export(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In two runs; then nothing is new; then another release begins anew, from the records of the tables."""
+    """Two runs give all rows, a third nothing new; another release starts over from the records."""
     log, path = open_input(str(INCIDENT)), tmp_path / "tables"
     ends = {shard: there.decided_index for shard, there in log.shards.items()}
     with open_output(path, log) as output:

@@ -1,4 +1,4 @@
-"""The terms that facts are told of: the same whether they are looked for or were noted."""
+"""The terms that facts are derived with: the same whether they are searched for or were noted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def term(shard: int, index: int, *, day: int = 0) -> dict[str, Any]:
 
 
 class Log:
-    """Runs of which each brings terms and takes shards to an index."""
+    """Runs that each add terms and advance the shards to an index."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -39,7 +39,7 @@ class Log:
     def run(
         self, to: int, *new: dict[str, Any], facts_to: int | None = None, is_noted: bool = True
     ) -> Mapping[int, list[int]]:
-        """The indexes of the terms that facts are told of, by shard."""
+        """Run once and return the indexes of the terms that the facts receive, by shard."""
         rows = pa.Table.from_pylist(list(new), FAILOVERS)
         with self.output.begin() as tx:
             tx.stage(Staging(table="failovers", rows=rows))
@@ -57,7 +57,7 @@ class Log:
         return {shard: row["raft_index"] for shard, row in newest_terms(self.output).items()}
 
     def forget(self) -> None:
-        """Files of terms are gone: whoever looks for them fails."""
+        """Delete the files of terms, so that a search for them fails."""
         for file in self.output.manifest.of("failovers"):
             Path(self.output.root, file.path).unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def test_the_newest_before_and_those_that_are_new(log: Log) -> None:
-    """A clock went back between two of them: the index counts."""
+    """The clock went back between two terms: the index counts."""
     assert log.run(100, term(0, 10, day=9), term(0, 90, day=1), term(1, 20)) == {0: [10, 90], 1: [20]}
     assert log.newest() == {0: 90, 1: 20}
     log.forget()
@@ -87,7 +87,7 @@ def test_facts_that_are_behind_are_told_of_all_that_they_do_not_know(log: Log) -
 
 
 def test_what_an_older_release_added_is_not_missed(log: Log) -> None:
-    """It does not note it; nor has it noted anything in an output of its own."""
+    """An older release adds terms without noting them, and its outputs have no notes at all."""
     log.run(100, term(0, 10), is_noted=False)
     assert log.newest() == {0: 10}
     assert log.run(200) == {0: [10]}

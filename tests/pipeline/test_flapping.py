@@ -1,4 +1,4 @@
-"""The rule of flapping members on rows of the table: what plain stays say, `test_analyses_life` compares."""
+"""The rule of flapping members on rows of the table; `test_analyses_life` compares it with plain sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SESSIONS = TABLES["member_sessions"]
 
 
 def stay(number: int, end: str | None) -> dict[str, Any]:
-    """One of several of the same member, a minute each, a second between them."""
+    """Return one of several sessions of the same member, each a minute long, a second apart."""
     begin_ms = number * 61_000
     place = {"cluster_id": "c", "shard": 0, "group_id": "g", "member_id": "ann", "client_id": "app"}
     when = {"from_index": number * 10 + 1, "from_ms": begin_ms, "to_index": number * 10 + 9}
@@ -25,7 +25,7 @@ def stay(number: int, end: str | None) -> dict[str, Any]:
 
 
 def test_an_end_that_this_release_has_no_word_for_is_unknown() -> None:
-    """Written by a newer release, or by one that did not say it: the member came back all the same."""
+    """A newer release wrote the end, or an older one left it out: the member returned all the same."""
     ends = ["left", "moved to another planet", "left", None, "left"]
     rows = [stay(number, end) for number, end in enumerate(ends)]
     table = pa.Table.from_pylist(rows, arrow_type(SESSIONS.columns))

@@ -47,14 +47,14 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def logs(scratch: Path) -> dict[str, NodeLog]:
-    """Two of them twice: as plain Python reads them, and as the source does."""
+    """The logs; two of them occur twice, read by plain Python and by the source."""
     written = all_logs(scratch)
     return {**written, **{name + READ: written[name] for name in ("incident", "mixed")}}
 
 
 @pytest.fixture(scope="module")
 def broken() -> dict[str, NodeLog]:
-    """Logs in which members own what others own, by chance and by plan."""
+    """Logs in which members own partitions of others, by chance and by plan."""
     random = {f"random-{seed}": random_log(seed) for seed in range(12)}
     return {name: NodeLog(name, {0: log}, 1) for name, log in {**random, "planted": planted()}.items()}
 
@@ -101,7 +101,7 @@ def test_intervals_are_those_of_the_table(records: DataFrame, logs: dict[str, No
 
 
 def owned(log: NodeLog, name: str) -> Iterator[Row]:
-    """Table ownership but for what nobody owned; topics by their ids where no metadata shard names them."""
+    """Yield table ownership except unowned partitions; topics are ids if there is no metadata shard."""
     for row in table(log, "ownership", name):
         if row["kind"] != "unowned":
             yield row if -1 in log.shards else {**row, "topic": row["topic_id"]}
@@ -138,7 +138,7 @@ def test_double_owners_are_found(
 
 
 def planted() -> MemoryReader:
-    """Bob is given 1 and 2, which ann has; ann gives up 1, eve is given 2. Nobody else has 0 and 3."""
+    """Bob is given 1 and 2, which ann owns; ann revokes 1, eve is given 2. 0 and 3 have one owner each."""
     log = Writer()
     beat = Cause(trigger=Trigger.HEARTBEAT)
 
@@ -149,7 +149,7 @@ def planted() -> MemoryReader:
     append(current("ann", 1, (0, 1), (2,)))
     append(current("bob", 1, (3,)))
     append(current("bob", 1, (1, 2, 3)))
-    append(current("bob", 1, (1, 2), (3,)))  # told to give up 3: the same hand
+    append(current("bob", 1, (1, 2), (3,)))  # must revoke 3, but still owns it
     append(current("ann", 1, (2,)), current("eve", 1, (0,)))  # 0 changes hands within an entry
     append(current("eve", 1, (0, 2)), *gone("dan"))
     append(current("bob", 1, (2,)), current("eve", 1, (0, 1, 2, 3)), current("eve", 1, (0, 2)))
@@ -157,7 +157,7 @@ def planted() -> MemoryReader:
 
 
 def tracked(reader: MemoryReader) -> Iterator[tuple[int, int, str, GroupView]]:
-    """Index, ms, group and its state behind each entry that says something of it."""
+    """Yield index, time, group and its state after each entry with records of the group."""
     tracks: dict[str, GroupView] = {}
     for frame in reader.frames():
         touched = set()
@@ -171,7 +171,7 @@ def tracked(reader: MemoryReader) -> Iterator[tuple[int, int, str, GroupView]]:
 
 
 def overlaps(reader: MemoryReader, cluster_id: str) -> Iterator[Row]:
-    """Every interval of a member that begins while another one's goes on, by comparing all with all."""
+    """Yield the intervals that begin while another member owns the partition, by comparing all with all."""
     never = 1 << 60
     open_: dict[tuple[str, Partition, str], tuple[int, int]] = {}
     ended: list[tuple[str, Partition, str, int, int, int, int | None]] = []
@@ -207,7 +207,7 @@ def overlaps(reader: MemoryReader, cluster_id: str) -> Iterator[Row]:
 
 
 def accused(reader: MemoryReader) -> set[str]:
-    """The groups of which `history.checking` says that a partition has two owners."""
+    """Return the groups of which `history.checking` reports a partition with two owners."""
     checker = InvariantChecker()
     for frame in reader.frames():
         checker.entry(frame.index, iter_records(frame.body))
@@ -237,7 +237,7 @@ def test_unowned_time_is_what_the_statistics_say(spark: SparkSession, logs: dict
 
 def test_of_several_partitions_the_first_is_told_and_no_time_is_less_than_none(spark: SparkSession) -> None:
     names = TABLES["ownership"].names
-    spans = [(3, 100, 300), (1, 50, 250), (2, 400, 390)]  # the clock went back within the last
+    spans = [(3, 100, 300), (1, 50, 250), (2, 400, 390)]  # the clock went back during the last
     known = {"cluster_id": "c", "shard": 0, "group_id": "g", "topic": "t", "topic_id": "T", "kind": "unowned"}
     rows = [{**known, "partition": one, "from_ms": since, "to_ms": until} for one, since, until in spans]
     data = [tuple(row.get(name) for name in names) for row in rows]

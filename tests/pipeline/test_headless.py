@@ -1,4 +1,4 @@
-"""A log that does not begin with its first entry, asked by the recipe of docs/pipeline.md as it is."""
+"""A log that does not begin with its first entry, read by the recipe of docs/pipeline.md as it stands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recipe() -> str:
 
 
 def headless(folder: Path) -> tuple[Path, Written]:
-    """A log whose first segments are gone, as far as its first snapshot allows, and the same log whole."""
+    """Return a log without its first segments, as far as its first snapshot allows, beside the whole log."""
     path = folder / "node"
     life = write_life(
         str(path), 6_000, shards=1, days=1, seed=4, segment_bytes=1 << 16, snapshot_records=2_500
@@ -58,7 +58,7 @@ def headless(folder: Path) -> tuple[Path, Written]:
 
 @pytest.mark.spark
 def test_the_state_is_that_of_the_whole_log(spark: SparkSession, tmp_path: Path) -> None:
-    """With the newest snapshot, as the recipe has it for so short a log, and with the one before."""
+    """The newest snapshot is used, as the recipe does for such a short log, and the one before it."""
     path, written = headless(tmp_path)
     register(spark)
     expected = list(replayed(open_node(str(tmp_path / "whole")), SHARD, written.entries))

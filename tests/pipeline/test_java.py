@@ -1,4 +1,4 @@
-"""Which Java is taken, what is said when none will do, and the shim for one that lacks a module."""
+"""The choice of Java, the error if there is none to use, and the shim for one that lacks a module."""
 
 from __future__ import annotations
 

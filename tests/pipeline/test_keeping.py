@@ -1,4 +1,4 @@
-"""Tables that are kept fresh: they hold what one run over the same log makes. `tests/spark` kills it."""
+"""Tables that are kept up to date: they equal those of one run over the same log. `tests/spark` kills it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_S = 120.0
 
 @contextmanager
 def following(spark: SparkSession, log: Path, output: Path) -> Iterator[Callable[[int], None]]:
-    """Tables that are kept up with a log; the function waits until they reach an entry of shard 0."""
+    """Keep tables up to date with a log; yields a function that waits for an entry of shard 0."""
     news = threading.Condition()
     reached = [0]
 
@@ -77,7 +77,7 @@ def test_tables_follow_a_log_and_have_one_writer(spark: SparkSession, tmp_path: 
         with pytest.raises(OutputBusy):
             run(no_session, str(log), str(output))
     assert held(output) == exported(log)
-    shutil.rmtree(output / CHECKPOINT)  # it only noted that there was something to do
+    shutil.rmtree(output / CHECKPOINT)  # it only recorded that there was work
     commit_more(node, 10)
     with following(spark, log, output) as wait:
         wait(last_index(log))
@@ -95,7 +95,7 @@ def test_what_cannot_be_followed_is_refused_before_anything_is_made(tmp_path: Pa
 
 
 class RemoteSession:
-    """A session of Spark Connect, as far as it is looked at."""
+    """A Spark Connect session, as far as it is inspected."""
 
     __module__ = "pyspark.sql.connect.session"
 

@@ -1,4 +1,4 @@
-"""Few rows, read and written without Spark: what is few, and files that are not as they were written."""
+"""Few rows, read and written without Spark: the limits of "few", and files that were changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.tables import Output, OutputManifest, ShardProgress, local
 from pipeline.tables.transaction import Staging
 
 TABLE = "group_notes"
-"""Internal: of any columns."""
+"""An internal table, which may have any columns."""
 SCHEMA = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("blob", pa.binary())])
 
 
@@ -76,7 +76,7 @@ def test_more_may_be_looked_through_than_may_be_held(tmp_path: Path, monkeypatch
 
 
 def test_a_value_that_comes_again_and_again_counts_each_time(tmp_path: Path) -> None:
-    """A file has it once, in a dictionary, and memory as often as it comes."""
+    """A file stores it once, in a dictionary; memory holds every occurrence."""
     files = written(tmp_path, rows(70_000, b"x" * 4_096)).files
     _, size = local.size_of(str(tmp_path), (file.path for file in files))
     assert size < local.FEW_BYTES // 10

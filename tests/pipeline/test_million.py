@@ -111,7 +111,7 @@ def test_the_tables_of_a_million_records_are_those_of_history(spark: SparkSessio
     life = write_life(str(log), RECORDS, seed=SEED)
     done = run(spark, str(log), str(output))
     assert RECORDS <= life.records <= RECORDS * 1.01
-    assert done.rows["records"] == life.records + 1  # and the topic's
+    assert done.rows["records"] == life.records + 1  # and the topic's record
 
     tables = [table for table in TABLES if table != "records"]
     found = in_tables(output, tables)

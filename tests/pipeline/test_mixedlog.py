@@ -1,4 +1,4 @@
-"""The generated logs: whole, the same for the same arguments, and what their plan says happened."""
+"""The generated logs: complete, the same for the same arguments, and true to their plan."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_steady_log_keeps_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_life_keeps_its_bytes(written: tuple[Path, Life]) -> None:
-    """The figures of docs/performance.md are of these logs."""
+    """The figures of docs/performance.md come from these logs."""
     found = digests(written[0])
     said = hashlib.sha256("".join(f"{name} {found[name]}\n" for name in found).encode()).hexdigest()
     assert said == "16b7e1fbdfd16ab6414b6d3de0d00af78f75188a26bc6c1656c6b878a6209c4c"

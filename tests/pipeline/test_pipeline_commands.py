@@ -1,4 +1,4 @@
-"""`quorate pipeline` as people and scripts meet it: answers, and refusals in one line with an exit code."""
+"""`quorate pipeline` for people and scripts: answers, and one-line errors with an exit code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def words(home: str, tmp_path: Path) -> list[str]:
 
 
 def refusal(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on standard error, where nothing else was said."""
+    """Return the one line on standard error, after checking that nothing else was printed."""
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = [
@@ -65,7 +65,7 @@ def test_sigterm_ends_a_run_in_order(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line, 143, and nothing of what was staged is left."""
+    """One line, exit code 143, and no staged files are left."""
     staging = tmp_path / "tables" / "_quorate" / "staging"
 
     def killed(*_: object, **__: object) -> None:
@@ -84,7 +84,7 @@ def test_sigterm_ends_a_run_in_order(
 def test_the_module_alone_runs_and_reports(
     spark: object, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As spark-submit starts it."""
+    """spark-submit starts it like this."""
     page = tmp_path / "report.html"
     assert main([*words[1:], "--report", str(page)]) == 0
     assert "commits: 20 new rows" in capsys.readouterr().out
@@ -220,7 +220,7 @@ def test_a_wrong_option_is_a_usage_error(
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_a_missing_package_is_named_with_what_brings_it(package: str, words: list[str]) -> None:
-    """In a process of its own: this one has imported it already."""
+    """It runs in a process of its own, as this one has imported the package already."""
     hidden = f"import sys; sys.modules[{package!r}] = None"
     code = f"{hidden}; from quorate.app import run; sys.exit(run(sys.argv[1:]))"
     done = subprocess.run(
@@ -232,7 +232,7 @@ def test_a_missing_package_is_named_with_what_brings_it(package: str, words: lis
 
 
 OF_SPARK = {"--master", "--driver-memory", "--conf", "--spark-logs"}
-"""Options for which spark-submit has its own."""
+"""Options that spark-submit has itself."""
 
 
 @pytest.mark.parametrize("name", ["run", "stream"])

@@ -19,13 +19,13 @@ NAMES = [column.name for column in RECORD_COLUMNS]
 
 
 def rows(*given: dict[str, Any]) -> pa.Table:
-    """Rows of `records`: what is not given is null."""
+    """Return rows of `records`; missing columns are null."""
     plain = {"cluster_id": "c", "shard": 0, "sequence": 0}
     return pa.Table.from_pylist([{**plain, **one} for one in given], arrow_type(RECORD_COLUMNS))
 
 
 def failovers(spark: SparkSession, records: pa.Table, places: dict[tuple[int, int], int]) -> pa.Table:
-    """With Spark and without, which is the same."""
+    """Return the failovers, after checking that Spark and plain Python agree."""
     frame = spark.createDataFrame(records, spark_type(RECORD_COLUMNS))
     starts, few = projections.starts(frame), local_records.starts_of(records)
     assert sorted(starts, key=repr) == sorted(few, key=repr)

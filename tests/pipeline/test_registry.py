@@ -1,4 +1,4 @@
-"""The registry of analyses: every one is what it says of itself."""
+"""The registry of analyses: every analysis is as it declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replica divergence: what `compare` finds on harmed directories, and nothing that was never decided."""
+"""Replica divergence: the findings of `compare` in damaged directories, and none for undecided entries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def one_undecided_tail(folder: Path) -> ThreeLogs:
 
 
 def fallen_leader(folder: Path) -> ThreeLogs:
-    """Node 1 fell with entries that reached nobody; the others went on over the same indexes."""
+    """Node 1 failed with entries that reached no other node; the others reused the same indexes."""
     logs = one_undecided_tail(folder)
     logs.last[1] = 10
     logs.opens(2, 2, 3, term=2, previous=1)
@@ -65,7 +65,7 @@ def fallen_leader(folder: Path) -> ThreeLogs:
 
 
 def figure_8(folder: Path) -> ThreeLogs:
-    """An entry of an old term on two of three, which may still be overwritten."""
+    """An entry of an old term is on two of three nodes and may still be overwritten (Raft's figure 8)."""
     logs = ThreeLogs(folder)
     logs.entry(term=1, commit_index=0)
     logs.entry(1, 2, term=2, commit_index=0)
@@ -75,7 +75,7 @@ def figure_8(folder: Path) -> ThreeLogs:
 
 
 def tampered(folder: Path) -> ThreeLogs:
-    """An entry of one node has other content, with a right CRC; then another one, and all agree again."""
+    """Two entries of one node have other content with valid CRCs; those after each are equal."""
     logs = ten(folder)
     for at_2 in (12, 13):
         cause = Cause(trigger=Trigger.OFFSETS_COMMITTED, member_id="ann")
@@ -86,7 +86,7 @@ def tampered(folder: Path) -> ThreeLogs:
 
 
 def of_another_term(folder: Path) -> ThreeLogs:
-    """A decided entry whose term alone is another one on a node."""
+    """A decided entry differs on one node only in its term."""
     logs = ten(folder)
     logs.entry(1, 3, term=1)
     logs.entry(2, term=3)
@@ -95,7 +95,7 @@ def of_another_term(folder: Path) -> ThreeLogs:
 
 
 def damaged(folder: Path) -> ThreeLogs:
-    """A byte of node 2's sixth entry is another one, in a segment that is not its last."""
+    """A byte of node 2's sixth entry is flipped, in a segment that is not its last."""
     logs = ten(folder)
     path = logs.file(2)
     (at,) = [frame.offset for frame in ShardReader(logs.path(2), 0).frames(6, 6)]
@@ -119,7 +119,7 @@ STORIES: list[Callable[[Path], ThreeLogs]] = [
 
 
 def entries_of(logs: ThreeLogs, name: str) -> list[Row]:
-    """As the source reads them, without Spark: up to the last decided one, damage as rows of its own."""
+    """Return the entries as the source reads them: up to the last decided one, with rows for damage."""
     options = parse_options({"path": str(logs.folder), "rows": "entries", "mode": "permissive"})
     return [
         {**row, "cluster_id": name}
@@ -131,7 +131,7 @@ def entries_of(logs: ThreeLogs, name: str) -> list[Row]:
 
 
 def all_entries_of(logs: ThreeLogs, name: str) -> list[Row]:
-    """Every whole frame of the newest segments, also those that are not decided."""
+    """Return every whole frame of the newest segments, even undecided ones."""
     rows = []
     for node in logs.voters:
         data = logs.file(node).read_bytes()
@@ -149,7 +149,7 @@ def without(rows: list[Row], node: int, *indexes: int) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    """All stories at once, each as a cluster of its own, with blocks of four entries."""
+    """The findings of all stories at once, each as a cluster of its own, with blocks of four entries."""
     rows: list[Row] = []
     for story in STORIES:
         logs = story(tmp_path_factory.mktemp(story.__name__))

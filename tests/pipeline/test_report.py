@@ -108,7 +108,7 @@ def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) ->
 
 
 def waiting(group: str, span_ms: int) -> Writer:
-    """Return a log in which Bob waits for 3, 4 and 5, whose owner is silent, for the whole span."""
+    """Return a log in which Bob waits for 3, 4 and 5 for the whole span; no member owns them."""
     log = Writer()
     log.append(
         joined(BOB),

@@ -1,4 +1,4 @@
-"""Runs of the pipeline: their tables are what plain history exports, however often a run is cut short."""
+"""Runs of the pipeline: their tables equal the export of plain history, however often a run is cut short."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assert_same(output: Path, log: Path | str, table: str) -> None:
 
 @pytest.fixture(scope="module")
 def of_incident(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
-    output = tmp_path_factory.mktemp("incident") / "tables [1] {a,b}*"  # Spark must see no pattern in it
+    output = tmp_path_factory.mktemp("incident") / "tables [1] {a,b}*"  # must not be a glob for Spark
     return output, run(spark, str(INCIDENT), str(output))
 
 
@@ -60,7 +60,7 @@ def test_nothing_new_is_said_without_spark_and_changes_nothing(of_incident: tupl
 
 
 def test_what_is_still_lost_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is not whole yet: the run looks at it again, and commits nothing."""
+    """A segment is still incomplete: the run checks it again, and commits nothing."""
     log = open_input(str(INCIDENT))
     torn = Lost(shard=0, first_index=1, last_index=9, what="torn", is_damage=True, from_ms=0, to_ms=None)
 
@@ -78,7 +78,7 @@ def test_what_is_still_lost_is_no_news(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.fixture(scope="module")
 def in_parts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A log that grew between four runs, the last but one of which took in only some of what was there."""
+    """A log that grew between four runs, of which the third took in only part of the new entries."""
     folder = tmp_path_factory.mktemp("grown")
     path, output = str(folder / "node-1"), folder / "tables"
     story = Story(path)

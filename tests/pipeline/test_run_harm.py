@@ -1,4 +1,4 @@
-"""Logs that are damaged, cut, compacted or vanishing: refused in one line, or read as far as they can be."""
+"""Logs that are damaged, cut, compacted or vanishing: refused in one line, or read as far as possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARD = 0
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A log of which shard 0 has archived segments, sealed ones and an open one."""
+    """A log whose shard 0 has archived segments, sealed ones and an open one."""
     story = Story(str(tmp_path_factory.mktemp("sound") / "node-1"))
     for _ in range(3):
         story.chapter()
@@ -48,7 +48,7 @@ def copy_of(sound: str, folder: Path) -> Path:
 
 
 def without(rows: list[dict[str, Any]], first: int, last: int) -> list[dict[str, Any]]:
-    """Rows of which entries of the shard are lost."""
+    """Return the rows without those of the shard's lost entries."""
     return [row for row in rows if not (row["shard"] == SHARD and first <= row["raft_index"] <= last)]
 
 

@@ -1,4 +1,4 @@
-"""The columns: what Spark, Arrow and the documents are told is one thing."""
+"""The columns: Spark, Arrow and the documents agree."""
 
 from __future__ import annotations
 

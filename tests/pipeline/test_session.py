@@ -1,4 +1,4 @@
-"""Sessions without Spark: options and defaults, what failures are made into, and the zip for executors."""
+"""Sessions without Spark: options and defaults, error messages, and the zip for executors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.pipeline.no_spark import spark_error
 
 @pytest.fixture(autouse=True)
 def no_session_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the suite's other tests may be there."""
+    """Hide the session of the suite's other tests."""
     monkeypatch.setattr(sessions, "present_session", lambda: None)
     monkeypatch.setattr(failures, "kept_logs", lambda: None)
 
@@ -52,7 +52,7 @@ def test_why_java_did_not_start_is_told_and_not_where(tmp_path: Path) -> None:
 def test_a_java_that_is_starting_ends_with_what_ends_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would come up, find nobody to tell, and stay for good."""
+    """Otherwise it would start, have no parent to connect to, and stay for good."""
     script, began = tmp_path / "bin" / "spark-submit", tmp_path / "pid"
     script.parent.mkdir()
     script.write_text(f"#!/bin/sh\necho $$ > {began}.part\nmv {began}.part {began}\nexec sleep 600\n")
@@ -117,7 +117,7 @@ def test_masters_that_spark_takes_are_taken(master: str) -> None:
 
 
 class Launched(Exception):
-    """A JVM would have been started with these settings."""
+    """Raised where a JVM would have been started with these settings."""
 
     def __init__(self, conf: dict[str, str]) -> None:
         self.conf = conf

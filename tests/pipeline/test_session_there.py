@@ -1,4 +1,4 @@
-"""A session that is there: it is used as it is, from any thread, and never stopped."""
+"""An existing session: it is used as it is, from any thread, and never stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source says what `history` says: each column of each record, of a recorded cluster and a made log."""
+"""The source agrees with `history`: each column of each record, of a recorded cluster and a generated log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.recorded_incident import INCIDENT  # noqa: E402
 
 
 def exported(path: object, table: str) -> list[Row]:
-    """A table of `history.export`, as rows by name."""
+    """Return a table of `history.export` as rows by name."""
     found: list[Row] = []
     schema = SCHEMAS[table]
     names = [column.name for column in schema.columns]

@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: no wrong row, nothing sound lost, and words that say where."""
+"""Damaged bytes: no wrong row, no sound row lost, and messages that name the place."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def log(written: Path, tmp_path: Path) -> Path:
 
 
 def read(log: Path, **options: str) -> tuple[list[Row], list[Row]]:
-    """Records and damage, permissively."""
+    """Read permissively and return the records and the damage."""
     rows = rows_of(log, mode="permissive", **options)
     damage = [row for row in rows if row["damage"] is not None]
     return [row for row in rows if row["damage"] is None], damage
 
 
 def walked(log: Path) -> set[tuple[int, int]]:
-    """(index, term) of what a stateless walk of `history` reads of the group shard."""
+    """Return (index, term) of the entries that a stateless walk of `history` reads from the group shard."""
     walk = Walk(0, ShardFiles(str(log), 0), stateless=True)
     return {(item.index, item.term) for item in walk if isinstance(item, Frame)}
 
 
 def places() -> Iterator[tuple[int, int]]:
-    """(segment, byte) from everywhere: each of the headers densely, the rest at random."""
+    """Yield (segment, byte) positions: the headers densely, the rest at random."""
     rng = random.Random(7)
     for segment in range(3):
         for at in (0, 9, 13, 17, 30, 42, 50, 55, 60, 64, 70, 80, 88):
@@ -84,7 +84,7 @@ def test_a_flipped_bit_anywhere_costs_entries_and_never_makes_a_wrong_row(log: P
         before = path.read_bytes()
         flip(path, at % len(before))
         rows, damage = read(log, raw="true")
-        theirs = walked(log) if at >= 50 else set()  # a walk gives up a whole file with a damaged header
+        theirs = walked(log) if at >= 50 else set()  # a walk skips a whole file if its header is damaged
         path.write_bytes(before)
         known = {(row["shard"], row["raft_index"], row["sequence"]): row for row in sound}
         place = f"segment {segment}, byte {at}"
@@ -98,7 +98,7 @@ def test_a_flipped_bit_anywhere_costs_entries_and_never_makes_a_wrong_row(log: P
         assert theirs <= {(row["raft_index"], row["term"]) for row in rows if row["shard"] == 0}, place
 
 
-# Files that are not where or what they should be
+# Files that are missing or are not what they should be
 
 
 def refusal(log: Path, **options: str) -> str:
@@ -218,17 +218,17 @@ def test_a_sealed_index_that_lies_is_not_believed(log: Path) -> None:
     for path in sorted((log / "shard-0").glob("*.index")):
         flip(path, 200)
     assert rows_of(log) == before
-    # A sound index of another file: the segment was written anew since.
+    # A sound index of another file: the segment has been rewritten since.
     first, second = sorted((log / "shard-0").glob("*.index"))
     first.write_bytes(second.read_bytes())
     assert rows_of(log) == before
 
 
-# Entries whose frames are sound and whose bodies are not as usual
+# Entries with sound frames and unusual bodies
 
 
 def make_log(path: Path, bodies: list[tuple[bytes, int]], *, cluster_id: str = "made") -> Path:
-    """A node's directory with one shard of these bodies, each with the record count that it announces."""
+    """Write a node's directory with one shard of these bodies, each with the record count of its frame."""
     from raftlog.env.files import OsFiles
     from raftlog.storage.directory import NodeIdentity, format_node
 
@@ -316,7 +316,7 @@ def test_an_entry_that_cannot_be_read_is_damage_as_a_whole(name: str, tmp_path: 
 
 
 def test_neighbours_do_not_lend_each_other_bytes(tmp_path: Path) -> None:
-    """Two values that only together are well formed: neither is."""
+    """Two values are well formed only together, so neither is."""
     first, second = EPOCH._replace(value=b"\x93\x07\xa2"), EPOCH._replace(value=b"\x00\xff\x93\x01\x00\xff")
     log = make_log(tmp_path / "log", [entry(first), entry(second), entry(EPOCH)])
     rows, damage = read(log)

@@ -93,7 +93,7 @@ def test_what_changed_a_moment_ago_is_looked_up_again(tmp_path: Path) -> None:
     file.write_bytes(b"a")
     learnt: kept.Kept[bytes] = kept.Kept(1)
     assert learnt.of(str(file), None, file.read_bytes) == b"a"
-    file.write_bytes(b"b")  # of the same size, maybe within one tick of the clock
+    file.write_bytes(b"b")  # the same size, perhaps within one tick of the clock
     assert learnt.of(str(file), None, file.read_bytes) == b"b"
 
 
@@ -221,7 +221,7 @@ def test_an_undecided_tail_is_left_out(tmp_path: Path) -> None:
     cluster.fill(3, 2, commit_index=5)
     assert {row["raft_index"] for row in rows_of(tmp_path, shards="0")} == set(range(1, 7))
     assert max(row["raft_index"] for row in rows_of(tmp_path, rows="entries", shards="0")) == 6
-    alone = rows_of(cluster.path(2), shards="0")  # one copy proves what its frames name as committed
+    alone = rows_of(cluster.path(2), shards="0")  # one copy proves only what its frames record as committed
     assert {row["raft_index"] for row in alone} == set(range(1, 6))
 
 

@@ -1,4 +1,4 @@
-"""Every option of the source: what it leaves out, and what is refused."""
+"""Every option of the source: the rows it leaves out, and the values that are refused."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_spark_is_told_which_columns_are_never_null(mixed_log: str) -> None:
     told = spark_type(parse_options(asked).columns)
     assert [one.nullable for one in told] == [False, True, False]
     harmed = spark_type(parse_options({**asked, "mode": "permissive"}).columns)
-    assert [one.nullable for one in harmed] == [False, True, True, True]  # a row of damage has its place only
+    assert [one.nullable for one in harmed] == [False, True, True, True]  # damage has only a position
     caused = {"path": mixed_log, "columns": "trigger,type"}
     kept = spark_type(parse_options({**caused, "rows": "snapshot"}).columns)
     assert [one.nullable for one in kept] == [True, False]
@@ -164,7 +164,7 @@ def test_a_schema_that_denies_nulls_where_there_are_some_is_refused(mixed_log: s
 def test_a_schema_beside_other_words_for_columns_says_the_same_or_is_refused(
     mixed_log: str, options: dict[str, str]
 ) -> None:
-    """Spark hands over as a schema what the options made, too."""
+    """Spark also passes the columns that the options produced as a schema."""
     asked = {"path": mixed_log, **options}
     same = parse_options(asked).columns
     assert parse_options(asked, spark_type(same)).columns == same

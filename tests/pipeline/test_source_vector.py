@@ -1,4 +1,4 @@
-"""Many records at once say what one by one say, whatever they hold; needs no Spark."""
+"""Records decoded many at once equal those decoded one by one, whatever they contain; needs no Spark."""
 
 from __future__ import annotations
 

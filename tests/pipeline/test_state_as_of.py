@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOKS = 4
-"""So many indexes are looked at of each shard, the last one among them."""
+"""Number of indexes that are checked in each shard, the last one among them."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def _interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def looks(log: NodeLog, shard: int, cluster_id: str) -> Iterator[tuple[int, str, list[Row]]]:
-    """Some indexes of a shard, each with the rows until then as a cluster of their own."""
+    """Yield some indexes of a shard, each with the rows up to it as a cluster of their own."""
     rows = list(rows_of_shard(log.reader(shard), shard, cluster_id))
     last = rows[-1]["raft_index"]
     for number in range(1, LOOKS + 1):
@@ -124,7 +124,7 @@ def test_the_state_is_that_of_a_replay(spark: SparkSession, scratch: Path, logs:
 
 def test_an_index_and_a_moment_end_what_counts(spark: SparkSession) -> None:
     log = Writer()
-    for number in range(9):  # each entry with an offset of its own, every two at one moment
+    for number in range(9):  # each entry has its own offset, every two the same timestamp
         log.after(number % 2).append(Cause(trigger=Trigger.OFFSETS_COMMITTED), commit(number, 5))
     rows = list(rows_of_shard(log.log, 0)) + list(rows_of_shard(log.log, 1))
     frame = records_frame(spark, rows)

@@ -306,7 +306,7 @@ def test_spark_reads_a_growing_log_over_restarts(spark: SparkSession, tmp_path: 
     home, rows, checkpoint = tmp_path / "node", str(tmp_path / "rows"), str(tmp_path / "checkpoint")
 
     def follow(**options: str) -> list[int]:
-        """Return the rows of each batch that had any."""
+        """Return the number of rows of each batch that had any."""
         reader = spark.readStream.format("quorate").options(**options)
         writer = reader.load(str(home)).writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start(rows)

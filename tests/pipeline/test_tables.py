@@ -1,4 +1,4 @@
-"""Tables that Spark writes and anybody reads."""
+"""Tables that Spark writes and any Parquet reader reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERNAL = t.StructType([t.StructField("shard", t.IntegerType()), t.StructField(
 
 
 def commit_row(index: int, *, shard: int = 0, group: str = "g", ms: int | None = None) -> dict[str, Any]:
-    """A row of `commits`; an hour after the one of the index before."""
+    """Return a row of `commits`, an hour later than that of the index before."""
     row = dict.fromkeys(TABLES["commits"].names)
     when = MAY_1 + index * 3_600_000 if ms is None else ms
     given = {
@@ -110,7 +110,7 @@ def test_each_file_is_of_one_date_and_shard_and_sorted(spark: SparkSession, tmp_
 
 
 def test_few_rows_lie_as_spark_lays_them(spark: SparkSession, tmp_path: Path) -> None:
-    """The same files, in which the same rows come in the same order, and the same to every reader."""
+    """The files are the same, with the same rows in the same order, and every reader gets the same."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

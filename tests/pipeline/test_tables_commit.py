@@ -1,4 +1,4 @@
-"""A commit is whole or not at all, whichever call of it is the last, and whichever fails; without Spark."""
+"""A commit is atomic, whichever call is its last or fails; without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .output_disk import (
 )
 
 SEEDS = 3
-"""Torn crashes at each call."""
+"""Seeds of torn crashes at each call."""
 
 
 def fresh() -> SimOutputFiles:
@@ -37,7 +37,7 @@ def fresh() -> SimOutputFiles:
 
 
 def crashes_of(act, disk: SimOutputFiles) -> list[SimOutputFiles]:
-    """The disk as a crash before and after every call of ``act`` leaves it, in each way."""
+    """Return the disks that a crash before or after each call of ``act`` leaves, in each way to crash."""
     left: list[SimOutputFiles] = []
 
     def at_call(number: int, operation: str, path: str, done: bool) -> None:
@@ -117,11 +117,11 @@ def test_a_call_that_fails_leaves_the_old_tables_or_the_new(code: int) -> None:
         try:
             second_commit(disk)
             words = ""
-        except (OutputError, OSError) as error:  # the latter where Spark would have written
+        except (OutputError, OSError) as error:  # OSError where Spark would have written
             words = str(error)
         if not is_hit:
             break
-        # What is only cleaned away at the end may fail unnoticed; then the commit is there.
+        # The cleaning at the end may fail unnoticed: the commit is complete by then.
         rows = after_opening(disk)[1]
         assert rows in (OLD, NEW)
         assert os.strerror(code) in words or (not words and rows == NEW)

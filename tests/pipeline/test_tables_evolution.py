@@ -1,4 +1,4 @@
-"""Tables of an older release are read on and written on; those of a newer one are left alone."""
+"""Tables of an older release are read and extended; those of a newer one are left alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from . import kill_output
 OLD = {"commits": ["commits 1"], "waits": ["waits 1"]}
 NEW = {"commits": ["commits 1", "commits 2"], "waits": ["waits 2"]}
 STEPS = range(0, 100, 3)
-"""Every call that changes something is tried on the simulated disk; here it is the real one's turn."""
+"""Only some steps: the simulated disk covers every call, and this test is about the real disk."""
 
 
 def started(out: Path, step: str) -> subprocess.Popen[str]:
@@ -29,7 +29,7 @@ def started(out: Path, step: str) -> subprocess.Popen[str]:
 
 
 def tables(out: Path) -> dict[str, list[str]]:
-    """By the folders and not by the manifest: after an opening they say the same."""
+    """Return the tables according to the folders, which agree with the manifest after an opening."""
     Output.open(out, cluster_id="c").close()
     found = {table: sorted(p.read_text() for p in (out / table).rglob("*.parquet")) for table in OLD}
     named = {file.path for file in read_manifest(out).files}
@@ -72,7 +72,7 @@ def test_an_output_that_another_process_has_is_busy_until_that_ends(tmp_path: Pa
 
 
 def test_a_reader_beside_commits_sees_whole_ones(tmp_path: Path) -> None:
-    """By the manifest: each that is read names files that go together."""
+    """Each manifest that is read names files that belong together."""
     out, ended = tmp_path / "out", threading.Event()
     kill_output.commit(str(out), 1, kill_output.MortalFiles())
     seen: set[tuple[int, int]] = set()

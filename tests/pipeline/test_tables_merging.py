@@ -1,4 +1,4 @@
-"""Small files become fewer, with the same rows in them, and a commit has little work with it."""
+"""Small files are merged into fewer with the same rows, at little cost to a commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAY_1 = 1_777_593_600_000
-"""2026-05-01."""
+"""2026-05-01 00:00 UTC."""
 
 
 def small(number: int, *, table: str = "commits", date: str = "2026-05-01", rows: int = 10) -> TableFile:
@@ -76,7 +76,7 @@ def test_files_stay_few_and_rows_are_seldom_written_again(seed: int) -> None:
 
 
 def staged(tx: Transaction, indexes: list[int]) -> None:
-    """Rows of `commits` as Spark would have written them, only sooner."""
+    """Stage rows of `commits` as Spark would, only faster."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -35,7 +35,7 @@ def test_every_look_says_what_history_says(tmp_path: Path, seed: int) -> None:
     for _ in range(120):
         happened.append(cluster.step())
         if cluster.rng.random() < 0.6:
-            continue  # several things between two looks
+            continue  # several steps between two reads
         seen[0] = max(seen[0], by_history(str(cluster.folder)))
         reached = folder.look()[SHARD]
         assert reached.index == seen[0], happened

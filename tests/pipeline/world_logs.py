@@ -27,7 +27,7 @@ from tests.support.random_worlds import random_world
 
 @cache
 def world_log(seed: int) -> tuple[Frame, ...]:
-    """Two groups by a random schedule, one of them deleted and made anew, terms in between."""
+    """Return a random schedule of two groups, one of them deleted and created again, with new terms."""
     rng = random.Random(seed)
     frames: list[Frame] = []
     for entry in random_world(seed, in_parts=bool(seed % 2)).log:
@@ -61,7 +61,7 @@ def frame(index: int, ms: int, cause: Cause, records: Sequence[RawRecord]) -> Fr
 
 
 def node_of(frames: Sequence[Frame], *, lost: range = range(0), snapshot: int = 0) -> NodeLog:
-    """A log of one shard, some entries lost, and a snapshot that stands behind one of them."""
+    """Return a log of one shard with some lost entries, and a snapshot that replaces one of them."""
     reader = MemoryReader(list(frames), broken=set(lost))
     if snapshot:
         state: dict[tuple[int, bytes], RawRecord] = {}

@@ -58,7 +58,7 @@ def test_what_the_page_types_works(
     for number, shown in enumerate(typed):
         folder = tmp_path / str(number)
         folder.mkdir()
-        monkeypatch.chdir(folder)  # where it writes what it writes
+        monkeypatch.chdir(folder)  # for the files it writes
         code = run([re.sub("^DIR(?=/|$)", "../cluster", word) for word in shown.arguments])
         captured = capsys.readouterr()
         assert code == 0, (str(shown), captured.err)

@@ -275,7 +275,7 @@ def test_following_goes_on_at_another_node_at_the_same_index(three: list[LogNode
     for node in three[1:]:
         node.append(3)
     assert indexes(islice(following, 3)) == [41, 42, 43]
-    three[2].commit_index = 43  # cut off: it hears of nothing new
+    three[2].commit_index = 43  # cut off: it learns of nothing new
     three[1].append()
     found = [entry for entry in islice(following, 2) if entry is not None]
     assert indexes(iter(found))[:1] in ([44], [])

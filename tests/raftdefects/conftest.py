@@ -1,4 +1,4 @@
-"""The unmodified library on a virtual clock, for each test that asks for it."""
+"""Fixtures with the unmodified library on a virtual clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.raftdefects.stock import Clock, StockCluster, stock_library
 
 @pytest.fixture
 def clock() -> Iterator[Clock]:
-    """The library's own clock in place; what it logs is its own business."""
+    """The virtual clock in place of the library's."""
     logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)
     with stock_library() as found:
         yield found

@@ -1,7 +1,7 @@
 """Three nodes of the unmodified library on one virtual clock, over links that never reorder.
 
-The links are as kind as TCP: in order, nothing doubled. A link can be held (the peer is slow) and a node can
-crash (what it had not sent is gone). Every defect shown on this harness needs no more than that.
+Like TCP, the links deliver in order and without duplicates. A link can be held (the peer is slow) and a node
+can crash (its unsent messages are lost). No defect shown on this harness needs more than that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pysyncobj.transport import Transport
 NAMES: Final = ("A", "B", "C")
 SUCCESS: Final = 0
 STEP_S: Final = 0.01
-"""How often every node ticks; a tenth of the library's own heartbeat."""
+"""Seconds between two ticks of every node; a tenth of the library's own heartbeat interval."""
 
 
 class Clock:
-    """The library's clock; it goes on when a test says so."""
+    """The library's clock; it advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -37,13 +37,13 @@ class Clock:
 
 class NoPoller:
     def subscribe(self, *_: object) -> None:
-        """Nothing to watch."""
+        """Do nothing: there are no sockets."""
 
     def unsubscribe(self, *_: object) -> None:
-        """Nothing was watched."""
+        """Do nothing: there are no sockets."""
 
     def poll(self, _timeout_s: float) -> None:
-        """Messages come from the links."""
+        """Do nothing: messages come from the links."""
 
 
 class MemoryTransport(Transport):  # type: ignore[misc]
@@ -64,11 +64,11 @@ class MemoryTransport(Transport):  # type: ignore[misc]
         return True
 
     def destroy(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class StockNode(SyncObj):  # type: ignore[misc]
-    """A state machine that remembers in which order values came."""
+    """A state machine that remembers the order in which values were applied."""
 
     def __init__(self, cluster: StockCluster, name: str, **conf: Any) -> None:
         transport = self.transport = MemoryTransport(cluster, name)
@@ -77,7 +77,7 @@ class StockNode(SyncObj):  # type: ignore[misc]
         others = list(transport.peers.values())
         super().__init__(Node(name), others, SyncObjConf(**(settings | conf)), transport=transport)
         self._poller = NoPoller()
-        self.applied: list[Any] = []  # made after the library has noted what is its own: this is in dumps
+        self.applied: list[Any] = []  # set after the library has listed its own attributes, so it is in dumps
         for peer in others:
             transport._onNodeConnected(peer)
 
@@ -92,7 +92,7 @@ class StockNode(SyncObj):  # type: ignore[misc]
 
     @property
     def log(self) -> list[tuple[int, int]]:
-        """(index, term) of every entry."""
+        """Return (index, term) of every entry."""
         return [(index, term) for _, index, term in self._SyncObj__raftLog[:]]
 
     @property
@@ -101,7 +101,7 @@ class StockNode(SyncObj):  # type: ignore[misc]
 
 
 class StockCluster:
-    """`conf(name)` are the settings of one node."""
+    """Three stock nodes on one clock; `conf(name)` returns the settings of a node."""
 
     node_class: type[StockNode] = StockNode
 
@@ -116,12 +116,12 @@ class StockCluster:
         return self.nodes[name]
 
     def close(self) -> None:
-        """Every process ends; files stay as they are."""
+        """End every process; files stay as they are."""
         for node in self.nodes.values():
             node._doDestroy()
 
     def deliver(self, source: str, target: str, count: int | None = None) -> None:
-        """The next messages of one link arrive: all of them unless `count` says how many."""
+        """Deliver the next `count` messages of one link, or all of them."""
         link, node = self.links[source, target], self.nodes[target]
         for _ in range(len(link) if count is None else count):
             message = link.popleft()
@@ -129,7 +129,7 @@ class StockCluster:
                 node.transport._onMessageReceived(node.transport.peers[source], message)
 
     def deliver_all(self) -> None:
-        """Everything on links that are not held arrives, and what is sent because of it."""
+        """Deliver all messages on links that are not held, and those sent in response."""
         for _ in range(50):
             ways = [way for way in permutations(NAMES, 2) if way not in self.held and self.links[way]]
             if not ways:
@@ -138,12 +138,12 @@ class StockCluster:
                 self.deliver(*way)
 
     def tick(self, name: str, after_s: float = 0.0) -> None:
-        """One node looks at its clock."""
+        """Advance the clock by `after_s`, and let one node tick."""
         self.clock.now_s += after_s
         self.nodes[name].doTick(0)
 
     def run(self, duration_s: float, step_s: float = STEP_S) -> None:
-        """Every living node ticks, every link that is not held delivers."""
+        """Let every living node tick and every link that is not held deliver, for `duration_s`."""
         for _ in range(round(duration_s / step_s)):
             self.clock.now_s += step_s
             for name in NAMES:
@@ -152,18 +152,18 @@ class StockCluster:
             self.deliver_all()
 
     def elect(self, name: str) -> StockNode:
-        """Lets one node campaign before all others and win."""
+        """Let one node campaign before all others and win."""
         self.nodes[name]._SyncObj__raftElectionDeadline = 0
         self.run(0.3)
         assert self.nodes[name]._isLeader()
         return self.nodes[name]
 
     def hold(self, name: str) -> None:
-        """One node's links deliver nothing, either way."""
+        """Hold one node's links in both directions."""
         self.held |= {way for way in permutations(NAMES, 2) if name in way}
 
     def crash(self, name: str) -> None:
-        """kill -9: what was on its links is lost with it, and its peers notice."""
+        """Kill a node as kill -9 does: messages on its links are lost, and its peers notice."""
         self.dead.add(name)
         for way in permutations(NAMES, 2):
             if name in way:
@@ -177,7 +177,7 @@ class StockCluster:
 
 @contextmanager
 def stock_library(seed: int = 1) -> Iterator[Clock]:
-    """The library as it was published: its own journals, and a clock and chance that repeat."""
+    """Restore the library as published, with its own journals, a virtual clock and a seeded generator."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(syncobj, "monotonicTime", clock)

@@ -1,9 +1,9 @@
-"""The defects of the stock library, tried on ours: three replicas in virtual time, with the override that
-answers a defect switched off, and with none.
+"""The stock library's defects, tried on our engine: three replicas in virtual time, with the override that
+prevents a defect switched off, and with all overrides on.
 
-Each test runs one story twice. `off` is the engine without the override; the story must then show the defect,
-or the story proves nothing. `RaftCore` is the core as it is, and must not show it. (What stock does in the
-same story: `test_stock_in_virtual_time.py`; what cannot be switched off because nothing of it is there:
+Each test runs one scenario twice. `off` is the engine without the override; the scenario must then show the
+defect, or it proves nothing. `RaftCore` is the core as it is, and must not show it. (The stock library in the
+same scenarios is in `test_stock_in_virtual_time.py`; components that we do not use at all are in
 `test_stock_components.py`.)
 
 | Defect | Override | Switched off |
@@ -46,7 +46,7 @@ SMALL_BATCHES = dataclasses.replace(SETTINGS, replicate_batch_bytes=500)
 
 
 def started(engine: type[RaftCore] = RaftCore, **cluster: Any) -> tuple[ReplicaCluster, ClusterNode]:
-    """Three nodes and the one that leads."""
+    """Return three nodes and their leader."""
     made = ReplicaCluster(engine=engine, **cluster).start()
     leader = made.elect()
     made.settle()
@@ -54,13 +54,13 @@ def started(engine: type[RaftCore] = RaftCore, **cluster: Any) -> tuple[ReplicaC
 
 
 def hold(cluster: ReplicaCluster, *ways: tuple[int, int]) -> None:
-    """What is sent on these ways vanishes; the links know nothing of it."""
+    """Drop all messages sent on these ways, without the links noticing."""
     count_fault("raftdefects", "one-way cut", len(ways))
     cluster.cut |= set(ways)
 
 
 def next_leaders_log(cluster: ReplicaCluster) -> int:
-    """The last entry that the next leader has, but for its own first; before it can commit anything."""
+    """Return the index of the next leader's last entry, without the first one of its own term."""
     cluster.until(lambda: any(node.replica.is_leader for node in cluster.running))
     return max(node.replica.last_index for node in cluster.running if node.replica.is_leader) - 1
 
@@ -74,7 +74,7 @@ class TruncatesAlways(RaftCore):
 
 
 def lose_with_a_batch_that_comes_twice(engine: type[RaftCore]) -> tuple[int, int]:
-    """(last acknowledged entry, last entry of the next leader)."""
+    """Return the last acknowledged entry and the last entry of the next leader."""
     cluster, leader = started(engine, settings=SMALL_BATCHES)
     follower, slow = cluster.followers()
     hold(cluster, (leader.number, slow.number))
@@ -116,7 +116,7 @@ def lose_with_a_power_failure(engine: type[RaftCore]) -> tuple[int, int]:
     cluster, leader = started(engine)
     for node in cluster.running:
         node.host.hold_disk = True
-        node.replica.group_commit.average_ms = 100.0  # syncs are slow: they have gone to the disk thread
+        node.replica.group_commit.average_ms = 100.0  # syncs are slow, so they run on the disk thread
     last = leader.put_many(50)
     cluster.advance(20)
     acknowledged = min(leader.machine.committed_index, last)
@@ -142,7 +142,7 @@ class CountsAnswersOfAnyTerm(RaftCore):
 
 
 def commit_with_an_old_answer(engine: type[RaftCore]) -> bool:
-    """Whether a leader that reaches nobody commits."""
+    """Return whether a leader that reaches no peer commits."""
     cluster, leader = started(engine)
     old_term = leader.replica.term
     leader.restart()
@@ -168,7 +168,7 @@ def test_d2_an_answer_of_an_old_term_counts_for_nothing() -> None:
 
 
 def apply_what_raises(patch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """How often a follower applied an entry that raises, and whether it still runs."""
+    """Return how often a follower applied an entry that raises, and whether it still runs."""
     cluster, leader = started()
     follower = cluster.followers()[0]
     applied = 0
@@ -203,12 +203,12 @@ class TellsNobody(RaftCore):
         self.engine.library.conf.leaderFallbackTimeout = 30.0
 
     def leadership_changed(self, *, is_leader: bool) -> None:
-        """As the library: its callbacks are simply never called."""
+        """Notify no waiter, as the library never calls their callbacks."""
         self.is_leader, self.leader_id = is_leader, None
 
 
 def cut_a_leader_off(engine: type[RaftCore]) -> tuple[int, float]:
-    """How often its waiters were told, and for how long two nodes led, in ms."""
+    """Return how often its waiters were notified, and for how many ms two nodes led."""
     cluster, old = started(engine)
     others = [node.number for node in cluster.followers()]
     old.put(("a", "1"))
@@ -239,7 +239,7 @@ class BelievesAStoredCommitIndex(RaftCore):
 
 
 def believe_a_stored_commit_index(engine: type[RaftCore]) -> bool:
-    """Whether a leader that reaches nobody commits, after a power failure that took its log's end."""
+    """Return whether a leader that reaches no peer commits, after a power failure that took its log's end."""
     cluster, leader = started()
     for number in range(5):
         leader.put_committed(("a", str(number)))
@@ -283,7 +283,7 @@ def test_d7_the_librarys_compaction_is_not_reached(monkeypatch: pytest.MonkeyPat
 
 
 def test_d7_a_crash_between_snapshot_and_trim_loses_nothing() -> None:
-    """All three are killed in the same instant, with the snapshot in place and the log not yet shortened."""
+    """All nodes are killed in the same instant, with the snapshot in place and the log not yet trimmed."""
     settings = dataclasses.replace(SETTINGS, segment_bytes=4096, snapshot_tail_records=64)
     cluster, leader = started(settings=settings)
     placed: list[int] = []
@@ -321,7 +321,7 @@ def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> Clus
         restore = Applier.restore
 
         def careless(self: Applier) -> Any:
-            with contextlib.suppress(Corrupt):  # logged, and on with what there is
+            with contextlib.suppress(Corrupt):  # log the damage and go on without the snapshot
                 yield from restore(self)
 
         patch.setattr(Applier, "restore", careless)
@@ -331,7 +331,7 @@ def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> Clus
 
 
 def test_d10_a_damaged_snapshot_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switched off, it still does not lead empty: its log does not begin where it must."""
+    """Even with the override off it does not lead with an empty state: its log does not begin at index 1."""
     with monkeypatch.context() as patch:
         careless = start_on_a_damaged_snapshot(patch, off=True)
         assert "snapshot: byte" not in (careless.fatal_message or "")
@@ -349,7 +349,7 @@ class BacksOffByOne(RaftCore):
 
 
 def resynchronise(engine: type[RaftCore], tail: int) -> int:
-    """How many refusals it takes until a deposed leader with `tail` entries of its own is a replica again."""
+    """Return how many refusals precede the first match of a deposed leader with `tail` entries of its own."""
     cluster, old = started(engine, settings=SMALL_BATCHES)
     others = [node.number for node in cluster.followers()]
     cluster.isolate(old.number)
@@ -386,7 +386,7 @@ class ServesAtOnce(RaftCore):
 
 
 def serve_after_a_restart(engine: type[RaftCore], patch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """(last acknowledged entry, what was applied when a node first said that it serves)."""
+    """Return the last acknowledged entry and the applied index when a node first reported that it serves."""
     cluster, leader = started(engine)
     last = leader.put_many(300)
     cluster.until(lambda: leader.machine.committed_index >= last)
@@ -450,7 +450,7 @@ class LetsTheLibraryCommit(RaftCore):
 
 
 def walk(engine: type[RaftCore], patch: pytest.MonkeyPatch) -> int:
-    """How many entries are looked at from a full restart to the first thing served."""
+    """Return how often the library reads its log between a full restart and the first elected leader."""
     cluster, leader = started()
     last = leader.put_many(2_000)
     cluster.until(lambda: leader.machine.committed_index >= last)

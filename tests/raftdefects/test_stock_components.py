@@ -1,5 +1,5 @@
-"""Components of pysyncobj that lose data or let strangers in, with real files, sockets and processes; and
-that none of them can be reached in this project.
+"""Components of pysyncobj that lose data or let strangers in, shown with real files, sockets and processes;
+and checks that this project reaches none of them.
 
 | Defect | The component | Shown here by |
 |---|---|---|
@@ -139,7 +139,7 @@ def test_d12_a_journal_without_a_dump_file_loses_its_state(clock: Clock, tmp_pat
 
 
 class Marker:
-    """Pickles to a call of `open`, as any call could be."""
+    """An object that pickles to a call of `open`; any other call would work too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -151,7 +151,7 @@ class Marker:
 class Listening(SyncObj):  # type: ignore[misc]
     @replicated
     def put(self, value: Any) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
 
 def free_port() -> int:
@@ -205,8 +205,8 @@ def test_d14_commands_fill_a_pipe(clock: Clock) -> None:
 
 
 def test_d17_the_child_that_writes_a_dump_keeps_the_port(tmp_path: Path) -> None:
-    """The dump goes to a named pipe that nobody reads, so that the child surely still runs when it is looked
-    at; the script kills it at its end."""
+    """The dump goes to a named pipe without a reader, so that the child surely still runs at the check; the
+    script kills it at its end."""
     port = free_port()
     script = f"""
 import os, signal, socket
@@ -247,7 +247,7 @@ def modules() -> list[str]:
 
 
 def test_no_module_imports_what_is_replaced() -> None:
-    """D8, D9, D13, D14, D17: no name of ours stands for a component of the library that holds data."""
+    """D8, D9, D13, D14, D17: no module of ours imports a component of the library that holds data."""
     for name in modules():
         reachable = [
             value for value in vars(importlib.import_module(name)).values() if isinstance(value, type)
@@ -256,7 +256,7 @@ def test_no_module_imports_what_is_replaced() -> None:
 
 
 def test_the_librarys_own_journals_are_refused() -> None:
-    """D8, D9: its factory is replaced, and what takes its place makes nothing."""
+    """D8, D9: the library's factory is replaced by one that creates no journal."""
     with pytest.raises(TypeError, match="the journal is always ours"):
         syncobj.createJournal("somewhere")
     with pytest.raises(TypeError, match="the journal is always ours"):
@@ -264,8 +264,8 @@ def test_the_librarys_own_journals_are_refused() -> None:
 
 
 def test_a_node_never_reaches_what_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leads, takes entries, is killed and starts again: nothing is pickled (D13), there is no pipe (D14),
-    no dump and no child (D12, D17), and none of the library's components exists."""
+    """A node leads, takes entries, is killed and starts again: nothing is pickled (D13), there is no pipe
+    (D14), no dump and no child (D12, D17), and none of the library's components exists."""
 
     def reached(*_args: object, **_kwargs: object) -> None:
         raise AssertionError("a component of the library is reached")

@@ -1,4 +1,4 @@
-"""What the unmodified pysyncobj 0.3.17 does to data, in virtual time.
+"""Defects of the unmodified pysyncobj 0.3.17 that damage data, in virtual time.
 
 | Defect | Shown here by | What it costs |
 |---|---|---|
@@ -13,8 +13,8 @@
 | D15/16 | ready once is ready for ever; "leader changed" for what commits | stale reads; applied twice |
 | D18 | each tick of a leader walks all that is not committed | heartbeats too late to stay leader |
 
-None needs more than a slow link, a crash or an exception. `test_ours.py` has the other half: the same with
-the override that answers it switched off, and with nothing switched off.
+None needs more than a slow link, a crash or an exception. `test_ours.py` has the other half: the same
+scenarios on our engine, with the override that prevents the defect switched off, and with all of them on.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def lose_acknowledged_entries(stock: StockCluster) -> tuple[set[int], set[int]]:
-    """D1: what clients were told is committed, and what the next leader has of it."""
+    """D1: return the values acknowledged to clients, and the values that the next leader applied."""
     leader, follower = stock.elect("A"), stock["B"]
-    stock.held.add(("A", "C"))  # C is slow, no more
+    stock.held.add(("A", "C"))  # C is merely slow
     acknowledged: set[int] = set()
     for number in range(1000):
         leader.put(
             (number, bytes(200)),
             callback=lambda _result, error, number=number: error or acknowledged.add(number),
         )
-    stock.tick("A", 0.2)  # takes them into its log
+    stock.tick("A", 0.2)  # appends them to its log
     stock.tick("A", 0.2)  # sends them, four batches
     stock.deliver("A", "B", 2)
     stock.deliver("B", "A")
@@ -56,7 +56,7 @@ def lose_acknowledged_entries(stock: StockCluster) -> tuple[set[int], set[int]]:
         stock.deliver("A", "B", 1)
     stock.deliver("B", "A")
     stock.tick("A", 0.01)  # commits, and calls back
-    stock.deliver("A", "B", 1)  # the first of the batches that it has got already
+    stock.deliver("A", "B", 1)  # the first of the batches that B has already
     stock.crash("A")
     stock.held.clear()
     stock.run(6.0)
@@ -80,7 +80,7 @@ def test_d2_an_acknowledgement_of_an_old_term_commits_in_a_new_one(stock: StockC
     told: list[int] = []
     leader.put("x", callback=lambda _result, error: told.append(error))
     late = {"type": "next_node_idx", "next_node_idx": 10**6, "reset": False, "success": True}
-    leader.transport._onMessageReceived(Node("B"), late)  # it was under way since A's first term
+    leader.transport._onMessageReceived(Node("B"), late)  # it has been in flight since A's first term
     for _ in range(3):
         stock.tick("A", 0.11)
     assert told == [SUCCESS]
@@ -165,7 +165,7 @@ def test_d6_a_commit_index_beyond_the_log_is_believed(clock: Clock, tmp_path: Pa
 
 
 def _lose_tail(path: Path, keep: int) -> None:
-    """The header of the journal as it was when it had `keep` entries."""
+    """Restore the journal's header to that of its first `keep` entries."""
     data = bytearray(path.read_bytes())
     at = 40
     for _ in range(keep):
@@ -175,7 +175,7 @@ def _lose_tail(path: Path, keep: int) -> None:
 
 
 class Dumps:
-    """The library's own seam for dumps, used as documented; the child that writes one stays unnoticed."""
+    """The library's documented hook for dumps; the end of the child that writes one stays unnoticed."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, StockNode] = {}
@@ -251,7 +251,7 @@ def test_d10_a_node_with_a_damaged_dump_starts_empty_and_leads(clock: Clock, tmp
 
 
 def resynchronise(stock: StockCluster, tail: int) -> float:
-    """D11: how long a deposed leader with `tail` entries of its own takes to be a replica again, in s."""
+    """D11: return how many seconds a deposed leader with `tail` entries of its own takes to catch up."""
     old = stock.elect("A")
     stock.run(0.2)
     stock.hold("A")
@@ -309,7 +309,7 @@ def test_d16_leader_changed_is_said_of_a_command_that_commits(stock: StockCluste
 
 
 def test_d18_a_leader_walks_all_that_is_not_committed_in_every_tick(clock: Clock) -> None:
-    """At 20 µs for an entry, 100,000 of them make one tick longer than any follower waits for a heartbeat."""
+    """At 20 µs per entry, 100,000 of them make one tick longer than any follower waits for a heartbeat."""
     entries, cost_s = 100_000, 2e-5
     preloaded = MemoryJournal()
     for index in range(1, entries + 1):

@@ -358,7 +358,7 @@ def test_a_leader_whose_disk_stands_still_hands_over() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_leader_with_longer_timeouts_than_the_others_has_the_lease_that_they_grant(seed: int) -> None:
-    """As in the middle of a change of `raft.min.timeout.ms`: each voter waits for its own timeout."""
+    """Timeouts differ while `raft.min.timeout.ms` is being changed: each voter waits for its own."""
     cluster = ReplicaCluster(seed=seed)
     shorter = cluster.settings
     cluster.settings = dataclasses.replace(shorter, raft_min_timeout_ms=1500, raft_max_timeout_ms=2500)

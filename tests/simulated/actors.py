@@ -23,7 +23,7 @@ REJOIN: Final = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 class Actor:
-    """A client machine with one thing to do again and again."""
+    """A client machine that does one thing repeatedly."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Actor:
         self.is_stopped = False
 
     def every(self, period_ms: float, step: Callable[[], None]) -> None:
-        """Takes a step now and then, until it is told to stop."""
+        """Take a step about every `period_ms`, until stopped."""
 
         def again() -> None:
             if not self.is_stopped:
@@ -56,7 +56,7 @@ class Actor:
         self.is_stopped = True
 
     def commit(self, topic: str, partition: int, **member: Any) -> None:
-        """One attempt; an attempt without an answer is not repeated."""
+        """Commit once; an attempt without an answer is not repeated."""
 
         def send(connection: Connection) -> None:
             write = self.chronicle.begin((self.group_id, topic, partition), self.world.now_ms)
@@ -84,7 +84,7 @@ class Tool(Actor):
 
 
 class Reader(Actor):
-    """Asks for all offsets of a group."""
+    """Fetches all offsets of a group."""
 
     def start(self) -> None:
         self.every(READ_MS, self.read)
@@ -111,12 +111,12 @@ class Reader(Actor):
 
 
 class Member(Actor):
-    """A consumer: joins, acknowledges, commits what it owns, and believes itself fenced when it must."""
+    """A consumer that joins, acknowledges assignments, commits, and considers itself fenced when it must."""
 
     api: tuple[ApiKey, int] = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
 
     def start(self, topics: dict[str, bytes], session_ms: float) -> None:
-        """`topics` are ids by name."""
+        """Start the member; `topics` maps names to ids."""
         self.topics = topics
         self.names = {topic_id: name for name, topic_id in topics.items()}
         self.session_ms = session_ms
@@ -127,7 +127,7 @@ class Member(Actor):
         self.every(COMMIT_MS, self._commit_one)
 
     def _begin(self) -> None:
-        """A new consumer, under an id of its own: what is still under way of the last one cannot hurt it."""
+        """Begin as a new consumer under its own id, so that requests still in flight cannot affect it."""
         self.lives += 1
         self.member_id = f"{self.name}.{self.lives}"
         self.epoch = 0
@@ -141,7 +141,7 @@ class Member(Actor):
             self.caller.with_coordinator(self._send)
 
     def leave(self) -> None:
-        """Says good-bye, once; another consumer takes its place."""
+        """Leave the group; another consumer takes its place."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=-1
         )
@@ -152,7 +152,7 @@ class Member(Actor):
         )
 
     def _send(self, connection: Connection) -> None:
-        """As Kafka's clients: everything after a heartbeat without an answer, as its answer may be lost."""
+        """Send a heartbeat as Kafka's clients do: a full one after one without an answer."""
         sent_ms, member_id = self.world.now_ms, self.member_id
         request = self._heartbeat(says_all=self.must_say_all or not self.epoch)
         self.must_say_all = True
@@ -197,12 +197,12 @@ class Member(Actor):
         return given
 
     def _take(self, given: set[tuple[bytes, int]]) -> None:
-        """It owns these from now on, and says so soon."""
+        """Own these partitions from now on, and report them soon."""
         self._own(given)
         self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
 
     def _accepted(self, answer: Any) -> None:
-        """What else a reply says."""
+        """Handle the other fields of an accepted heartbeat's reply."""
 
     def _own(self, owned: set[tuple[bytes, int]]) -> None:
         self.owned = owned
@@ -215,7 +215,7 @@ class Member(Actor):
 
 
 def by_topic(owned: set[tuple[bytes, int]]) -> list[TopicPartitions]:
-    """Partitions as requests carry them."""
+    """Return partitions as requests carry them."""
     parts: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(owned):
         parts.setdefault(topic_id, []).append(partition)

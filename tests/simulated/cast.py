@@ -1,8 +1,8 @@
-"""Members of every kind, and operators: static ones, expressions, members that compute targets themselves.
+"""Members of every kind: static ones, ones with expressions, ones that compute targets; and operators.
 
-A member's process may end without a word (`crash`); what its id still holds is nobody's then. Operators
-remove such corpses, and configure groups at whatever node they find. Sessions are only ever made longer:
-clients believe in the shortest.
+A member's process may end without leaving its group (`crash`); no process then owns the partitions of its
+id. Operators remove such dead members, and configure groups at any node. They only lengthen sessions, since
+clients go by the shortest.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.schema import Message
 
 AWAY_SHARE: Final = 0.7
-"""Of the goodbyes of a static member: it means to come back."""
+"""Share of a static member's departures after which it means to come back."""
 
 EXPRESSIONS: Final = ("orders", "orders|events", "(?i)O.*", "e.+|o.+", "nothing.*")
 
 ASSIGNOR: Final = "round"
 COMPUTING_MS: Final = 1_500.0
 REBALANCE_TIMEOUT_MS: Final = 3_000
-"""Of members that compute: half of them need longer now and then."""
+"""Rebalance timeout of members that compute; one computation in ten takes twice as long."""
 
 OPERATING_MS: Final = 700.0
 
@@ -45,11 +45,11 @@ CONFIGS: Final = {
     "consumer.assignment.interval.ms": 0,
     "consumer.session.timeout.ms": 4_000,
 }
-"""The least value that operators set."""
+"""The least value that operators set, by config."""
 
 
 class Versatile(Member):
-    """A consumer that may be static, may subscribe by an expression, and changes its mind."""
+    """A consumer that may be static, may subscribe by an expression, and changes its subscription."""
 
     def __init__(self, *args: Any, is_static: bool = False, is_regex: bool = False) -> None:
         super().__init__(*args)
@@ -64,14 +64,14 @@ class Versatile(Member):
         self.interval_ms = 0
 
     def resubscribe(self) -> None:
-        """It wants other topics from now on."""
+        """Subscribe to other topics from now on."""
         rng = self.host.rng
         self.expression = rng.choice(EXPRESSIONS)
         self.wanted = tuple(name for name in self.topics if rng.random() < 0.7)
         self.must_say_all = True
 
     def crash(self) -> str:
-        """The process ends without a word, and another takes its place; returns the member id of the dead."""
+        """End the process without leaving; another takes its place. Return the dead member's id."""
         dead = self.member_id
         self._own(set())
         self._begin()
@@ -118,7 +118,7 @@ class Versatile(Member):
 
 
 class ComputingMember(Versatile):
-    """A consumer that can compute its group's target, and does so late or wrongly now and then."""
+    """A consumer that can compute its group's target, and is sometimes late or wrong."""
 
     api = (ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0)
     is_computing = False
@@ -179,7 +179,7 @@ class ComputingMember(Versatile):
         self.host.call_later(late_ms, hand_in)
 
     def _assign(self, shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[install.Member]:
-        """Round and round, from whomever chance says; now and then a partition twice."""
+        """Assign round-robin from a random member on; now and then assign a partition twice."""
         rng = self.host.rng
         parts = {member.member_id: install.Member(member_id=member.member_id) for member in shown.members}
         is_wrong = rng.random() < 0.1
@@ -225,7 +225,7 @@ class Operator(Actor):
             self.caller.moved()
 
     def finish(self) -> None:
-        """One more change, of which every member must hear soon, and no more."""
+        """Make one last change, of which every member must be notified soon."""
         self.stop()
         self.host.call_soon(self._configure, INTERVAL)
 
@@ -264,7 +264,7 @@ KINDS: Final[tuple[tuple[type[Versatile], dict[str, bool]], ...]] = (
 
 
 def kind_of(group_number: int, number: int) -> tuple[type[Versatile], dict[str, bool]]:
-    """Which kind of member plays: some groups have one kind, the others mix."""
+    """Return the kind of a member: some groups have one kind, the others mix them."""
     return {
         0: KINDS[number % 2],
         1: KINDS[1 + number % 2],

@@ -1,4 +1,4 @@
-"""Every kind of fault that a cluster is to survive, done to a simulated one at times that a seed decides.
+"""Every kind of fault that a cluster must survive, injected into a simulated one at times from a seed.
 
 A fault has a beginning and, where it does not end by itself, an end some time later. Machines that are down
 come back; a machine is not killed twice. Disks are lost only while all nodes are up and have everything: one
@@ -29,7 +29,7 @@ REPEATED_SHARE: Final = 0.02
 REPEATED_MS: Final = (1.0, 300.0)
 
 Fault = Callable[["Chaos"], bool]
-"""Does it; False when it cannot be done now."""
+"""Injects a fault; returns False if that is impossible now."""
 
 
 class Chaos:
@@ -49,14 +49,14 @@ class Chaos:
         self.violations: list[str] = []
 
     def start(self, period_ms: float, kinds: Sequence[str] = (), *, roles: bool = False) -> None:
-        """Begins to inject, one fault per `period_ms` on average; all kinds unless told which."""
+        """Begin to inject one fault per `period_ms` on average, of these kinds, or of all."""
         self._period_ms = period_ms
         self._faults = ROLES if roles else FAULTS
         self._kinds = list(kinds or self._faults)
         self._next()
 
     def stop(self) -> None:
-        """Injects no more, ends what has an end, and brings every machine up."""
+        """Stop injecting, end all lasting faults, and bring every machine up."""
         self.is_over = True
         self.network.heal_all()
         for machine in self.cluster.machines.values():
@@ -80,7 +80,7 @@ class Chaos:
         self.world.at(self.world.now_ms + delay_ms, fn)
 
     def while_on(self, span_ms: tuple[float, float], fn: Callable[[], object]) -> None:
-        """Ends a fault after a while."""
+        """Call `fn`, which ends a fault, after a random time within the span."""
         self.later(self.rng.uniform(*span_ms), lambda: None if self.is_over else fn())
 
     # Machines
@@ -94,12 +94,12 @@ class Chaos:
         return one, other
 
     def end(self, machine: Machine, how: Callable[[], object]) -> None:
-        """Ends its node, and starts it again some time later."""
+        """End the machine's node by `how`, and start it again some time later."""
         how()
         self.while_on(DOWN_MS, lambda: None if machine.is_up else machine.boot())
 
     def is_whole(self) -> bool:
-        """Every node is up, in contact, and past the loss of a disk."""
+        """Return whether every node is up, in contact, and recovered from the loss of a disk."""
         cluster = self.cluster
         if len(cluster.up) < len(cluster.machines) or not cluster.is_settled():
             return False
@@ -143,7 +143,7 @@ def lose_power_everywhere(chaos: Chaos) -> bool:
 
 
 def restart(chaos: Chaos) -> bool:
-    """A clean stop, with hand-over, and a start."""
+    """Stop a node cleanly, with hand-over, and start it again."""
     machine = chaos.one_up()
     if machine is None:
         return False
@@ -207,7 +207,7 @@ def reset(chaos: Chaos) -> bool:
 
 
 def reset_one_end_first(chaos: Chaos) -> bool:
-    """All connections of a leader: its followers know at once, the leader does not."""
+    """Reset all connections of a leader; its followers notice at once, the leader later."""
     leader = chaos.cluster.leader_of(chaos.rng.choice(chaos.cluster.shards))
     if leader is None:
         return False
@@ -250,7 +250,7 @@ def fill_a_disk(chaos: Chaos) -> bool:
 
 
 def break_a_disk(chaos: Chaos) -> bool:
-    """Its next sync fails: the node must stop itself; the disk is well again when it comes back."""
+    """Fail a disk's next sync: the node must stop itself; the disk works again at the next start."""
     machine = chaos.one_up()
     if machine is None:
         return False
@@ -263,7 +263,7 @@ def break_a_disk(chaos: Chaos) -> bool:
     def mend() -> None:
         machine.disk.fail = None
         if machine.is_up:
-            machine.kill()  # it had nothing to sync
+            machine.kill()  # no sync came
         machine.boot()
 
     chaos.while_on(DOWN_MS, mend)
@@ -289,7 +289,8 @@ def replace_a_disk(chaos: Chaos) -> bool:
 
 
 def put_an_old_disk_back(chaos: Chaos) -> bool:
-    """A restored backup forgets what it promised: the others must refuse it until it is replaced."""
+    """Restore a disk from a backup that lacks later votes and acknowledgements; peers must refuse it until it
+    is replaced."""
     if not chaos.backups or not chaos.is_whole():
         return False
     node_id, disk = chaos.backups.popitem()
@@ -367,18 +368,18 @@ FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "leadership transfer": (3, transfer),
     "member leaves": (2, leave),
 }
-"""Kinds of faults: how often, and what."""
+"""Faults by kind, each with its weight."""
 
 ROLES: Final[dict[str, tuple[float, Fault]]] = FAULTS | {
     "member leaves": (12, leave),
     "member crashes": (4, crash_a_member),
     "member subscribes anew": (6, resubscribe),
 }
-"""The same, where members of every kind play (`cast`)."""
+"""The faults of runs with members of every kind (`cast`)."""
 
 
 def repeat_messages(patch: pytest.MonkeyPatch) -> None:
-    """Now and then a peer's message comes a second time, later, which its links never do."""
+    """Now and then deliver a peer's message a second time, later, which links never do."""
     take = Peering.message
 
     def message(self: Peering, peer: int, payload: bytes) -> None:

@@ -1,13 +1,13 @@
-"""What clients of a simulated cluster saw, and whether a correct cluster can have shown them that.
+"""The history that clients of a simulated cluster observed, and checks that a correct cluster can produce it.
 
-Everything is noted as a client knows it: when it sent, when it heard. Offsets of a key grow with each attempt
-to commit, so that an offset names one attempt.
+Each event is recorded as a client knows it, with the times of request and reply. Offsets of a key grow with
+each attempt to commit, so that an offset identifies one attempt.
 
 - **Nothing acknowledged is lost**: each acknowledged (key, offset) is in the committed log.
-- **No read is old**: a read that was sent after a commit was acknowledged shows that commit, or one that was
-  sent later, or one without an answer (which may take effect at any time, once).
-- **One owner**: a member owns a partition from the answer that gives it until it gives it up, hears that it
-  is fenced, or the sending of its last accepted heartbeat plus the session timeout, whichever is first.
+- **No stale read**: a read that was sent after a commit was acknowledged shows that commit, one that was
+  sent later, or one without an answer (which may take effect once, at any time).
+- **One owner**: a member owns a partition from the reply that assigns it until the member revokes it, learns
+  that it is fenced, or a session timeout has passed since it sent its last accepted heartbeat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Write:
 
 @dataclass(slots=True)
 class ConfigWrite:
-    """One attempt to configure a group; no two of one config have the same value. None takes it back."""
+    """One attempt to configure a group; no two of one config have the same value. None deletes the config."""
 
     group_id: str
     name: str
@@ -48,7 +48,7 @@ class ConfigWrite:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One answer to OffsetFetch: `found` has the keys that it named."""
+    """One answer to OffsetFetch: `found` has the offsets in it by key."""
 
     group_id: str
     sent_ms: float
@@ -58,7 +58,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """A member owned a partition for a while."""
+    """The time during which a member owned a partition."""
 
     part: Part
     member_id: str
@@ -67,7 +67,7 @@ class Tenure:
 
 
 class Ownership:
-    """What one member owns, as it knows itself."""
+    """A member's own view of the partitions that it owns."""
 
     def __init__(self, chronicle: Chronicle, group_id: str, member_id: str, session_ms: float) -> None:
         self._chronicle = chronicle
@@ -78,14 +78,14 @@ class Ownership:
         self._valid_until_ms = -math.inf
 
     def accepted(self, sent_ms: float, now_ms: float) -> None:
-        """A heartbeat sent at `sent_ms` was accepted, and that is known at `now_ms`."""
-        if now_ms > self._valid_until_ms:  # it had to stop, and may go on from here
+        """Note at `now_ms` that a heartbeat sent at `sent_ms` was accepted."""
+        if now_ms > self._valid_until_ms:  # its session had run out, and it may go on from here
             self._close(self._valid_until_ms, list(self._since_ms))
             self._since_ms = dict.fromkeys(self._since_ms, now_ms)
         self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._session_ms)
 
     def assigned(self, owned: set[tuple[bytes, int]], now_ms: float) -> None:
-        """These and no others are its own from now on."""
+        """Note that the member owns exactly these partitions from now on."""
         wanted = {(self._group_id, *part) for part in owned}
         gone = [part for part in self._since_ms if part not in wanted]
         self._close(now_ms, gone)
@@ -95,7 +95,7 @@ class Ownership:
             self._since_ms.setdefault(part, now_ms)
 
     def finish(self) -> None:
-        """The run is over."""
+        """End all ownership, as the run is over."""
         self.assigned(set(), math.inf)
 
     def _close(self, end_ms: float, parts: list[Part]) -> None:
@@ -105,7 +105,7 @@ class Ownership:
 
 
 class Chronicle:
-    """What all clients of one run noted."""
+    """The records of all clients of one run."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
@@ -113,24 +113,24 @@ class Chronicle:
         self.tenures: list[Tenure] = []
         self.configs: list[ConfigWrite] = []
         self.unexpected: Counter[tuple[str, int]] = Counter()
-        """Error codes that no client knows what to do about, by who heard them."""
+        """Counts of error codes that clients do not handle, by client and code."""
         self._next_offset: defaultdict[Key, int] = defaultdict(int)
 
     def begin(self, key: Key, now_ms: float) -> Write:
-        """Somebody is about to commit; the offset to commit is the attempt's own."""
+        """Record an attempt to commit, and give it its own offset."""
         self._next_offset[key] += 1
         write = Write(key, self._next_offset[key], now_ms)
         self.writes.append(write)
         return write
 
     def configure(self, group_id: str, name: str, least: int, now_ms: float) -> ConfigWrite:
-        """An operator is about to set a config of a group."""
+        """Record an operator's attempt to set a config of a group."""
         write = ConfigWrite(group_id, name, str(least + len(self.configs)), now_ms)
         self.configs.append(write)
         return write
 
     def lost_configs(self, committed: set[tuple[str, str, str | None]]) -> list[str]:
-        """Acknowledged values that the log does not have; what was taken back may never have been set."""
+        """Return acknowledged values that the log lacks; a deletion may leave no record."""
         return [
             f"{write.name} = {write.value} of {write.group_id}, acknowledged, is not in the log"
             for write in self.configs
@@ -140,7 +140,7 @@ class Chronicle:
         ]
 
     def read(self, group_id: str, sent_ms: float, done_ms: float, found: dict[Key, int]) -> None:
-        """Somebody has read the offsets of a group."""
+        """Record an answer with a group's offsets."""
         self.reads.append(Read(group_id, sent_ms, done_ms, found))
 
     @property
@@ -148,7 +148,7 @@ class Chronicle:
         return [write for write in self.writes if write.acked_ms < math.inf]
 
     def lost(self, committed: set[tuple[Key, int]]) -> list[str]:
-        """Acknowledged commits that the log does not have."""
+        """Return acknowledged commits that the log lacks."""
         return [
             f"{write.key} {write.offset}, acknowledged at {write.acked_ms:.1f} ms, is not in the log"
             for write in self.acknowledged
@@ -156,7 +156,7 @@ class Chronicle:
         ]
 
     def old_reads(self) -> list[str]:
-        """Reads that show less than was acknowledged before they were sent."""
+        """Return reads that show less than was acknowledged before they were sent."""
         by_offset = {(write.key, write.offset): write for write in self.writes}
         newest: defaultdict[Key, tuple[list[float], list[Write]]] = defaultdict(lambda: ([], []))
         for write in sorted(self.acknowledged, key=lambda one: one.acked_ms):
@@ -182,7 +182,7 @@ class Chronicle:
         return found
 
     def double_owners(self) -> list[str]:
-        """Partitions that two members owned at one time."""
+        """Return partitions that two members owned at the same time."""
         by_part: defaultdict[Part, list[Tenure]] = defaultdict(list)
         for tenure in self.tenures:
             if tenure.end_ms > tenure.begin_ms:

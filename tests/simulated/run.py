@@ -1,8 +1,8 @@
-"""One seeded run of a whole cluster under chaos, and everything that must be true of it.
+"""One seeded run of a whole cluster under chaos, and all its invariants.
 
 Three real nodes with all their shards, twenty members in five groups, tools that commit, readers that read,
-for `duration_ms` of virtual time; then the faults end, the cluster must settle within `SETTLE_MS`, and what
-clients noted is compared with the logs of all nodes.
+for `duration_ms` of virtual time. Then the faults end, the cluster must settle within `SETTLE_MS`, and the
+clients' records are compared with the logs of all nodes.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ NUM_TOOLS: Final = 3
 TOPICS: Final = {"orders": 12, "events": 5}
 SESSION_MS: Final = 4_000
 SETTLE_MS: Final = 8_000.0
-"""Restart, two elections and the hand-over to the preferred nodes; faults that end do so at once."""
+"""Time for a restart, two elections and the hand-over to the preferred nodes; lasting faults end at once."""
 
 QUIET_MS: Final = 3_000.0
-"""After settling: every client finds its coordinator and every reader reads."""
+"""Time after settling in which every client finds its coordinator and every reader reads."""
 
 LEVEL_MS: Final = 500.0
-"""Members expire at the end as at any time: followers hear with the next heartbeat that it is committed."""
+"""Time for followers to learn the last commit index, as members may still expire at the end."""
 
 LOOK_MS: Final = 10.0
-"""How often the observer looks who leads; a term lasts longer than this."""
+"""Milliseconds between two checks of who leads; a term lasts longer than this."""
 
 MACHINE: Final[dict[str, Any]] = {
     "num_shards": NUM_SHARDS,
@@ -62,13 +62,13 @@ MACHINE: Final[dict[str, Any]] = {
 
 @dataclass
 class Outcome:
-    """What came of a run: `violations` are sentences, and there must be none."""
+    """The outcome of a run: `violations` are sentences, and there must be none."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     triggers: Counter[int] = field(default_factory=Counter)
-    """Why entries of groups are in the logs."""
+    """Counts of the triggers of entries in the logs of groups."""
     num_acknowledged: int = 0
     num_reads: int = 0
     num_terms: int = 0
@@ -77,7 +77,7 @@ class Outcome:
     events_run: int = 0
 
     def say(self) -> str:
-        """One line for reports."""
+        """Return one line for reports."""
         return (
             f"seed {self.seed}: {self.faults.total()} faults, {self.num_acknowledged} commits acknowledged, "
             f"{self.num_reads} reads, {self.num_terms} terms, settled in {self.settled_ms:.0f} ms, "
@@ -86,8 +86,8 @@ class Outcome:
 
 
 class Run:
-    """One run; `play` gives its outcome. `has_cast`: members of every kind play, and operators; else all are
-    `plain`. `limits` are those of their coordinators. `machine` adds to MACHINE."""
+    """One run; `play` returns its outcome. With `has_cast` there are members of every kind and operators,
+    else all members are `plain`. `limits` are those of the coordinators, and `machine` adds to MACHINE."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Run:
         self._configs: set[tuple[str, str, str | None]] = set()
 
     def play(self) -> Outcome:
-        """Plays it to its end."""
+        """Play the run to its end."""
         with pytest.MonkeyPatch.context() as patch:
             usual = Settings.limits
             patch.setattr(Settings, "limits", lambda settings: replace(usual(settings), **self.limits))
@@ -145,7 +145,7 @@ class Run:
         return self.outcome
 
     def _disturb(self) -> None:
-        """All the faults of the run, to the end of the last one."""
+        """Inject all faults of the run, to the end of the last one."""
         chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
         chaos.start(self.period_ms, self.kinds, roles=self.has_cast)
         self.world.run_for(self.duration_ms)
@@ -194,10 +194,10 @@ class Run:
             others.append(reader)
         return members, others
 
-    # Looking on
+    # Observation
 
     def _look(self) -> None:
-        """One leader per term and shard, and no answers from a lease that is over, at any time."""
+        """Check that each shard has one leader per term, and that no leader of an older term has a lease."""
         replicas: defaultdict[int, list[tuple[int, Replica]]] = defaultdict(list)
         for node_id, machine in self.cluster.machines.items():
             if not machine.is_up:
@@ -234,7 +234,7 @@ class Run:
             self.outcome.violations.append(str(error))
 
     def _is_level(self) -> bool:
-        """All nodes have applied all that there is."""
+        """Return whether all nodes have applied all entries."""
         for shard in self.cluster.shards:
             replicas = [self.cluster.runtime(node_id, shard).replica for node_id in self.cluster.machines]
             if len({index for one in replicas for index in (one.last_index, one.log.chain_index)}) > 1:
@@ -262,20 +262,20 @@ class Run:
         outcome.violations += chronicle.double_owners()
 
     def _wrong_intervals(self) -> list[str]:
-        """Members that go by another interval than their group was configured to some time ago."""
+        """Return members whose interval is not the one that their group was configured to some time ago."""
         node = self.cluster[1].node
         configs = node.catalog.configs
         return [
             f"{member.member_id} of {member.group_id} heard {member.interval_ms} ms, not {due_ms}"
             for member in self.members
             if isinstance(member, Versatile) and HEARTBEAT_INTERVAL in configs.of(member.group_id)
-            if member.interval_ms  # 0: it has not been let in yet
+            if member.interval_ms  # 0: it has not joined yet
             and member.interval_ms
             != (due_ms := node.group_settings.for_group(member.group_id).heartbeat_interval_ms)
         ]
 
     def _check_shard(self, shard: int) -> set[tuple[Key, int]]:
-        """The logs of one shard: equal on all nodes, and right in themselves. What is committed in it."""
+        """Check that a shard's logs are valid and equal on all nodes; return the commits in them."""
         logs = {node_id: self._frames(node_id, shard) for node_id in self.cluster.machines}
         longest = max(logs.values(), key=len)
         ends: set[tuple[int, str]] = set()

@@ -1,9 +1,9 @@
-"""A consumer as librdkafka and Kafka's Java client are: what a reply brings is taken up later, one assignment
-after another, while heartbeats go on.
+"""A consumer that, as librdkafka and Kafka's Java client do, applies assignments later, one after another,
+while heartbeats go on.
 
-It looks up topics first, and says everything meanwhile; then its program must poll, which takes long now and
-then. Until it has acknowledged what it took up it reports what it had acknowledged before. Replies that come
-meanwhile replace each other: the newest is next.
+It looks up topics first, with full heartbeats meanwhile; then its program must poll, which sometimes takes
+long. Until it has acknowledged a new assignment it reports the one that it acknowledged before. Assignments
+that arrive meanwhile replace each other: the newest is next.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 from tests.simulated.actors import REJOIN, Member, by_topic
 
 LOOKUP_MS: Final = (1.0, 700.0)
-"""Topics of a first assignment."""
+"""Range of the time to look up the topics of a first assignment."""
 
 POLL_MS: Final = ((1.0, 100.0), (1.0, 100.0), (300.0, 2_500.0))
-"""Between two polls of the program: one of three takes long."""
+"""Ranges of the time between two polls of the program: one in three is long."""
 
 Parts = set[tuple[bytes, int]]
 
 
 class Slow(Member):
-    """`owned` is what its program uses, `acknowledged` what the coordinator has heard of."""
+    """`owned` has the partitions that its program uses, `acknowledged` those reported to the coordinator."""
 
     def _begin(self) -> None:
         super()._begin()
@@ -62,14 +62,14 @@ class Slow(Member):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Begins with the newest assignment, where it is another one."""
+        """Begin to apply the newest assignment, if it is a new one."""
         self._is_waiting = False
         if self.taking_up is None and self.newest is not None and self.newest != self.acknowledged:
             self.taking_up, self.is_looking_up = self.newest, False
             self._later(self.host.rng.choice(POLL_MS), self._polled)
 
     def _polled(self) -> None:
-        """The program has polled: it uses these from now on, and the coordinator hears of it at once."""
+        """Use the new assignment, as the program has polled, and report it to the coordinator at once."""
         assert self.taking_up is not None
         self._own(self.taking_up)
         self.is_taken_up = True
@@ -78,7 +78,7 @@ class Slow(Member):
     def _refused(self, code: int) -> None:
         super()._refused(code)
         if code in REJOIN:
-            self.lives += 1  # what was under way is not for it any more
+            self.lives += 1  # ignore what is still under way
             self._forget()
 
     def _later(self, span_ms: tuple[float, float], step: Callable[[], None]) -> None:

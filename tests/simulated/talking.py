@@ -21,13 +21,13 @@ TIMEOUT_MS: Final = 2_000.0
 RETRY_MS: Final = 100.0
 
 Then = Callable[[Any], None]
-"""What happens with an answer; None: there will be none, and nobody knows what became of the request."""
+"""Called with the answer, or with None if there will be none and the request's outcome is unknown."""
 
 MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class Connection(StreamHandler):
-    """One connection to one node, from its dialling to its end."""
+    """One connection to one node, from dialling to its end."""
 
     def __init__(self, host: VirtualHost, name: str, address: tuple[str, int]) -> None:
         self.host = host
@@ -41,7 +41,7 @@ class Connection(StreamHandler):
         host.connect(*address, lambda: self, self._dialled)
 
     def ask(self, api_key: int, api_version: int, body: Message, then: Then) -> None:
-        """Sends a request; `then` is called once, later."""
+        """Send a request; `then` is called once, later."""
         if self.is_over:
             self.host.call_soon(then, None)
             return
@@ -55,7 +55,7 @@ class Connection(StreamHandler):
             self._transport.write(frame)
 
     def end(self) -> None:
-        """Gives up: whoever waits hears that there is no answer."""
+        """Give up: all callbacks that wait are called with None."""
         self.is_over = True
         if self._transport is not None:
             self._transport.abort()
@@ -79,7 +79,7 @@ class Connection(StreamHandler):
 
     def data_received(self, data: bytes) -> None:
         for payload in self._framer.feed(data):
-            if self.is_over:  # by what was done with the answer before
+            if self.is_over:  # the callback of an earlier answer ended it
                 return
             api_key, api_version, then, timer = self._waiting.pop(int.from_bytes(payload[:4], "big"))
             timer.cancel()
@@ -93,14 +93,14 @@ class Connection(StreamHandler):
         self.end()
 
     def pause_writing(self) -> None:
-        """The next answer is waited for anyway."""
+        """Do nothing: the client waits for the next answer anyway."""
 
     def resume_writing(self) -> None:
-        """Nothing was held back."""
+        """Do nothing: nothing was held back."""
 
 
 class Caller:
-    """Finds the coordinator of one group and talks to it; looks for it again when it has moved."""
+    """Finds the coordinator of one group and sends it requests; looks it up again when it has moved."""
 
     def __init__(self, host: VirtualHost, name: str, group_id: str, bootstrap: list[tuple[str, int]]) -> None:
         self.host = host
@@ -112,7 +112,7 @@ class Caller:
         self._wanted: list[Callable[[Connection], None]] = []
 
     def with_coordinator(self, fn: Callable[[Connection], None]) -> None:
-        """Calls `fn` with a connection to the coordinator, as soon as one is known."""
+        """Call `fn` with a connection to the coordinator, as soon as one is known."""
         if self._connection is not None and not self._connection.is_over:
             fn(self._connection)
             return
@@ -122,7 +122,7 @@ class Caller:
             self._find()
 
     def moved(self) -> None:
-        """The coordinator is elsewhere, or gone."""
+        """Forget the coordinator, which has moved or gone."""
         if self._connection is not None:
             self._connection.end()
             self._connection = None

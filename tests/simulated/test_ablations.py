@@ -1,9 +1,9 @@
 """The simulator's own test: with one safeguard switched off, chaos must find a violation within a few seeds,
 and with it on the same seeds find none.
 
-A safeguard is switched off in the real code, as a defect would switch it off; everything else stays. Nodes
-that notice and stop themselves count as a finding too: with the safeguard they would not have to. Safeguards
-that need one certain message at one certain moment have stories, in `test_safeguards` on whole nodes and in
+A safeguard is switched off in the real code, as a defect would; everything else stays. A node that notices
+and stops itself counts as a finding too, as with the safeguard it would not have to. Safeguards that need a
+certain message at a certain moment have scripted tests: `test_safeguards` on whole nodes, and
 `tests/raftdefects` and `tests/raftlog` on replicas.
 """
 
@@ -36,29 +36,29 @@ PERIOD_MS = 300.0
 
 
 def commit_alone(patch: pytest.MonkeyPatch) -> None:
-    """Override 4: the leader's own disk is enough."""
+    """Override 4 off: the leader's own disk is enough to commit."""
     patch.setattr(ReplicationProgress, "commit_index", lambda self, durable_index: durable_index)
 
 
 def count_what_is_in_memory(patch: pytest.MonkeyPatch) -> None:
-    """Override 4: acknowledged before it is synced, on leader and followers."""
+    """Override 4 off: entries are acknowledged before they are synced, on leader and followers."""
     patch.setattr(RaftCore, "acknowledged", lambda self, matched_index: matched_index)
     commit_index = ReplicationProgress.commit_index
     patch.setattr(RaftCore, "committable", lambda self: commit_index(self.progress, self._log.last_index))
 
 
 def truncate_behind_every_message(patch: pytest.MonkeyPatch) -> None:
-    """Override 1: a follower keeps nothing behind what a message follows, equal or not."""
+    """Override 1 off: a follower removes all entries after a message's previous index, equal or not."""
     patch.setattr(RaftCore, "first_new", lambda self, frames, prev: (0, prev))
 
 
 def serve_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Override 6: a leader serves before it has applied what was acknowledged before its term."""
+    """Override 6 off: a leader serves before it has applied the entries acknowledged before its term."""
     patch.setattr(RaftCore, "is_serving", lambda self, applied_index: self.is_leader)
 
 
 def answer_at_once(patch: pytest.MonkeyPatch) -> None:
-    """The runtime: replies do not wait for the commit of what they say."""
+    """The runtime: replies do not wait for the commit of the entries that they report."""
 
     def hold(
         self: PendingReplies,
@@ -74,7 +74,7 @@ def answer_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_for_shorter_logs(patch: pytest.MonkeyPatch) -> None:
-    """Raft 5.4.1: a vote goes to whoever asks first, whatever it lacks."""
+    """Raft 5.4.1 off: a vote goes to the first candidate, whatever its log lacks."""
     grant, answer = RaftCore.grant_or_count, Election.answer
 
     def grant_or_count(self: RaftCore, peer: int, message: VoteRequest | Vote, now_ms: float) -> None:
@@ -90,12 +90,13 @@ def vote_for_shorter_logs(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_during_a_lease(patch: pytest.MonkeyPatch) -> None:
-    """The pre-vote: a node votes though the leader whom it heard may still answer from its lease."""
+    """The pre-vote off: a node votes while its leader may still answer from its lease."""
     patch.setattr(Election, "vote_wait_ms", lambda self, now_ms: 0.0)
 
 
 def believe_every_report(patch: pytest.MonkeyPatch) -> None:
-    """Reconciliation, as in Kafka: what a report lacks was given up, whether its member was told or not."""
+    """Reconciliation, as in Kafka: a partition missing from a report counts as revoked, even if its member
+    was never told to revoke it."""
     patch.setattr(
         Report,
         "acknowledges",
@@ -110,8 +111,8 @@ def believe_every_report(patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is switched off, and the faults that are enough to notice. `repeats`: now and then the message of
-    a peer comes a second time, later, which its links never do. `members`: which kind plays."""
+    """A safeguard to switch off, and the faults that suffice to notice. With `repeats` a peer's message
+    sometimes comes a second time, later, which links never do. `members` is the kind of members."""
 
     switch_off: Callable[[pytest.MonkeyPatch], None]
     kinds: tuple[str, ...]
@@ -161,7 +162,7 @@ def test_chaos_finds_what_is_switched_off(ablation: Ablation, monkeypatch: pytes
 
 
 def read_at_a_leader_that_slept() -> int | None:
-    """What a leader answers that was stopped while another took over: an offset, None when it refuses."""
+    """Return the offset that a paused leader answers after another took over; None if it refuses."""
     nodes = ThreeNodes(5, num_shards=1)
     cluster, world, old = nodes.cluster, nodes.world, nodes.leader
     assert nodes.commit(old, 10) == 0

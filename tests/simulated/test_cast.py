@@ -1,8 +1,8 @@
-"""Members of every kind under chaos: static ones, expressions, assignors of their own, and operators.
+"""Members of every kind under chaos: static ones, expressions, assignors of their own; and operators.
 
-The same must be true of them as of dynamic members: one owner of each partition as clients see it, nothing
-acknowledged is lost, replicas are equal. Half of the seeds have coordinators whose bounds are so small that
-children compute, and that most decisions take several.
+The same must hold for them as for dynamic members: one owner of each partition as clients see it, nothing
+acknowledged is lost, replicas are equal. Half of the seeds have coordinators with bounds so small that child
+processes compute, and that most changes take several decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PLAYED: Final = {
     Trigger.CONFIG_CHANGED,
     Trigger.TARGET_COMPUTED,
 }
-"""What has happened in a run in which every part was played."""
+"""Triggers that a run must have had for every kind of member and operator to have taken part."""
 
 SHORT_MS: Final = 15_000.0
 LONG_MS: Final = 45_000.0
@@ -71,7 +71,7 @@ def test_a_long_seed(seed: int) -> None:
 
 
 def test_a_config_that_running_groups_do_not_hear_of_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The detector finds what it is for."""
+    """The detector itself works."""
     monkeypatch.setattr(GroupContext, "configs_changed", lambda *_: None)
     outcome = Run(1, duration_ms=3_000.0, kinds=("slow link",), has_cast=True).play()
     assert any("heard" in violation for violation in outcome.violations), outcome.say()

@@ -1,4 +1,4 @@
-"""The checkers themselves: each must find what it is there to find, and nothing else."""
+"""The checkers themselves: each must find its own kind of violation, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(chronicle: Chronicle, sent_ms: float, acked_ms: float = math.inf) -> i
 def test_an_acknowledged_commit_that_no_log_has_is_lost() -> None:
     chronicle = Chronicle()
     kept, lost = write(chronicle, 0, 5), write(chronicle, 10, 15)
-    write(chronicle, 20)  # without an answer it may be anywhere
+    write(chronicle, 20)  # without an answer it may take effect at any time
     assert chronicle.lost({(KEY, kept), (KEY, lost)}) == []
     assert len(chronicle.lost({(KEY, kept)})) == 1
 
@@ -48,7 +48,7 @@ def test_a_read_without_an_acknowledged_key_is_old() -> None:
     chronicle.read("another group", 10, 11, {})
     assert chronicle.old_reads() == []
     chronicle.read("billing", 10, 11, {})
-    chronicle.read("billing", 10, 11, {KEY: 77})  # nobody ever sent it
+    chronicle.read("billing", 10, 11, {KEY: 77})  # no client ever sent it
     assert len(chronicle.old_reads()) == 2
 
 

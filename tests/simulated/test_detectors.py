@@ -1,5 +1,5 @@
-"""The detectors, with injected damage, on whole nodes: what is wrong on one disk or in one memory stops that
-node, says where, and nobody else's members notice; when no majority is right, nobody serves the shard.
+"""The detectors, with injected damage, on whole nodes. Damage on one disk or in one memory stops that node,
+which says where, and no other node's members notice; without a right majority no node serves the shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fault(kind: str) -> None:
 
 
 def flip_in_memory(nodes: ThreeNodes, node_id: int) -> None:
-    """One bit of a committed offset, in the projection of one node."""
+    """Flip one bit of a committed offset in the projection of one node."""
     machine = nodes.runtime(node_id).machine
     assert isinstance(machine, GroupShard)
     for offsets in machine.projection.offsets._groups.values():
@@ -35,7 +35,7 @@ def flip_in_memory(nodes: ThreeNodes, node_id: int) -> None:
 
 
 def forge_a_frame(machine: Machine, index: int) -> None:
-    """Another entry with a right CRC, as a bug in a writer would leave it; on a disk that nobody uses."""
+    """Replace an entry on a stopped node's disk by another one with a valid CRC, as a buggy writer would."""
     content = machine.disk.read(ACTIVE)
     at = 0
     while True:
@@ -54,7 +54,7 @@ def forge_a_frame(machine: Machine, index: int) -> None:
 
 
 def assert_stopped_as_the_minority(nodes: ThreeNodes, node_id: int, what: str) -> None:
-    """It says at which entry, what it has and what the others have; the others serve."""
+    """Assert that the node stopped, naming the entry and both hashes, and that the others serve."""
     message = nodes.cluster[node_id].host.fatal_message or ""
     found = re.search(rf"the {what} up to entry (\d+) have the hash ({HASH}) here and ({HASH}) on", message)
     assert found is not None, message
@@ -108,7 +108,7 @@ def test_without_a_majority_that_agrees_the_shard_is_halted_and_says_so() -> Non
     nodes.commit_many(leader, 3)
     cluster[away].lose_power(Crash.LOST)
     fault("power failure")
-    nodes.world.run_for(3_000)  # the links to it are given up: it is out of contact
+    nodes.world.run_for(3_000)  # the links to it are closed: it is out of contact
     flip_in_memory(nodes, spoiled)
     assert nodes.commit(leader, 5, partition=1) == 0
     nodes.world.run_for(5_000)
@@ -123,7 +123,7 @@ def test_without_a_majority_that_agrees_the_shard_is_halted_and_says_so() -> Non
 
 
 def test_a_damaged_entry_stops_its_node_with_file_and_offset() -> None:
-    """A flipped bit in an early entry; what follows proves that it was whole once."""
+    """A bit of an early entry is flipped; later entries prove that it was once whole."""
     nodes = ThreeNodes(6, num_shards=1)
     machine = nodes.cluster[nodes.leader]
     damaged = machine.disk.size(ACTIVE) + 50
@@ -144,7 +144,7 @@ def test_a_damaged_entry_stops_its_node_with_file_and_offset() -> None:
 
 
 def test_a_damaged_entry_that_was_acknowledged_last_stops_its_node_too() -> None:
-    """Nothing follows it that could prove anything; the mark of what was synced does."""
+    """No later entry could prove that it was whole; the mark of what was synced does."""
     nodes = ThreeNodes(16, num_shards=1)
     leader = nodes.leader
     nodes.commit_many(leader, 20)

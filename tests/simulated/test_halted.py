@@ -1,4 +1,4 @@
-"""A shard without a majority of equal hashes is served by nobody, and whoever is asked says so."""
+"""A shard without a majority of equal hashes is served by no node, and every node reports that."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every link between three nodes, and every two: cut, cut one way, 300 ms slow; and links that come and go.
 
-For each case it is said how long a shard may be without an acknowledged commit, after how long a new group
-has its part of a topic that was created meanwhile, and how often the lead may move; the table of
-docs/reliability.md has these figures. Nothing acknowledged is lost, and no partition has two owners, in all.
+Each case bounds how long a shard may be without an acknowledged commit, how long a new group may wait for
+its partitions of a topic created meanwhile, and how often leadership may move; docs/reliability.md has a
+table of these figures. In no case is anything acknowledged lost, or a partition owned twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINKS: Final[tuple[Way, ...]] = ((1, 2), (1, 3), (2, 3))
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """At most so much for any shard; `moves` are elections and hand-overs of one shard."""
+    """Upper bounds for any shard; `moves` are elections and hand-overs of one shard."""
 
     outage_ms: float
     served_ms: float
@@ -66,7 +66,7 @@ def slow(ways: tuple[Way, ...]) -> Weather:
 
 
 def slow_down(ways: tuple[Way, ...]) -> Weather:
-    """No heartbeat is missing at any time, so a leader that became far keeps the lead, without a lease."""
+    """Slow links down step by step: no heartbeat is ever missing, so the leader stays, without a lease."""
 
     def begin(run: Weathered) -> None:
         def step(extra_ms: float) -> None:
@@ -81,8 +81,8 @@ def slow_down(ways: tuple[Way, ...]) -> Weather:
 
 
 def come_and_go(ways: tuple[Way, ...]) -> Weather:
-    """A slow link whose connection breaks again and again, which one end hears later than the other: the old
-    connection is still read when the new one begins."""
+    """Break a slow link's connection again and again. One end notices later than the other, so it still reads
+    the old connection when the new one begins."""
 
     def begin(run: Weathered) -> None:
         slow(ways)(run)

@@ -1,8 +1,8 @@
-"""Safeguards of elections and disks, each switched off in a story that needs it, and told again with it on.
+"""Safeguards of elections and disks, each with a scenario that needs it, run with the safeguard off and on.
 
-A story places its faults at certain moments, so that one run decides; what chaos finds by itself is in
-`test_ablations`. Whoever breaks a safeguard without meaning to sees the second half of a test fail; whoever
-makes a story harmless, the first.
+A scenario places its faults at certain moments, so that one run decides; safeguards that chaos alone can test
+are in `test_ablations`. A broken safeguard makes the second half of its test fail; a scenario that has become
+harmless, the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wire.apis import ApiKey
 
 SHARD = 0
 PREFERRED = 2
-"""The node that begins to lead the shard."""
+"""The node that leads the shard at first."""
 
 
 def fault(kind: str, count: int = 1) -> None:
@@ -37,7 +37,7 @@ def fault(kind: str, count: int = 1) -> None:
 
 
 def forget_terms(patch: pytest.MonkeyPatch) -> None:
-    """The group shard's term and vote are written, and not synced."""
+    """Write the group shard's term and vote without a sync."""
     save = Replica._save_term
 
     def save_term(self: Replica, term: int, vote: str | None) -> None:
@@ -55,7 +55,7 @@ def forget_terms(patch: pytest.MonkeyPatch) -> None:
 
 
 def terms_of_two_leaders() -> tuple[int, int]:
-    """The only voter of a leader loses power at once, and votes again."""
+    """Let a leader's only voter lose power at once and vote again; return the terms of both leaders."""
     nodes = ThreeNodes(1, num_shards=1, is_booted=False)
     cluster, candidate = nodes.cluster, PREFERRED
     other, voter = cluster.others(candidate)
@@ -82,7 +82,7 @@ def test_a_vote_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first < second
 
 
-# Nobody votes while the leader may answer from its lease
+# No node votes while the leader may answer from its lease
 
 
 def vote_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def vote_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_start(patch: pytest.MonkeyPatch) -> None:
-    """A node that has just started takes it that there is no leader whom it could have heard."""
+    """Let a node that has just started assume that it has heard no leader before."""
 
     def vote_wait_ms(self: Election, now_ms: float) -> float:
         return max(0.0, self._heard_ms + self._lease_ms - now_ms)
@@ -99,7 +99,7 @@ def forget_the_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def steady_heartbeat_of_a_member_that_left() -> bool:
-    """Whether an old leader accepts it. Its followers see their connections break before it does."""
+    """Return whether an old leader accepts it; its followers see their connections break before it does."""
     nodes = ThreeNodes(2, num_shards=1)
     cluster, old = nodes.cluster, nodes.leader
     member = Consumer(nodes.client(old), GROUP, "one", "orders")
@@ -133,7 +133,7 @@ def test_no_other_leader_is_elected_during_a_lease(monkeypatch: pytest.MonkeyPat
 
 
 def lease_after_an_election_of_restarted_nodes() -> bool:
-    """Whether a leader has its lease when the two others, back at once without power, elect another one."""
+    """Return whether a leader has its lease when the two others, after a power failure, elect another one."""
     nodes = ThreeNodes(3, num_shards=1)
     cluster, old = nodes.cluster, 1
     handed: list[str | None] = []
@@ -177,7 +177,7 @@ def campaign_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def terms_before_and_after_a_cut() -> tuple[int, int]:
-    """The shard's term before one follower and the leader were apart for three seconds, and after it."""
+    """Return the shard's term before and after one follower and the leader were cut off for three seconds."""
     nodes = ThreeNodes(4, num_shards=1)
     cluster, leader = nodes.cluster, nodes.leader
     away = cluster.others(leader)[0]
@@ -204,18 +204,18 @@ def test_a_node_that_comes_back_does_not_depose_the_leader(monkeypatch: pytest.M
 
 
 def trust_empty_disks(patch: pytest.MonkeyPatch) -> None:
-    """A replaced disk votes and counts from its first moment."""
+    """Let a replaced disk vote and count from the start."""
     patch.setattr(Candidacy, "is_joining", property(lambda _: False, lambda _, value: None), raising=False)
 
 
 def trust_old_disks(patch: pytest.MonkeyPatch) -> None:
-    """Peers do not care which start of a disk came before."""
+    """Let peers ignore the order of a disk's starts."""
     patch.setattr(boots, "_is_old", lambda previous, known: False)
 
 
 def acknowledged_and_read(*, is_copied: bool) -> tuple[int, int | None]:
-    """An offset that two nodes acknowledged, and what is read after one of them came with another disk and
-    met the third, which lacks it, before the other was back."""
+    """Return an offset that two nodes acknowledged, and the offset read after one of them came back with
+    another disk and met the third, which lacks the commit, before the other was back."""
     nodes = ThreeNodes(5, num_shards=1)
     cluster, leader = nodes.cluster, nodes.leader
     forgetful, behind = cluster.others(leader)

@@ -1,4 +1,4 @@
-"""Whole clusters under chaos, one seed after another: short ones always, long ones by `make chaos`."""
+"""Whole clusters under chaos, one seed after another: short runs always, long ones with `make chaos`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_long_seed(seed: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3_100, 3_108))
 def test_a_seed_with_slow_disks(seed: int) -> None:
-    """Every sync is one for the disk thread."""
+    """Every sync is so slow that it runs on the disk thread."""
     assert play(seed, LONG_MS, LONG_PERIOD_MS, sync_ms=20.0).num_acknowledged >= ACKNOWLEDGED_MIN
 
 
@@ -55,7 +55,7 @@ def test_a_seed_with_slow_disks(seed: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3_200, 3_208))
 def test_a_seed_with_many_faults(seed: int) -> None:
-    """Five in a second, on loops that see time pass while they work."""
+    """There are five faults per second, on loops whose work takes time."""
     outcome = play(seed, SHORT_MS, 200.0, sync_ms=2.0, clock_step_ms=0.001)
     assert outcome.faults.total() >= LONG_FAULTS_MIN
 
@@ -64,7 +64,7 @@ def test_a_seed_with_many_faults(seed: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3_000, 3_008))
 def test_a_seed_with_messages_that_come_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log's own rules hold without the order that links give."""
+    """The log's own rules hold without the ordering of links."""
     repeat_messages(monkeypatch)
     assert play(seed, LONG_MS, LONG_PERIOD_MS).num_acknowledged >= ACKNOWLEDGED_MIN
 

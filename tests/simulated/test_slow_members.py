@@ -1,7 +1,7 @@
-"""Members that take up late what replies bring, under faults that delay and lose replies.
+"""Members that apply assignments late, under faults that delay and lose replies.
 
-One owner of each partition as clients see it, as for all others; and everybody gets on: once the faults are
-over, every group comes to rest.
+Each partition has one owner as clients see it, as with all other members, and no group gets stuck: once the
+faults are over, every group becomes stable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FAULTS: Final = (
 DURATION_MS: Final = 10_000.0
 PERIOD_MS: Final = 250.0
 SYNC_MS: Final = (50.0, 0.2)
-"""Every other seed has disks that make each reply late."""
+"""Sync times in ms: every other seed has disks that make each reply late."""
 
 REST_MS: Final = 20_000.0
-"""The session of the last that died, and some assignments one after another, each as slow as they come."""
+"""Time for the session of the last dead member, and for some slow assignments one after another."""
 
 
 class _ToRest(Run):
-    """A run whose groups come to rest before its clients stop."""
+    """A run whose groups become stable before its clients stop."""
 
     def _settle(self) -> None:
         super()._settle()

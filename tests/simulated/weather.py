@@ -1,9 +1,9 @@
-"""One lasting fault of the links between three nodes, and what clients have of every shard meanwhile.
+"""One lasting fault ("weather") of the links between three nodes, and the service of every shard meanwhile.
 
-A run begins with every shard on the node that should lead it. Then the weather begins, a topic is created in
-it, and for each shard it is noted how long nobody's commit was acknowledged, after how long a new group got
-its part of the new topic, and how often the lead moved. The weather ends, and everything that must be true of
-any run is looked at as well (`run`).
+A run begins with every shard on its preferred leader. Then the weather begins and a topic is created. For
+each shard the run records the longest time without an acknowledged commit, how long a new group waited for
+its partitions of the new topic, and how often leadership moved. After the weather the invariants of any run
+are checked as well (`run`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 LASTS_MS: Final = 25_000.0
-"""Many times the wait before balancing gives a shard back."""
+"""Many times the delay before balancing returns a shard to its preferred leader."""
 TOOL_MS: Final = 100.0
-"""A commit to each shard."""
+"""Milliseconds between two commits to each shard."""
 LATE: Final = "late"
 TRY_AGAIN_MS: Final = 200.0
 
@@ -32,14 +32,14 @@ Weather = Callable[["Weathered"], None]
 
 
 def named(prefix: str, shard: int) -> str:
-    """A group of this shard."""
+    """Return the name of a group in this shard."""
     names = (f"{prefix}-{number}" for number in range(1_000))
     return next(name for name in names if shard_of(name, NUM_SHARDS) == shard)
 
 
 class Weathered(Run):
-    """One run; `settings` are added to those of any. After it `outages_ms`, `served_ms`, `moves` say how it
-    went, by shard, and `created_ms` when there was the topic."""
+    """One run; `settings` are added to those of any run. Its results by shard are `outages_ms`, `served_ms`
+    and `moves`; `created_ms` is how long it took to create the topic."""
 
     def __init__(self, weather: Weather, seed: int = 1, settings: dict[str, Any] | None = None) -> None:
         super().__init__(seed, settings=MACHINE["settings"] | (settings or {}))
@@ -99,7 +99,7 @@ class Weathered(Run):
         }
 
     def _newcomers(self, began_ms: float) -> dict[int, Member]:
-        """A new topic, and a new member that wants it in each shard."""
+        """Create a topic, and in each shard a new member that subscribes to it."""
         topic_id = self._create_late(began_ms)
         if topic_id is None:
             return {}
@@ -110,7 +110,7 @@ class Weathered(Run):
         return found
 
     def _create_late(self, began_ms: float) -> bytes | None:
-        """Asked for at whoever leads the metadata shard, again and again."""
+        """Create the topic at the metadata shard's leader, with retries."""
         topic = CreatableTopic(name=LATE, num_partitions=2, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
         while self.world.now_ms < began_ms + LASTS_MS / 2:
@@ -130,7 +130,7 @@ class Weathered(Run):
         return None
 
     def _note_outages(self, began_ms: float, end_ms: float) -> None:
-        """Per shard: the longest time without an acknowledged commit."""
+        """Record the longest time without an acknowledged commit for each shard."""
         acked = defaultdict(list)
         for write in self.chronicle.acknowledged:
             acked[shard_of(write.key[0], NUM_SHARDS)].append(write.acked_ms)
@@ -140,7 +140,7 @@ class Weathered(Run):
             self.outages_ms[shard] = max(later_ms - at_ms for at_ms, later_ms in spans)
 
     def say(self) -> str:
-        """One line."""
+        """Return one line for reports."""
         longest = ", ".join(f"{shard}: {ms:.0f}" for shard, ms in self.outages_ms.items())
         served = ", ".join(f"{shard}: {ms:.0f}" for shard, ms in sorted(self.served_ms.items()))
         return (

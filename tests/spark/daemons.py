@@ -88,7 +88,7 @@ class Daemon:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        with suppress(ProcessLookupError):  # the guard is gone, but perhaps not all that it guarded
+        with suppress(ProcessLookupError):  # the guard has ended, but perhaps not all its children
             self.process.wait(ENDING_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self._reader.join(ENDING_S)

@@ -1,4 +1,4 @@
-"""A driver program: what the data source reads of a log, and where the executors' code comes from.
+"""A driver program: prints what the data source reads and where the executors' code comes from.
 
     python job.py MASTER INPUT
 
@@ -59,7 +59,7 @@ def main() -> None:
     if not master.startswith("sc://"):
         conf["spark.driver.memory"] = "1g"
     with session_for(master, conf=conf) as spark:
-        with session_for() as same:  # that of ours is somebody's session by now, and goes on
+        with session_for() as same:  # our session is in use by now, and stays open
             assert same is spark
         register(spark)
         records = spark.read.format("quorate").option("raw", True).load(path)

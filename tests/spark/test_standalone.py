@@ -74,7 +74,7 @@ def test_a_refusal_under_spark_submit_is_one_line(master: str, tmp_path: Path) -
     done = run_driver(
         [*command, ROOT / "pipeline" / "__main__.py", *asked], tmp_path, environment, exit_code=1
     )
-    lines = done.stdout.splitlines()  # spark-submit makes one stream of its child's two
+    lines = done.stdout.splitlines()  # spark-submit merges its child's two streams
     assert len(lines) == 1, done.stdout
     assert lines[0].startswith("pipeline: error: ")
     assert "nothing-here" in lines[0]

@@ -175,7 +175,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path) -> 
             else:
                 following.wait_for_batches(2)
                 consumers.join(rng.choice(GROUPS))
-            threading.Event().wait(rng.uniform(0, 3))  # wherever in a batch that is
+            threading.Event().wait(rng.uniform(0, 3))  # at any point of a batch
             following.kill()
             if kill == 0:
                 shutil.copytree(output, tmp_path / "copy")
