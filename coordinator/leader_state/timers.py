@@ -1,7 +1,7 @@
 """Deadlines of members: volatile, keyed, and cheap to move.
 
 Each heartbeat moves a member's deadline, and it almost never fires, so moving it only writes one attribute.
-The heap holds one entry per armed timer, whose deadline may be too early. When its time comes, the entry is
+The heap holds one entry per armed timer. The entry's deadline may be too early; when it comes, the entry is
 put back with the true deadline, or discarded if the timer was cancelled or replaced. So a member costs one
 heap operation per timeout, however often it sends heartbeats. Members that join and leave cause obsolete
 entries; when these outnumber the timers, the heap is rebuilt. Nothing here is in the log: after a failover

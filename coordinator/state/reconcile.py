@@ -14,8 +14,8 @@ Where Kafka changed over time, this follows the newer behaviour: an acknowledgem
 revocations keeps the epoch (KAFKA-19974); a partition held only by the member's own pending revocation is not
 blocked (KAFKA-19449); partitions of topics that the member no longer subscribes to are revoked at once
 (KAFKA-19431); and each partition carries the epoch at which it was assigned (KIP-1251). There is one more
-difference from Kafka: a heartbeat that would change nothing but the previous epoch writes nothing, so that
-any number of replies may be lost.
+difference from Kafka: a heartbeat that would change nothing but the previous epoch writes nothing. So the
+previous epoch stays the one from which the member came, and it may repeat its heartbeat until a reply comes.
 """
 
 from __future__ import annotations

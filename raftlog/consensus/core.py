@@ -160,7 +160,7 @@ class RaftCore:
             self.engine.follow()
 
     def follow(self, leader: int, term: int) -> bool:
-        """Follow `leader`, whose message only the leader of `term` sends; False if that term is over."""
+        """Follow `leader`, the sender of a message that only a leader sends; False if `term` is over."""
         if term < self.term:
             return False
         self.observe(term)

@@ -1,4 +1,4 @@
-"""Elections: when this node may campaign, and whom it may vote for.  Adds the pre-vote to the library.
+"""Elections: when this node may campaign, and whom it may vote for; adds the pre-vote to pysyncobj.
 
     resting --deadline--> asking (pre-vote) --majority would vote--> waiting --they may--> campaigning
        ^                      |                                                              |
@@ -163,7 +163,7 @@ class Election:
         if hears_leader:
             return False, wait_ms
         if is_behind:
-            if self._asking is None:  # a node must stand, and it cannot be the one that asks
+            if self._asking is None:  # another node has to campaign: the one that asks cannot win
                 self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
             return False, wait_ms
         if self._asking is not None and is_equal and self._outranks(candidate):

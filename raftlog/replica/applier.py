@@ -5,7 +5,7 @@ already has, because this node proposed them, are only chained.  Invariants:
 
 - Only entries that are committed and synced here are chained; the machine is never ahead of the log.
 - The machine may be ahead of the commit index, by its own proposals; if a later leader replaces one of them,
-  the whole machine is reset and built again from snapshot and log.
+  the whole machine is reset and built again from snapshot and log. Other nodes only truncate their logs.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Applier:
         self._loaded_index = 0
 
     def rebuild(self) -> Iterator[None]:
-        """Reset the machine and rebuild it up to what is committed; a generator, to run in slices."""
+        """Reset the machine and rebuild it up to the last chained entry; a generator, to run in slices."""
         self.is_rebuilding = True
         self.rebuilds += 1
         journal = self._journal

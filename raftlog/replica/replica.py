@@ -3,10 +3,10 @@
 Its states, and what changes them, are a table in `replica_state`.
 
 Entries proposed in one turn of the loop are written and synced together at the end of the turn, and sent to
-the peers just before, so that all disks work at the same time.  `committed` is called when a majority has
-synced them.  Invariants:
+the peers just before, so that all disks work at the same time.  The state machine's `committed` is called
+when a majority has synced them.  Invariants:
 
-- Nothing is committed that is not synced; nothing is applied here that the proposer has applied already.
+- Nothing is committed that is not synced; no entry is applied twice, though its proposer applies it at once.
 - A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing
   is acknowledged after it.
 - Work that grows with the log (restore, scan, apply) is done in slices of `load_slice_ms`.
