@@ -226,7 +226,7 @@ def test_a_change_waits_for_a_leader(
     assert run(["cluster", "upgrade", "--url", node.url]) == 0
     assert capsys.readouterr().out == "the cluster writes format level 2\n"
     node.script["/v1/cluster/upgrade"] = [no_leader]
-    assert run(["cluster", "upgrade", "--timeout", "0.1", "--url", node.url]) == ExitCode.REFUSED
+    assert run(["cluster", "upgrade", "--timeout", "2", "--url", node.url]) == ExitCode.REFUSED
     assert "it is NO_LEADER; do otherwise" in capsys.readouterr().err
 
 
