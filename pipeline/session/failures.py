@@ -7,14 +7,16 @@ others, those that a user can act on are recognised by patterns.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 from pipeline import errors
 from pipeline.errors import OptionError, PipelineError
 
-from .jvm import kept_logs
+from .jvm import how_it_ended, kept_logs
 
 LINE_MAX = 500
 """At most this many characters of a message from Spark are shown, so that it stays one line."""
@@ -26,6 +28,11 @@ _SETTING = re.compile(
 )
 SAYS_NOTHING = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(?:Spark\w*|IllegalArgument)Exception: ")
 """Java class names in front of a message from Spark that is clear without them."""
+_JVM_IS_GONE = re.compile(
+    r"does not exist in the JVM|Answer from Java side is empty|trying to connect to the Java server|"
+    r"Error while (?:sending|receiving|sending or receiving)|SparkContext was shut down|Connection refused"
+)
+"""What py4j and Spark say when the JVM has ended or is ending; py4j takes every name for unknown then."""
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
@@ -82,6 +89,9 @@ def unwrapped(error: BaseException) -> PipelineError | None:
     if setting:
         value, name, why = setting.groups()
         return OptionError(f"{name}={value} is not a valid Spark setting", why[:1].lower() + why[1:])
+    ended = how_it_ended() if _JVM_IS_GONE.search(text) else None
+    if ended is not None:
+        return PipelineError(f"Spark's JVM {ended}", _after_the_end(ended))
     for pattern, message, hint in _KNOWN:
         found = re.search(pattern, text)
         if found:
@@ -104,9 +114,18 @@ def spark_errors() -> Iterator[None]:
 def _text_of(error: BaseException) -> str | None:
     """The message of the first exception in the chain that comes from Spark or its transport."""
     for one in _chain(error):
-        if type(one).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc"):
-            return str(one)
+        if type(one).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc") or _is_refused_by_jvm(one):
+            try:
+                return str(one)
+            except Exception as error:  # py4j asks the JVM for the message
+                return str(error) or type(error).__name__
     return None
+
+
+def _is_refused_by_jvm(error: BaseException) -> bool:
+    """py4j does not wrap the error of a connection that the JVM no longer accepts."""
+    files = (frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__))
+    return isinstance(error, ConnectionError) and any(f"{os.sep}py4j{os.sep}" in file for file in files)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -124,6 +143,13 @@ def _first_words(text: str) -> str:
     said = [line for line in lines if not line.endswith(":") and not line.startswith(_ABOUT)]
     words = (said or lines or ["Spark gave no reason"])[0].removeprefix(": ")
     return SAYS_NOTHING.sub("", words)[:LINE_MAX]
+
+
+def _after_the_end(ended: str) -> str:
+    """The kernel's way to get memory back is SIGKILL, Spark's exit code for a heap that is full is 52."""
+    if ended.endswith(("SIGKILL", " 52")):
+        return "usually for lack of memory: see --driver-memory, and what else uses this machine's memory"
+    return _see_logs()
 
 
 def _see_logs() -> str:

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from subprocess import Popen
+from signal import Signals
+from subprocess import Popen, TimeoutExpired
 from traceback import walk_tb
 from typing import Any
 
@@ -33,6 +34,11 @@ OUTPUT = "output.log"
 _THROWN = re.compile(r"^(?:Exception in thread \S+|Caused by:) (?:[\w.$]+\.)(?:SparkException: )?")
 """The start of a Java report; the exception's own name stays where it is informative."""
 _BESIDES = ("Error: ", "WARNING: ", "at ", "... ")
+
+JAVA_SIGNAL = 128
+"""Java's exit code after it handled a signal is the signal's number and this."""
+ENDING_S = 5.0
+"""Seconds for a JVM that has closed its connections to end; Spark removes its scratch files meanwhile."""
 
 _folder: Path | None = None
 _keeps_logs = False
@@ -88,6 +94,23 @@ def launch(
         except BaseException as error:
             _end_processes_of(error)
             raise
+
+
+def how_it_ended() -> str | None:
+    """``ended by SIGKILL`` or ``ended with exit code 52``; None if it runs or another process started it."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(ENDING_S)
+    except TimeoutExpired:
+        return None
+    signal = -code if code < 0 else code - JAVA_SIGNAL
+    if signal in set(Signals):
+        return f"ended by {Signals(signal).name}"
+    return f"ended with exit code {code}"
 
 
 def _end_processes_of(error: BaseException) -> None:

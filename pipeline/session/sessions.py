@@ -217,10 +217,18 @@ def _reach(addresses: str, default_port: int, what: str) -> None:
 
 
 def _hush() -> None:
-    """Silence PySpark's and py4j's logs of failures that we report; py4j also uses the root logger."""
+    """Silence PySpark's and py4j's output on failures that we report; py4j also uses the root logger."""
+    from pyspark.accumulators import AccumulatorTCPServer
+
+    # a JVM that has ended is an EOFError there
+    AccumulatorTCPServer.handle_error = _says_nothing  # type: ignore[assignment,method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)  # has no effect if repeated
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _says_nothing(server: object, request: object, client_address: object) -> None:
+    """In place of a traceback on standard error (socketserver.BaseServer.handle_error)."""
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOG_CHARACTERS = 4_000
+"""Characters from the end of each log of a JVM that ended."""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +36,29 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except NoSpark as error:
         pytest.skip(str(error))
     yield session
-    session.stop()
+    with suppress(ConnectionError):  # there is nothing to stop if the JVM has ended
+        session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _jvm_is_alive() -> Iterator[None]:
+    """Stop the run if the JVM has ended, and say why; otherwise all later tests fail for that reason alone.
+
+    Exit code 52 is an OutOfMemoryError, 50 another uncaught exception, 143 SIGTERM, 0 a closed stdin.
+    """
+    yield
+    pyspark = sys.modules.get("pyspark")
+    gateway = pyspark.SparkContext._gateway if pyspark is not None else None
+    code = gateway.proc.poll() if gateway is not None else None
+    if code is not None:
+        pytest.exit(f"the suite's JVM ended with exit code {code}\n{_last_logs()}", returncode=1)
+
+
+def _last_logs() -> str:
+    from pipeline.session.jvm import OUTPUT, SPARK_LOG, private_folder
+
+    logs = [private_folder() / name for name in (OUTPUT, SPARK_LOG)]
+    return "\n".join(log.read_text(errors="replace")[-LOG_CHARACTERS:] for log in logs if log.exists())
 
 
 @pytest.fixture(scope="session")

@@ -79,3 +79,36 @@ def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
     done = run_driver([sys.executable, "-c", script], tmp_path, exit_code=130)
     assert done.stdout == done.stderr == ""
     assert not list(tmp_path.glob("quorate-spark-*"))
+
+
+@pytest.mark.parametrize(
+    ("signal", "says"),
+    [
+        ("SIGKILL", "usually for lack of memory: see --driver-memory"),
+        ("SIGTERM", "its logs are in "),
+    ],
+)
+def test_a_jvm_that_ends_during_a_run_is_one_line(signal: str, says: str, tmp_path: Path) -> None:
+    """py4j and Spark report it as an unknown name, a refused connection or a cancelled job."""
+    script = (
+        "import os, signal, threading, time\n"
+        "from pyspark import SparkContext\n"
+        "from pipeline.errors import PipelineError\n"
+        "from pipeline.session.failures import spark_errors\n"
+        "from pipeline.session.sessions import spark_session\n"
+        "def wait(batches):\n"
+        "    time.sleep(600)\n"
+        "    yield from batches\n"
+        "def end(spark):\n"
+        "    while not spark.sparkContext.statusTracker().getActiveStageIds(): pass\n"
+        f"    os.kill(SparkContext._gateway.proc.pid, signal.{signal})\n"
+        "spark = spark_session('local[1]', conf={'spark.driver.memory': '1g'})\n"
+        "threading.Thread(target=end, args=(spark,), daemon=True).start()\n"
+        "try:\n"
+        "    with spark_errors(): spark.range(1).mapInArrow(wait, 'id bigint').collect()\n"
+        "except PipelineError as error: print(error)\n"
+    )
+    done = run_driver([sys.executable, "-c", script], tmp_path)
+    assert done.stdout.startswith(f"Spark's JVM ended by {signal}; {says}")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
