@@ -156,7 +156,7 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
         (job,) = in_turn("ask", partial(join, number)).jobs
         result = worked_out(job)
         in_turn("take the answer", partial(shard.job_ended, job, result, None, ctx()))
-        while shard.core.installs:
+        while shard.groups.installs:
             in_turn("install a part", lambda: shard.next_work(ctx()))
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     for _ in range(REPEATS):

@@ -46,44 +46,44 @@ def state_of(group: Group | None) -> GroupState:
     return GroupState.EMPTY
 
 
-def group_ids(core: GroupContext) -> Iterator[str]:
+def group_ids(groups: GroupContext) -> Iterator[str]:
     """Iterate over all group ids, including groups that only have offsets.
 
     Groups may be added and removed during iteration."""
-    groups = dict.fromkeys(core.projection.groups)
-    with_offsets = core.projection.offsets.group_ids()
-    return chain(groups, (group_id for group_id in with_offsets if group_id not in groups))
+    with_members = dict.fromkeys(groups.projection.groups)
+    with_offsets = groups.projection.offsets.group_ids()
+    return chain(with_members, (group_id for group_id in with_offsets if group_id not in with_members))
 
 
-def error_of(core: GroupContext, group_id: str) -> str | None:
+def error_of(groups: GroupContext, group_id: str) -> str | None:
     """Errors that keep the group from an up-to-date target: of its assignor, and of expressions.
 
     None if there are none."""
-    errors = core.resolutions.errors(group_id)
+    errors = groups.resolutions.errors(group_id)
     said = [f"{shown(regex)} {error}".strip() for regex, error in sorted(errors.items())[:ERRORS_SHOWN]]
-    assignor_error = clientside.assignor_error(core, group_id)
+    assignor_error = clientside.assignor_error(groups, group_id)
     return "; ".join([assignor_error, *said] if assignor_error is not None else said) or None
 
 
-def exists(core: GroupContext, group_id: str) -> bool:
-    return group_id in core.projection.groups or core.projection.offsets.has_group(group_id)
+def exists(groups: GroupContext, group_id: str) -> bool:
+    return group_id in groups.projection.groups or groups.projection.offsets.has_group(group_id)
 
 
 GROUPS_AT_ONCE = 2_000
 """Groups listed in one turn of the event loop: about 10 ms."""
 
 
-def list_groups(core: GroupContext, request: ListGroupsRequest, builder: DecisionBuilder) -> Steps:
+def list_groups(groups: GroupContext, request: ListGroupsRequest, builder: DecisionBuilder) -> Steps:
     """List this shard's groups.
 
     Filters are case-insensitive: values within one are alternatives, and both must match.
 
     A group that exists from the first turn to the last is listed, in the state it has in its own turn."""
-    return _list_on(core, request, ListGroupsResponse(), group_ids(core), builder)
+    return _list_on(groups, request, ListGroupsResponse(), group_ids(groups), builder)
 
 
 def _list_on(
-    core: GroupContext,
+    groups: GroupContext,
     request: ListGroupsRequest,
     response: ListGroupsResponse,
     left: Iterator[str],
@@ -95,8 +95,8 @@ def _list_on(
     num_seen = 0
     for group_id in islice(left, GROUPS_AT_ONCE):
         num_seen += 1
-        group = core.projection.groups.get(group_id)
-        if group is None and not core.projection.offsets.has_group(group_id):
+        group = groups.projection.groups.get(group_id)
+        if group is None and not groups.projection.offsets.has_group(group_id):
             continue  # removed meanwhile
         state, kind = state_of(group).value, type_of(group)
         if (states and state.lower() not in states) or (types and kind not in types):
@@ -110,7 +110,7 @@ def _list_on(
             ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
         )
     if num_seen == GROUPS_AT_ONCE:
-        builder.continuation = lambda ctx, builder: _list_on(core, request, response, left, builder)
+        builder.continuation = lambda ctx, builder: _list_on(groups, request, response, left, builder)
     yield from ()  # writes no records
     return response
 
@@ -130,7 +130,7 @@ class _Described(NamedTuple):
 
 
 def describe_consumer_groups(
-    core: GroupContext,
+    groups: GroupContext,
     request: described.ConsumerGroupDescribeRequest,
     ctx: Context,
     builder: DecisionBuilder,
@@ -139,9 +139,9 @@ def describe_consumer_groups(
     response = described.ConsumerGroupDescribeResponse()
     members: list[tuple[described.DescribedGroup, _Described]] = []
     for group_id in request.group_ids:
-        answer = _describe_consumer_group(core, group_id, ctx)
+        answer = _describe_consumer_group(groups, group_id, ctx)
         response.groups.append(answer)
-        group = core.projection.groups.get(group_id)
+        group = groups.projection.groups.get(group_id)
         if group is not None and answer.error_code == ErrorCode.NONE:
             members += [
                 (answer, _Described(member_id, member.metadata, member.current, group.target.get(member_id)))
@@ -168,14 +168,14 @@ def _describe_members(
     return response
 
 
-def _describe_consumer_group(core: GroupContext, group_id: str, ctx: Context) -> described.DescribedGroup:
+def _describe_consumer_group(groups: GroupContext, group_id: str, ctx: Context) -> described.DescribedGroup:
     if not group_id:
         return described.DescribedGroup(
             error_code=ErrorCode.INVALID_GROUP_ID, error_message="GroupId can't be empty."
         )
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.is_consumer:
-        what = "is not a consumer group" if exists(core, group_id) else "not found"
+        what = "is not a consumer group" if exists(groups, group_id) else "not found"
         return described.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
@@ -184,7 +184,7 @@ def _describe_consumer_group(core: GroupContext, group_id: str, ctx: Context) ->
     configured = ctx.settings.for_group(group_id).assignors
     return described.DescribedGroup(
         group_id=group_id,
-        error_message=error_of(core, group_id),
+        error_message=error_of(groups, group_id),
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
@@ -237,15 +237,15 @@ MESSAGES_SINCE = 6
 
 
 def describe_groups(
-    core: GroupContext, request: classic.DescribeGroupsRequest, version: int
+    groups: GroupContext, request: classic.DescribeGroupsRequest, version: int
 ) -> classic.DescribeGroupsResponse:
     """Describe groups of the classic protocol.
 
     Any other group is reported as Dead, from version 6 on with an error."""
-    groups = []
+    answers = []
     for group_id in request.groups:
-        group = core.projection.groups.get(group_id)
-        if (group is not None and group.is_consumer) or not exists(core, group_id):
+        group = groups.projection.groups.get(group_id)
+        if (group is not None and group.is_consumer) or not exists(groups, group_id):
             answer = classic.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
             if version >= MESSAGES_SINCE:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -254,10 +254,10 @@ def describe_groups(
                     if group is not None
                     else f"Group {group_id} not found."
                 )
-            groups.append(answer)
+            answers.append(answer)
         else:
-            groups.append(_describe_classic(group_id, group))
-    return classic.DescribeGroupsResponse(groups=groups)
+            answers.append(_describe_classic(group_id, group))
+    return classic.DescribeGroupsResponse(groups=answers)
 
 
 def _describe_classic(group_id: str, group: Group | None) -> classic.DescribedGroup:

@@ -56,25 +56,25 @@ class _Deletion:
         self.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
 
 
-def delete_groups(core: GroupContext, request: DeleteGroupsRequest, builder: DecisionBuilder) -> Steps:
+def delete_groups(groups: GroupContext, request: DeleteGroupsRequest, builder: DecisionBuilder) -> Steps:
     """Delete the groups that have no members, with their offsets. Errors are per group."""
-    return _delete(core, _Deletion(list(request.groups_names)), builder)
+    return _delete(groups, _Deletion(list(request.groups_names)), builder)
 
 
-def _delete(core: GroupContext, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
+def _delete(groups: GroupContext, deletion: _Deletion, builder: DecisionBuilder) -> Steps:
     builder.trigger = Trigger.GROUP_DELETED
     builder.by_operator = True
     records: list[RawRecord] = []
     now_gone: list[str] = []
-    room_bytes = core.limits.removal_bytes_max
+    room_bytes = groups.limits.removal_bytes_max
     is_done = True
     for group_id in deletion.group_ids[len(deletion.results) :]:
         error = ErrorCode.NONE
         if group_id not in deletion.deleted:
-            error = _why_not_deleted(core, group_id)
+            error = _why_not_deleted(groups, group_id)
         if error is ErrorCode.NONE and group_id not in deletion.deleted:
             each_bytes = removal_bytes(group_id)
-            removals = _removals(core, group_id, 1 + room_bytes // each_bytes)
+            removals = _removals(groups, group_id, 1 + room_bytes // each_bytes)
             is_done = len(removals) * each_bytes <= room_bytes
             if not is_done:
                 records += removals[:-1]
@@ -87,23 +87,23 @@ def _delete(core: GroupContext, deletion: _Deletion, builder: DecisionBuilder) -
     if records:
         yield records
         for group_id in now_gone:
-            core.forget_group(group_id)
+            groups.forget_group(group_id)
     if not is_done:
-        builder.continuation = lambda ctx, builder: _delete(core, deletion, builder)
+        builder.continuation = lambda ctx, builder: _delete(groups, deletion, builder)
     return DeleteGroupsResponse(results=deletion.results)
 
 
-def _why_not_deleted(core: GroupContext, group_id: str) -> ErrorCode:
-    if not admin.exists(core, group_id):
+def _why_not_deleted(groups: GroupContext, group_id: str) -> ErrorCode:
+    if not admin.exists(groups, group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
-    is_empty = admin.state_of(core.projection.groups.get(group_id)) is GroupState.EMPTY
+    is_empty = admin.state_of(groups.projection.groups.get(group_id)) is GroupState.EMPTY
     return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
 
 
-def _removals(core: GroupContext, group_id: str, number: int) -> list[RawRecord]:
+def _removals(groups: GroupContext, group_id: str, number: int) -> list[RawRecord]:
     """The first `number` of the tombstones that delete a group: first those of its offsets, then its own."""
-    removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
-    group = core.projection.groups.get(group_id)
+    removals = [tombstone(key) for key in groups.projection.offsets.keys(group_id, number)]
+    group = groups.projection.groups.get(group_id)
     if group is not None:
         removals += writes.group_tombstones(group)
     return removals[:number]
@@ -120,17 +120,17 @@ class _Everything(Container[str]):
 
 
 def delete_offsets(
-    core: GroupContext, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Delete offsets of topics that the group does not subscribe to. A missing offset is no error (E.3)."""
     group_id = request.group_id
     topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
-    subscribed = _deletable_from(core, group_id)
+    subscribed = _deletable_from(groups, group_id)
     number = sum([max(1, len(topic.partitions)) for topic in request.topics])
-    if number > core.limits.offsets_deleted_max:
+    if number > groups.limits.offsets_deleted_max:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
-            f"{number} partitions exceed the maximum of {core.limits.offsets_deleted_max}: split the "
+            f"{number} partitions exceed the maximum of {groups.limits.offsets_deleted_max}: split the "
             "request.",
         )
     builder.trigger = Trigger.OFFSETS_DELETED
@@ -146,7 +146,7 @@ def delete_offsets(
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif asked.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif core.projection.offsets.has(key):
+            elif groups.projection.offsets.has(key):
                 keys[key] = None
             answered.partitions.append(
                 OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
@@ -154,19 +154,19 @@ def delete_offsets(
         response.topics.append(answered)
     if keys:
         yield [tombstone(key) for key in keys]
-        core.expect_end(group_id, ctx)
+        groups.expect_end(group_id, ctx)
     return response
 
 
-def _deletable_from(core: GroupContext, group_id: str) -> Container[str]:
+def _deletable_from(groups: GroupContext, group_id: str) -> Container[str]:
     """The topics that the group subscribes to; their offsets must be kept.
 
     Raises `RequestRefused` if no offset may be deleted."""
     if not group_id:
         raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
-    if not admin.exists(core, group_id):
+    if not admin.exists(groups, group_id):
         raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     terms = terms_of(group)
     if terms is not None:
         return terms.subscribed
@@ -188,7 +188,7 @@ def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
 
 
 def remove_members(
-    core: GroupContext, request: LeaveGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: LeaveGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Remove members by member id or by instance id. Errors are per member.
 
@@ -198,19 +198,20 @@ def remove_members(
     if not request.group_id:
         raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
-    if len(asked) > core.limits.members_named_max:
+    if len(asked) > groups.limits.members_named_max:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
-            f"{len(asked)} members exceed the maximum of {core.limits.members_named_max}: split the request.",
+            f"{len(asked)} members exceed the maximum of {groups.limits.members_named_max}: split the "
+            "request.",
         )
-    group = core.projection.groups.get(request.group_id)
+    group = groups.projection.groups.get(request.group_id)
     if group is not None and group.is_consumer:
-        core.require_catalog(group, ctx)
-    return _remove_part(core, request.group_id, asked, [], version, ctx, builder)
+        groups.require_catalog(group, ctx)
+    return _remove_part(groups, request.group_id, asked, [], version, ctx, builder)
 
 
 def _remove_part(
-    core: GroupContext,
+    groups: GroupContext,
     group_id: str,
     asked: list[MemberIdentity],
     answered: list[MemberResponse],
@@ -220,12 +221,12 @@ def _remove_part(
 ) -> Steps:
     builder.trigger = Trigger.MEMBER_REMOVED
     builder.by_operator = True
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     gone: dict[str, None] = {}
     for identity in asked[len(answered) :]:
-        if len(gone) == core.limits.expiries_max:
+        if len(gone) == groups.limits.expiries_max:
             builder.continuation = lambda ctx, builder: _remove_part(
-                core, group_id, asked, answered, version, ctx, builder
+                groups, group_id, asked, answered, version, ctx, builder
             )
             break
         answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
@@ -238,7 +239,7 @@ def _remove_part(
     for member_id in gone:
         builder.because(ReasonKind.MEMBER_REMOVED, member_id=member_id)
     if gone:
-        yield from remove(core, group_id, list(gone), ctx, builder)
+        yield from remove(groups, group_id, list(gone), ctx, builder)
     if version >= MEMBERS_SINCE:
         return LeaveGroupResponse(members=answered)
     return LeaveGroupResponse(error_code=answered[0].error_code)

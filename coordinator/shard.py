@@ -65,8 +65,8 @@ class GroupShard:
     def __init__(
         self, shard_id: int, limits: Limits | None = None, assignors: Iterable[PartitionAssignor] = BUILT_IN
     ) -> None:
-        self.core = GroupContext(shard_id, limits or Limits(), assignors)
-        self.projection = self.core.projection
+        self.groups = GroupContext(shard_id, limits or Limits(), assignors)
+        self.projection = self.groups.projection
         self.apply = self.projection.apply
         self.apply_all = self.projection.apply_all
         self.settings: SettingsView = SameForAll()
@@ -78,7 +78,7 @@ class GroupShard:
 
     @property
     def shard_id(self) -> int:
-        return self.core.shard_id
+        return self.groups.shard_id
 
     @property
     def state_hash(self) -> int:
@@ -102,7 +102,7 @@ class GroupShard:
     @property
     def num_sessions(self) -> int:
         """Number of members with a running session timer: all members while the shard serves."""
-        return len(self.core.sessions)
+        return len(self.groups.sessions)
 
     def num_members(self, group_id: str) -> int:
         """Number of members of the group; 0 if it does not exist."""
@@ -115,7 +115,7 @@ class GroupShard:
         The time taken grows with the number of groups. Each group is counted as it is at its own step."""
         groups: Counter[tuple[str, GroupState]] = Counter()
         members = num_simple = looked_at = 0
-        for group_id in admin.group_ids(self.core):
+        for group_id in admin.group_ids(self.groups):
             group = self.projection.groups.get(group_id)
             looked_at += 1
             if group is not None:
@@ -149,46 +149,46 @@ class GroupShard:
         self, api_key: int, version: int, request: Message, ctx: Context, builder: DecisionBuilder
     ) -> Steps | Message:
         """Return the steps that decide a request, or its answer if that takes none; frequent ones first."""
-        core = self.core
+        groups = self.groups
         match request:
             case ConsumerGroupHeartbeatRequest():
-                return heartbeat(core, request, version, ctx, builder)
+                return heartbeat(groups, request, version, ctx, builder)
             case OffsetCommitRequest():
-                return commit_offsets(core, request, version, ctx, builder)
+                return commit_offsets(groups, request, version, ctx, builder)
             case OffsetFetchRequest():
-                return fetch_offsets(core, request, version, ctx, builder)
+                return fetch_offsets(groups, request, version, ctx, builder)
             case ExtendedConsumerGroupHeartbeatRequest():
-                return extended_heartbeat(core, request, version, ctx, builder)
+                return extended_heartbeat(groups, request, version, ctx, builder)
             case ConsumerGroupPrepareAssignmentRequest():
-                return prepare_assignment(core, request, ctx, builder)
+                return prepare_assignment(groups, request, ctx, builder)
             case ConsumerGroupInstallAssignmentRequest():
-                return install_assignment(core, request, version, ctx, builder)
+                return install_assignment(groups, request, version, ctx, builder)
             case ListGroupsRequest():
-                return admin.list_groups(core, request, builder)
+                return admin.list_groups(groups, request, builder)
             case ConsumerGroupDescribeRequest():
-                return admin.describe_consumer_groups(core, request, ctx, builder)
+                return admin.describe_consumer_groups(groups, request, ctx, builder)
             case DescribeGroupsRequest():
-                return admin.describe_groups(core, request, version)
+                return admin.describe_groups(groups, request, version)
             case DeleteGroupsRequest():
-                return removal.delete_groups(core, request, builder)
+                return removal.delete_groups(groups, request, builder)
             case OffsetDeleteRequest():
-                return removal.delete_offsets(core, request, ctx, builder)
+                return removal.delete_offsets(groups, request, ctx, builder)
             case LeaveGroupRequest():
-                return removal.remove_members(core, request, version, ctx, builder)
+                return removal.remove_members(groups, request, version, ctx, builder)
             case _:
                 raise KeyError(api_key)
 
     def next_deadline_ms(self) -> float | None:
         """Monotonic time at which `next_work` has something to do; a time in the past means at once."""
-        core = self.core
-        if core.catalog_changes or core.checks or core.expired or core.installs:
+        groups = self.groups
+        if groups.catalog_changes or groups.checks or groups.expired or groups.installs:
             return 0.0
         times = (
-            core.sessions.next_ms(),
-            core.rebalances.next_ms(),
-            core.pacing.next_ms(),
-            core.resolutions.next_ms(),
-            core.expiry.next_ms,
+            groups.sessions.next_ms(),
+            groups.rebalances.next_ms(),
+            groups.pacing.next_ms(),
+            groups.resolutions.next_ms(),
+            groups.expiry.next_ms,
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -212,36 +212,40 @@ class GroupShard:
 
     def _due_work(self, ctx: Context, builder: DecisionBuilder) -> tuple[Steps, Callable[[], None]] | None:
         """Return the work that is due first, and a function that makes it due again."""
-        core = self.core
-        core.collect_expired(ctx.monotonic_ms)
-        if core.expired:
-            group_id, members = next(iter(core.expired.items()))
-            return expire(core, group_id, ctx, builder), partial(core.expired.__setitem__, group_id, members)
-        if core.catalog_changes:
+        groups = self.groups
+        groups.collect_expired(ctx.monotonic_ms)
+        if groups.expired:
+            group_id, members = next(iter(groups.expired.items()))
+            return expire(groups, group_id, ctx, builder), partial(
+                groups.expired.__setitem__, group_id, members
+            )
+        if groups.catalog_changes:
             # Only every other turn: constant topic changes must not starve the other work.
             self._have_changes_had_turn = not self._have_changes_had_turn
             work = None if self._have_changes_had_turn else self._due_beside_changes(ctx, builder)
-            return work or (_schedule_affected(core, ctx), _nothing)
+            return work or (_schedule_affected(groups, ctx), _nothing)
         return self._due_beside_changes(ctx, builder)
 
     def _due_beside_changes(
         self, ctx: Context, builder: DecisionBuilder
     ) -> tuple[Steps, Callable[[], None]] | None:
-        core = self.core
-        if core.checks:
-            group_id, trigger = next(iter(core.checks.items()))
-            work = checks.check_group(core, group_id, ctx, builder)
-            return work, partial(core.checks.__setitem__, group_id, trigger)
-        if core.installs:
-            group_id = next(iter(core.installs))
-            return install_more(core, group_id, ctx, builder), partial(core.pacing.defer, group_id, ctx)
-        if (deferred := core.pacing.take_due(ctx)) is not None:
-            work = checks.compute_deferred_target(core, deferred, ctx, builder)
-            return work, partial(core.pacing.defer, deferred, ctx)
-        if (unresolved := core.resolutions.take_due(ctx)) is not None:
-            return resolve(core, unresolved, ctx, builder), partial(core.resolutions.want, unresolved, ctx)
-        if core.expiry.next_ms is not None and core.expiry.next_ms <= ctx.monotonic_ms:
-            return expire_offsets(core, ctx, builder), partial(core.give_up_reading, ctx)
+        groups = self.groups
+        if groups.checks:
+            group_id, trigger = next(iter(groups.checks.items()))
+            work = checks.check_group(groups, group_id, ctx, builder)
+            return work, partial(groups.checks.__setitem__, group_id, trigger)
+        if groups.installs:
+            group_id = next(iter(groups.installs))
+            return install_more(groups, group_id, ctx, builder), partial(groups.pacing.defer, group_id, ctx)
+        if (deferred := groups.pacing.take_due(ctx)) is not None:
+            work = checks.compute_deferred_target(groups, deferred, ctx, builder)
+            return work, partial(groups.pacing.defer, deferred, ctx)
+        if (unresolved := groups.resolutions.take_due(ctx)) is not None:
+            return resolve(groups, unresolved, ctx, builder), partial(
+                groups.resolutions.want, unresolved, ctx
+            )
+        if groups.expiry.next_ms is not None and groups.expiry.next_ms <= ctx.monotonic_ms:
+            return expire_offsets(groups, ctx, builder), partial(groups.give_up_reading, ctx)
         return None
 
     def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Decision | None:
@@ -249,17 +253,17 @@ class GroupShard:
 
         None if the job was abandoned, because leadership was lost or the group was removed in the
         meantime."""
-        if self.core.jobs.get(job.key) is not job:
+        if self.groups.jobs.get(job.key) is not job:
             return None
-        del self.core.jobs[job.key]
+        del self.groups.jobs[job.key]
         builder = DecisionBuilder()
-        return self._run(_JOB_ENDS[job.kind](self.core, job, result, error, ctx, builder), ctx, builder)
+        return self._run(_JOB_ENDS[job.kind](self.groups, job, result, error, ctx, builder), ctx, builder)
 
     def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
         try:
             decision = run_steps(steps, self.apply_all, ctx, builder)
         except Exception:
-            self.core.give_up(builder.jobs)  # they will not be started
+            self.groups.give_up(builder.jobs)  # they will not be started
             raise
         if builder.continuation is not None and decision.error is None:
             decision.continuation = partial(self._go_on, builder.continuation)
@@ -283,7 +287,7 @@ class GroupShard:
         before the last step."""
         self.serving += 1
         self.settings = now().settings
-        yield from self.core.begin(now)
+        yield from self.groups.begin(now)
 
     def on_deposed(self) -> Iterator[None]:
         """Stop serving because another node leads.
@@ -291,7 +295,7 @@ class GroupShard:
         From now on, no timer may fire and no cached reply may be used. Iterating the result frees the
         volatile state in steps."""
         self.serving += 1
-        return self.core.forget_leader_state()
+        return self.groups.forget_leader_state()
 
     def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in small steps, because another shard object will replay the log."""
@@ -306,15 +310,15 @@ class GroupShard:
         search finds them.
 
         If not `is_complete`, other topics may have been created or deleted since the last call."""
-        self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
+        self.groups.topics_changed(topic_names, ctx, is_complete=is_complete)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
         """Note that the configs of these groups changed; the groups may belong to any shard."""
-        self.core.configs_changed(group_ids, ctx)
+        self.groups.configs_changed(group_ids, ctx)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """Move all deadlines: the node did not run for `gap_ms`, and members must not expire for it."""
-        self.core.shift_deadlines(gap_ms)
+        self.groups.shift_deadlines(gap_ms)
 
     # The fast path.
 
@@ -324,10 +328,10 @@ class GroupShard:
         Such a member is STABLE, and its epoch equals the group epoch and the assignment epoch."""
         group = self.projection.groups.get(group_id)
         member = group.member(member_id) if group is not None else None
-        timer = self.core.sessions.get((group_id, member_id))
-        if group is None or member is None or timer is None or group_id in self.core.checks:
+        timer = self.groups.sessions.get((group_id, member_id))
+        if group is None or member is None or timer is None or group_id in self.groups.checks:
             return None
-        if self.core.catalog_changes and self.core.catalog_changes.concerns(group):
+        if self.groups.catalog_changes and self.groups.catalog_changes.concerns(group):
             return None
         current = member.current
         if (
@@ -363,8 +367,8 @@ class FastEntry:
         """`touch(monotonic_ms, wall_ms)` restarts the session after a heartbeat."""
         self._serving = shard.serving
         self._group_version = group.version
-        self._replies = shard.core.replies_of(group.group_id)
-        self._changed = shard.core.catalog_changes.names
+        self._replies = shard.groups.replies_of(group.group_id)
+        self._changed = shard.groups.catalog_changes.names
         self._settings = shard.settings
         self._settings_version = shard.settings.version
 
@@ -382,9 +386,9 @@ def _nothing() -> None:
     """Do nothing: the work is already due again."""
 
 
-def _schedule_affected(core: GroupContext, ctx: Context) -> Steps:
+def _schedule_affected(groups: GroupContext, ctx: Context) -> Steps:
     yield from ()  # writes no records
-    core.schedule_affected(ctx)
+    groups.schedule_affected(ctx)
     return None
 
 

@@ -40,7 +40,7 @@ MEMBERS_AT_ONCE = 50
 
 def list_groups(shard: GroupShard) -> list[str]:
     """The ids of all groups, sorted, including groups that only have offsets."""
-    return sorted(admin.group_ids(shard.core))
+    return sorted(admin.group_ids(shard.groups))
 
 
 def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Generator[None, None, list[Json]]:
@@ -49,7 +49,7 @@ def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Gene
     Ids are collected in several steps; the selected groups are shown as they are at the last step."""
     found: list[tuple[str, int]] = []
     for position, shard in enumerate(shards):
-        ids = admin.group_ids(shard.core)
+        ids = admin.group_ids(shard.groups)
         while some := list(islice(ids, GROUPS_AT_ONCE)):
             found += [(group_id, position) for group_id in some if group_id > after]
             found = nsmallest(limit, found)
@@ -57,7 +57,7 @@ def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Gene
     return [
         group_summary(shards[position], group_id)
         for group_id, position in found
-        if admin.exists(shards[position].core, group_id)
+        if admin.exists(shards[position].groups, group_id)
     ]
 
 
@@ -83,22 +83,22 @@ def group_view(
     None if it does not exist.
 
     `now_ms` is the monotonic time to which deadlines are compared."""
-    core = shard.core
-    if not admin.exists(core, group_id):
+    groups = shard.groups
+    if not admin.exists(groups, group_id):
         return None
     group = shard.projection.groups.get(group_id)
     in_force = settings.for_group(group_id)
     view = group_summary(shard, group_id) | {
         "state_since_ms": None,
         "assignor": None,
-        "assignor_error": clientside.assignor_error(core, group_id),
+        "assignor_error": clientside.assignor_error(groups, group_id),
         "computing": None,
         "heartbeat_interval_ms": in_force.heartbeat_interval_ms,
         "session_timeout_ms": in_force.session_timeout_ms,
         "jobs": [
-            {"kind": str(kind), "deadline_ms": core.jobs[kind, group_id].deadline_ms}
+            {"kind": str(kind), "deadline_ms": groups.jobs[kind, group_id].deadline_ms}
             for kind in JobKind
-            if core.is_working(kind, group_id)
+            if groups.is_working(kind, group_id)
         ],
         "created_ms": None,
         "catalog_version": 0,
@@ -113,19 +113,21 @@ def group_view(
     if group.metadata is not None and group.metadata.creation_time_ms >= 0:
         view["created_ms"] = group.metadata.creation_time_ms
     if group.is_consumer:
-        view["state_since_ms"] = _since_ms(core, group)
+        view["state_since_ms"] = _since_ms(groups, group)
         view["assignor"] = clientside.assignor_name(group, in_force.assignors)
-        view["computing"] = _computing(core, group, now_ms)
-        view["regexes"] = _regexes(core, group)
+        view["computing"] = _computing(groups, group, now_ms)
+        view["regexes"] = _regexes(groups, group)
     view["catalog_version"] = group.catalog_version
     view["topics"] = {
         topic.topic_name: {"topic_id": topic_id_text(topic.topic_id), "num_partitions": topic.num_partitions}
         for topic in group.topics
     }
     owners = {topic_id: dict(partitions) for topic_id, partitions in group.owners.items()}
-    seen = [_see(core, group, member, now_ms) for member in sorted(group.joined(), key=lambda m: m.member_id)]
+    seen = [
+        _see(groups, group, member, now_ms) for member in sorted(group.joined(), key=lambda m: m.member_id)
+    ]
     notices = {
-        member.member_id: notice for member in seen if (notice := _notice(core, group, member, now_ms))
+        member.member_id: notice for member in seen if (notice := _notice(groups, group, member, now_ms))
     }
     for number, member in enumerate(seen, 1):
         view["members"].append(_member(member, names, _waits_for(member, owners, names, notices)))
@@ -134,9 +136,9 @@ def group_view(
     return view
 
 
-def _computing(core: GroupContext, group: Group, now_ms: float) -> Json | None:
+def _computing(groups: GroupContext, group: Group, now_ms: float) -> Json | None:
     """The member that was asked to compute the group's target, and how much time it has left."""
-    round_ = clientside.round_of(core, group)
+    round_ = clientside.round_of(groups, group)
     if round_ is None:
         return None
     return {
@@ -147,25 +149,25 @@ def _computing(core: GroupContext, group: Group, now_ms: float) -> Json | None:
     }
 
 
-def _since_ms(core: GroupContext, group: Group) -> int | None:
+def _since_ms(groups: GroupContext, group: Group) -> int | None:
     """Time at which the group entered its state.
 
     This is when its epoch was bumped, its target was computed, or its last member settled. None if it is not
     known."""
-    begun_ms = core.bumped_ms.get(group.group_id)
+    begun_ms = groups.bumped_ms.get(group.group_id)
     if group.state is GroupState.RECONCILING and group.target_metadata is not None:
         return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0)
     if group.state is not GroupState.STABLE:
         return begun_ms
-    moved = [core.moved_ms.get((group.group_id, member.member_id)) for member in group.joined()]
+    moved = [groups.moved_ms.get((group.group_id, member.member_id)) for member in group.joined()]
     known = [moment for moment in moved if moment is not None]
     return max(known) if len(known) == len(moved) else None
 
 
-def _regexes(core: GroupContext, group: Group) -> list[Json]:
+def _regexes(groups: GroupContext, group: Group) -> list[Json]:
     """The expressions that members subscribe to, and how each was resolved."""
-    is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
-    errors = core.resolutions.errors(group.group_id)
+    is_resolving = groups.is_working(JobKind.RESOLVE, group.group_id)
+    errors = groups.resolutions.errors(group.group_id)
     rows: list[Json] = []
     for regex in sorted(group.regex_subscribers):
         resolved = group.regexes.get(regex)
@@ -202,9 +204,9 @@ class _Seen:
     session_left_ms: float | None
 
 
-def _see(core: GroupContext, group: Group, member: Member, now_ms: float) -> _Seen:
+def _see(groups: GroupContext, group: Group, member: Member, now_ms: float) -> _Seen:
     key = (group.group_id, member.member_id)
-    timer = core.sessions.get(key)
+    timer = groups.sessions.get(key)
     assert member.metadata is not None
     return _Seen(
         member_id=member.member_id,
@@ -212,7 +214,7 @@ def _see(core: GroupContext, group: Group, member: Member, now_ms: float) -> _Se
         current=member.current,
         target=group.target.get(member.member_id),
         is_away=member.is_away,
-        since_ms=core.moved_ms.get(key),
+        since_ms=groups.moved_ms.get(key),
         heartbeat_ms=timer.last_heartbeat_wall_ms if timer is not None else -1,
         session_left_ms=timer.left_ms(now_ms) if timer is not None else None,
     )
@@ -295,7 +297,7 @@ def _waits_for(
     return waits
 
 
-def _notice(core: GroupContext, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
+def _notice(groups: GroupContext, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
     """How long ago the owner was told to revoke partitions, and how much time it has left.
 
     None if it was not told. Its rebalance timer started with the reply that told it. A new leader restarts
@@ -303,10 +305,10 @@ def _notice(core: GroupContext, group: Group, owner: _Seen, now_ms: float) -> _N
     away receives no replies, and has until the end of its session."""
     if owner.is_away:
         return _Notice(None, None, owner.session_left_ms)
-    timer = core.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None
+    timer = groups.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None
     if timer is None:
         return None
-    told_ms_ago = max(now_ms - timer.armed_ms, 0.0) if timer.armed_ms > core.began_ms else None
+    told_ms_ago = max(now_ms - timer.armed_ms, 0.0) if timer.armed_ms > groups.began_ms else None
     return _Notice(owner.current.pending, told_ms_ago, timer.left_ms(now_ms))
 
 

@@ -42,15 +42,15 @@ too."""
 
 
 def extended_heartbeat(
-    core: GroupContext,
+    groups: GroupContext,
     request: extended.ExtendedConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
     """Decide the stock heartbeat with the member's assignors, and return the extended response."""
-    offered = _offered(request.client_assignors, core.limits)
-    group = core.projection.groups.get(request.group_id)
+    offered = _offered(request.client_assignors, groups.limits)
+    group = groups.projection.groups.get(request.group_id)
     member = group.member(request.member_id) if group is not None else None
     before = member.current if member is not None else None
     stock = ConsumerGroupHeartbeatRequest(
@@ -65,7 +65,7 @@ def extended_heartbeat(
         server_assignor=request.server_assignor,
         topic_partitions=request.topic_partitions,
     )
-    reply = yield from heartbeat(core, stock, COORDINATOR_MAY_NAME, ctx, builder, offered)
+    reply = yield from heartbeat(groups, stock, COORDINATOR_MAY_NAME, ctx, builder, offered)
     assert isinstance(reply, ConsumerGroupHeartbeatResponse)
     response = extended.ExtendedConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
@@ -74,9 +74,9 @@ def extended_heartbeat(
     )
     if reply.member_epoch < 0:
         return response
-    group = core.projection.groups[request.group_id]
+    group = groups.projection.groups[request.group_id]
     member = group.members[builder.member_id]
-    response.should_compute_assignment = clientside.is_chosen(core, group, member.member_id)
+    response.should_compute_assignment = clientside.is_chosen(groups, group, member.member_id)
     if reply.assignment is not None:
         response.assignment = _assignment(group, member, reply.assignment.topic_partitions)
     elif member.current is not before or member.current.state is MemberState.UNRELEASED_PARTITIONS:
@@ -163,16 +163,16 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
 
 
 def prepare_assignment(
-    core: GroupContext,
+    groups: GroupContext,
     request: prepare.ConsumerGroupPrepareAssignmentRequest,
     ctx: Context,
     builder: DecisionBuilder,
 ) -> prepare.ConsumerGroupPrepareAssignmentResponse:
     """Return the group to the chosen member. A repeated request returns the group as it is then."""
-    group, member = _member(core, request)
-    round_ = _round(core, group, member, ctx, builder)
+    group, member = _member(groups, request)
+    round_ = _round(groups, group, member, ctx, builder)
     spec = assignment_spec(group)
-    round_.prepared = Prepared(group.epoch, spec, core.pacing.bumped_at.get(group.group_id))
+    round_.prepared = Prepared(group.epoch, spec, groups.pacing.bumped_at.get(group.group_id))
     return prepare.ConsumerGroupPrepareAssignmentResponse(
         group_epoch=group.epoch,
         assignor_name=round_.choice.name,
@@ -203,7 +203,7 @@ def _shown(member: Member, spec: AssignmentSpec, choice: Choice) -> prepare.Memb
 
 
 def install_assignment(
-    core: GroupContext,
+    groups: GroupContext,
     request: install.ConsumerGroupInstallAssignmentRequest,
     version: int,
     ctx: Context,
@@ -212,10 +212,10 @@ def install_assignment(
     """Install the target that the chosen member computed, for the epoch that it was shown.
 
     If the group has moved on in the meantime, a member for the next target is chosen at once."""
-    group, member = _member(core, request)
+    group, member = _member(groups, request)
     if is_installed(group, request):  # the first reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()
-    round_ = _round(core, group, member, ctx, builder)
+    round_ = _round(groups, group, member, ctx, builder)
     prepared = round_.prepared
     if prepared is None:
         raise _not_chosen(
@@ -228,26 +228,26 @@ def install_assignment(
         )
     started_ms = ctx.stopwatch_ms()
     try:
-        answer = answer_of(request, prepared.spec, round_.choice, core.limits)
+        answer = answer_of(request, prepared.spec, round_.choice, groups.limits)
         records = install_records(
-            group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
+            group, prepared.spec, answer, prepared.epoch, ctx, groups.limits, round_.choice.name
         )
     except PartitionAssignorError as error:
-        clientside.fail(core, group, round_, f"computed an invalid target: {error}", ctx, builder)
-        core.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
+        clientside.fail(groups, group, round_, f"computed an invalid target: {error}", ctx, builder)
+        groups.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
         raise RequestRefused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
     builder.trigger = Trigger.ASSIGNMENT_INSTALLED
     builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if prepared.bumped_at is not None:
-        builder.refer(core.shard_id, prepared.bumped_at)
+        builder.refer(groups.shard_id, prepared.bumped_at)
     yield records
-    core.client_side.forget(group.group_id)
-    bumped_at = core.pacing.bumped_at.get(group.group_id)
-    core.pacing.computed(group.group_id, ctx, ctx.stopwatch_ms() - started_ms)
+    groups.client_side.forget(group.group_id)
+    bumped_at = groups.pacing.bumped_at.get(group.group_id)
+    groups.pacing.computed(group.group_id, ctx, ctx.stopwatch_ms() - started_ms)
     if group.epoch > group.assignment_epoch:
         if bumped_at is not None:
-            core.pacing.bumped_at[group.group_id] = bumped_at
-        yield from target_step(core, group.group_id, ctx, builder)
+            groups.pacing.bumped_at[group.group_id] = bumped_at
+        yield from target_step(groups, group.group_id, ctx, builder)
     return install.ConsumerGroupInstallAssignmentResponse()
 
 
@@ -255,13 +255,13 @@ def install_assignment(
 
 
 def _member(
-    core: GroupContext,
+    groups: GroupContext,
     request: prepare.ConsumerGroupPrepareAssignmentRequest | install.ConsumerGroupInstallAssignmentRequest,
 ) -> tuple[Group, Member]:
-    validate_name("GroupId", request.group_id, core.limits.group_id_bytes_max)
-    validate_name("MemberId", request.member_id, core.limits.member_id_bytes_max)
-    group = core.consumer_group(request.group_id)
-    member = core.consumer_member(group, request.member_id)
+    validate_name("GroupId", request.group_id, groups.limits.group_id_bytes_max)
+    validate_name("MemberId", request.member_id, groups.limits.member_id_bytes_max)
+    group = groups.consumer_group(request.group_id)
+    member = groups.consumer_member(group, request.member_id)
     if request.member_epoch != member.current.epoch:
         raise RequestRefused(
             ErrorCode.STALE_MEMBER_EPOCH,
@@ -272,12 +272,15 @@ def _member(
 
 
 def _round(
-    core: GroupContext, group: Group, member: Member, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, member: Member, ctx: Context, builder: DecisionBuilder
 ) -> ClientRound:
     """The round in which this member is the chosen one. Raises `RequestRefused` if there is none."""
-    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, builder) is None:
-        core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
-    round_ = clientside.round_of(core, group)
+    if (
+        clientside.round_of(groups, group) is not None
+        and clientside.wait_ms(groups, group, ctx, builder) is None
+    ):
+        groups.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
+    round_ = clientside.round_of(groups, group)
     if round_ is None or round_.chosen != member.member_id:
         raise _not_chosen(group, member, "wait for ShouldComputeAssignment in a heartbeat response")
     return round_

@@ -61,7 +61,7 @@ Owned = dict[bytes, set[int]]
 
 
 def heartbeat(
-    core: GroupContext,
+    groups: GroupContext,
     request: ConsumerGroupHeartbeatRequest,
     version: int,
     ctx: Context,
@@ -73,31 +73,33 @@ def heartbeat(
     `offered` are the member's client-side assignors, or None if the request does not list any
     (`coordinator.members.extensions`)."""
     settings = ctx.settings.for_group(request.group_id)
-    validate_heartbeat(request, version, settings.assignors, core.limits)
+    validate_heartbeat(request, version, settings.assignors, groups.limits)
     builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
     if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
         for_good = request.member_epoch == LEAVE_EPOCH
-        yield from (leave if for_good else leave_temporarily)(core, request, ctx, builder)
+        yield from (leave if for_good else leave_temporarily)(groups, request, ctx, builder)
         return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     owned = _owned(request)
-    group = core.projection.groups.get(request.group_id)
-    member = _admit(core, group, request, owned, settings, ctx)
-    check_expression(group, request.subscribed_topic_regex, core.limits)
+    group = groups.projection.groups.get(request.group_id)
+    member = _admit(groups, group, request, owned, settings, ctx)
+    check_expression(group, request.subscribed_topic_regex, groups.limits)
     if not request.member_id:
         builder.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, builder.member_id
     current_before = member.current if member is not None else JOINING
     lost_its_reply = member is not None and request.member_epoch < member.current.epoch
-    report = core.reports.hear((group_id, member_id), member, owned, request.member_epoch, _is_full(request))
+    report = groups.reports.hear(
+        (group_id, member_id), member, owned, request.member_epoch, _is_full(request)
+    )
 
     builder.trigger = _trigger(group, member, report)
     if builder.trigger is Trigger.MEMBER_ACKED:
         builder.owned = _as_reported(owned or {})
-    _restart_session(core, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
+    _restart_session(groups, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
     if group is not None and member is not None and member.is_away:
-        yield from replace_static_member(core, group, member, member_id, builder)
+        yield from replace_static_member(groups, group, member, member_id, builder)
         member = group.members[member_id]
     before: Before | None = None
     metadata = clientside.with_assignors(
@@ -105,27 +107,27 @@ def heartbeat(
     )
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
-        _say_what_changed(builder, group, member, metadata, member_id, core.limits)
+        _say_what_changed(builder, group, member, metadata, member_id, groups.limits)
         bumps = bool(builder.reasons)
         epoch = (group.epoch if group is not None else 0) + bumps
         yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
-        yield from drop_unsubscribed(core, group_id)
-        want_resolution(core, group_id, metadata.subscribed_topic_regex, ctx)
-    yield from epoch_step(core, group_id, before, ctx, builder)
-    yield from target_step(core, group_id, ctx, builder)
+        yield from drop_unsubscribed(groups, group_id)
+        want_resolution(groups, group_id, metadata.subscribed_topic_regex, ctx)
+    yield from epoch_step(groups, group_id, before, ctx, builder)
+    yield from target_step(groups, group_id, ctx, builder)
 
-    group = core.projection.groups[group_id]
+    group = groups.projection.groups[group_id]
     member = group.members[member_id]
     records = _reconcile_step(group, member, report)
     if records:
         yield records
-        core.member_moved(group, member, ctx)
+        groups.member_moved(group, member, ctx)
     is_due = report.is_full or lost_its_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=_assignment(core, group, member, current_before, report, is_due=is_due),
+        assignment=_assignment(groups, group, member, current_before, report, is_due=is_due),
     )
 
 
@@ -140,7 +142,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _admit(
-    core: GroupContext,
+    groups: GroupContext,
     group: Group | None,
     request: ConsumerGroupHeartbeatRequest,
     owned: Owned | None,
@@ -152,28 +154,30 @@ def _admit(
     A join may return a member with another id: a static member that is away, whose place the join takes."""
     joins = request.member_epoch == JOIN_EPOCH
     if not joins:
-        group = core.consumer_group(request.group_id)
-        core.require_catalog(group, ctx)
-        member = existing_member(core, group, request)
+        group = groups.consumer_group(request.group_id)
+        groups.require_catalog(group, ctx)
+        member = existing_member(groups, group, request)
         _check_epoch(member, request, owned)
         return member
     if group is None or not group.is_consumer:
-        _admit_new_group(core, group, request)
+        _admit_new_group(groups, group, request)
         return None
-    core.require_catalog(group, ctx)
+    groups.require_catalog(group, ctx)
     return joining_member(group, request, settings.max_size)
 
 
-def _admit_new_group(core: GroupContext, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
+def _admit_new_group(
+    groups: GroupContext, group: Group | None, request: ConsumerGroupHeartbeatRequest
+) -> None:
     if group is not None and group.classic is not None and group.classic.members:
         raise RequestRefused(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Group {request.group_id} is a classic group with members; stop its members first",
         )
-    if group is None and len(core.projection.groups) >= core.limits.groups_max:
+    if group is None and len(groups.projection.groups) >= groups.limits.groups_max:
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"This shard already holds the maximum of {core.limits.groups_max} groups; delete unused ones.",
+            f"This shard already holds the maximum of {groups.limits.groups_max} groups; delete unused ones.",
         )
 
 
@@ -300,14 +304,14 @@ def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRec
 
 
 def _restart_session(
-    core: GroupContext, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
+    groups: GroupContext, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
 ) -> None:
     key = (group_id, member_id)
-    timer = core.sessions.get(key)
+    timer = groups.sessions.get(key)
     if timer is not None and timer.timeout_ms == settings.session_timeout_ms:
         timer.restart(ctx.monotonic_ms, ctx.wall_ms)
     else:
-        core.sessions.arm(
+        groups.sessions.arm(
             key,
             ctx.monotonic_ms,
             ctx.wall_ms,
@@ -315,7 +319,7 @@ def _restart_session(
             last_heartbeat_wall_ms=ctx.wall_ms,
         )
         if timer is not None:
-            core.invalidate_replies(group_id)  # they would restart the old timer
+            groups.invalidate_replies(group_id)  # they would restart the old timer
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -328,7 +332,7 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _assignment(
-    core: GroupContext, group: Group, member: Member, before: Current, report: Report, *, is_due: bool
+    groups: GroupContext, group: Group, member: Member, before: Current, report: Report, *, is_due: bool
 ) -> Assignment | None:
     """The partitions that the member may use, or None if there is nothing new and none is due.
 
@@ -341,7 +345,7 @@ def _assignment(
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
     is_open = report.leaves_open(before, current, topics)
-    core.reports.answer((group.group_id, member.member_id), is_revoking and not is_open)
+    groups.reports.answer((group.group_id, member.member_id), is_revoking and not is_open)
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
     for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)

@@ -22,34 +22,34 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def leave(
-    core: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Remove a member that leaves for good (epoch −1), dynamic or static. Its epoch is not checked (C.4)."""
-    group = core.consumer_group(request.group_id)
-    core.require_catalog(group, ctx)
-    member_id = existing_member(core, group, request).member_id
+    group = groups.consumer_group(request.group_id)
+    groups.require_catalog(group, ctx)
+    member_id = existing_member(groups, group, request).member_id
     builder.trigger = Trigger.MEMBER_LEFT
     builder.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
-    yield from remove(core, group.group_id, [member_id], ctx, builder)
+    yield from remove(groups, group.group_id, [member_id], ctx, builder)
 
 
-def expire(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def expire(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Remove the members of one group whose session or rebalance timeout has expired.
 
     Timeouts that were restarted since do not count. More than `limits.expiries_max` members are removed in
     several decisions, to bound the time taken and the size of the entry."""
-    due = sorted(core.expired.pop(group_id).items())
-    group = core.projection.groups.get(group_id)
+    due = sorted(groups.expired.pop(group_id).items())
+    group = groups.projection.groups.get(group_id)
     gone: list[str] = []
     for place, ((member_id, trigger), deadline) in enumerate(due):
-        if len(gone) == core.limits.expiries_max:
-            core.expired[group_id] = dict(due[place:])
+        if len(gone) == groups.limits.expiries_max:
+            groups.expired[group_id] = dict(due[place:])
             break
         member = group.members.get(member_id) if group is not None else None
         if (
             member is None
             or member_id in gone[-1:]
-            or not _is_over(core, group_id, member, trigger, deadline, ctx)
+            or not _is_over(groups, group_id, member, trigger, deadline, ctx)
         ):
             continue
         gone.append(member_id)
@@ -58,7 +58,7 @@ def expire(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBui
         if builder.trigger != Trigger.SESSION_EXPIRED:
             builder.trigger = trigger
     if gone:
-        yield from remove(core, group_id, gone, ctx, builder)
+        yield from remove(groups, group_id, gone, ctx, builder)
     return None
 
 
@@ -69,10 +69,10 @@ _REASONS = {
 
 
 def _is_over(
-    core: GroupContext, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
+    groups: GroupContext, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
 ) -> bool:
     """Whether the timer has expired and its condition still holds."""
-    if core.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
+    if groups.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
         return False
     return trigger is Trigger.SESSION_EXPIRED or (
         member.current.state is MemberState.UNREVOKED_PARTITIONS
@@ -81,21 +81,21 @@ def _is_over(
 
 
 def remove(
-    core: GroupContext, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Remove these members. `builder` already has a reason for each."""
-    group = core.projection.groups[group_id]
+    group = groups.projection.groups[group_id]
     before = Before.of(group, ctx, group_id)
     tombstones: list[RawRecord] = []
     for member_id in member_ids:
         tombstones += writes.member_tombstones(group, member_id)
     yield tombstones
-    yield from drop_unsubscribed(core, group_id)
+    yield from drop_unsubscribed(groups, group_id)
     for member_id in member_ids:
-        core.forget_member(group_id, member_id)
-    left = core.projection.groups.get(group_id)
+        groups.forget_member(group_id, member_id)
+    left = groups.projection.groups.get(group_id)
     if left is None or not left.is_consumer:
         return
-    yield from epoch_step(core, group_id, before, ctx, builder)
-    yield from target_step(core, group_id, ctx, builder)
-    core.expect_end(group_id, ctx)
+    yield from epoch_step(groups, group_id, before, ctx, builder)
+    yield from target_step(groups, group_id, ctx, builder)
+    groups.expect_end(group_id, ctx)

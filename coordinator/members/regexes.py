@@ -65,15 +65,15 @@ def is_resolved(group: Group | None, regex: str | None) -> bool:
     return not regex or (group is not None and regex in group.regexes)
 
 
-def want_resolution(core: GroupContext, group_id: str, regex: str | None, ctx: Context) -> None:
+def want_resolution(groups: GroupContext, group_id: str, regex: str | None, ctx: Context) -> None:
     """Schedule a round for a member's expression, unless it is resolved already."""
-    if not is_resolved(core.projection.groups.get(group_id), regex):
-        core.resolutions.want(group_id, ctx)
+    if not is_resolved(groups.projection.groups.get(group_id), regex):
+        groups.resolutions.want(group_id, ctx)
 
 
-def drop_unsubscribed(core: GroupContext, group_id: str) -> Step:
+def drop_unsubscribed(groups: GroupContext, group_id: str) -> Step:
     """Write tombstones of record 16 for expressions without subscribers."""
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.regexes:
         return
     gone = sorted(group.regexes.keys() - group.regex_subscribers.keys())
@@ -84,61 +84,61 @@ def drop_unsubscribed(core: GroupContext, group_id: str) -> Step:
 # Rounds of resolution.
 
 
-def resolve(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def resolve(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Run the group's due round here if it is small; otherwise start it in a child process."""
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.regex_subscribers:
-        core.resolutions.forget(group_id)
-        core.jobs.pop((JobKind.RESOLVE, group_id), None)  # new subscribers get a round of their own
+        groups.resolutions.forget(group_id)
+        groups.jobs.pop((JobKind.RESOLVE, group_id), None)  # new subscribers get a round of their own
         return None
-    if core.is_working(JobKind.RESOLVE, group_id):
+    if groups.is_working(JobKind.RESOLVE, group_id):
         return None  # its end schedules the next round
-    progress = core.resolutions.of(group_id)
-    if core.catalog_is_behind(group, ctx):
-        core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
+    progress = groups.resolutions.of(group_id)
+    if groups.catalog_is_behind(group, ctx):
+        groups.resolutions.want(group_id, ctx, groups.limits.target_retry_ms)
     elif progress.taking is not None:
-        yield from _take(core, group, progress.taking, ctx, builder)
+        yield from _take(groups, group, progress.taking, ctx, builder)
     else:
         started_ms = ctx.stopwatch_ms()
-        asked = _plan(core, group, ctx)
-        answers = _answers_here(core, asked, ctx)
+        asked = _plan(groups, group, ctx)
+        answers = _answers_here(groups, asked, ctx)
         if answers is None:
             progress.not_before_ms = ctx.monotonic_ms  # the start time, until it ends
-            core.start_job(_job(group_id, asked, core.limits), builder)
+            groups.start_job(_job(group_id, asked, groups.limits), builder)
             return None
         taking = Taking.of(asked, answers, ctx.stopwatch_ms() - started_ms)
-        yield from _take(core, group, taking, ctx, builder)
+        yield from _take(groups, group, taking, ctx, builder)
     return None
 
 
 def resolution_ended(
-    core: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Handle a child process's answer to a round, or its failure."""
-    group, asked = core.projection.groups.get(job.group_id), job.context
+    group, asked = groups.projection.groups.get(job.group_id), job.context
     assert isinstance(asked, RegexRound)
     if group is None:
-        core.resolutions.forget(job.group_id)
+        groups.resolutions.forget(job.group_id)
         return None
-    cost_ms = ctx.monotonic_ms - core.resolutions.of(job.group_id).not_before_ms
+    cost_ms = ctx.monotonic_ms - groups.resolutions.of(job.group_id).not_before_ms
     if error is None:
         try:
             taking = Taking.of(asked, result, cost_ms)
         except (TypeError, ValueError) as failure:
             error = _nonsense(failure)
     if error is not None:
-        yield from _failed(core, group, asked, error, ctx, builder)
+        yield from _failed(groups, group, asked, error, ctx, builder)
     else:
-        yield from _take(core, group, taking, ctx, builder)
+        yield from _take(groups, group, taking, ctx, builder)
     return None
 
 
-def _plan(core: GroupContext, group: Group, ctx: Context) -> RegexRound:
+def _plan(groups: GroupContext, group: Group, ctx: Context) -> RegexRound:
     """Choose the expressions to match and the topics to match them against."""
-    progress = core.resolutions.of(group.group_id)
+    progress = groups.resolutions.of(group.group_id)
     catalog = ctx.catalog
     fresh = tuple(sorted(group.regex_subscribers))
-    if _is_due_in_full(core, group, ctx):
+    if _is_due_in_full(groups, group, ctx):
         return RegexRound(catalog.version, True, fresh, catalog.names(), (), ())
     stale = tuple([regex for regex in fresh if regex in group.regexes and regex not in progress.errors])
     oldest = min((group.regexes[regex].version for regex in stale), default=0)
@@ -148,9 +148,9 @@ def _plan(core: GroupContext, group: Group, ctx: Context) -> RegexRound:
     return RegexRound(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
 
 
-def _is_due_in_full(core: GroupContext, group: Group, ctx: Context) -> bool:
+def _is_due_in_full(groups: GroupContext, group: Group, ctx: Context) -> bool:
     """Whether the interval since the last match of all expressions against all topics is over."""
-    progress = core.resolutions.of(group.group_id)
+    progress = groups.resolutions.of(group.group_id)
     if progress.full_at_ms is None:
         oldest_ms = min((value.timestamp_ms for value in group.regexes.values()), default=ctx.wall_ms)
         progress.full_at_ms = ctx.monotonic_ms - max(0, ctx.wall_ms - oldest_ms)
@@ -158,9 +158,9 @@ def _is_due_in_full(core: GroupContext, group: Group, ctx: Context) -> bool:
     return ctx.monotonic_ms - progress.full_at_ms >= interval_ms
 
 
-def _answers_here(core: GroupContext, asked: RegexRound, ctx: Context) -> list[Answer] | None:
+def _answers_here(groups: GroupContext, asked: RegexRound, ctx: Context) -> list[Answer] | None:
     """The round's answers if they can be computed here in very little time; otherwise None."""
-    limits = core.limits
+    limits = groups.limits
     if asked.cost > limits.resolve_inline_cost_max:
         return None
     milliseconds = limits.resolve_inline_ms_max
@@ -184,31 +184,31 @@ def _job(group_id: str, asked: RegexRound, limits: Limits) -> Job:
 # Writing the results of a round.
 
 
-def _take(core: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
+def _take(groups: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder) -> Step:
     """Process a part of an answer: first compare all of it with the group, then write the differences.
 
     The rest is left for another turn."""
-    progress = core.resolutions.of(group.group_id)
+    progress = groups.resolutions.of(group.group_id)
     progress.taking = taking
     try:
-        is_all = taking.look(group, progress.errors, ctx.catalog, core.limits.resolved_names_look_max)
+        is_all = taking.look(group, progress.errors, ctx.catalog, groups.limits.resolved_names_look_max)
     except (TypeError, ValueError, LookupError) as failure:
-        yield from _failed(core, group, taking.asked, _nonsense(failure), ctx, builder)
+        yield from _failed(groups, group, taking.asked, _nonsense(failure), ctx, builder)
         return
     if is_all:
         progress.failure = None
-        yield from _install(core, group, taking, ctx, builder)
+        yield from _install(groups, group, taking, ctx, builder)
     if not is_all or taking.new_results:
-        progress.not_before_ms = ctx.monotonic_ms + core.limits.resolved_pause_ms
-        core.resolutions.want(group.group_id, ctx)
+        progress.not_before_ms = ctx.monotonic_ms + groups.limits.resolved_pause_ms
+        groups.resolutions.want(group.group_id, ctx)
         return
     progress.taking = None
-    core.resolutions.ended(group.group_id, ctx, taking.cost_ms)
+    groups.resolutions.ended(group.group_id, ctx, taking.cost_ms)
     progress.errors = {r: said for r, said in progress.errors.items() if r in group.regex_subscribers}
     progress.seen_version = max(progress.seen_version, taking.asked.version)
     if taking.asked.is_full:
         progress.full_at_ms = ctx.monotonic_ms
-    _want_next(core, group, ctx)
+    _want_next(groups, group, ctx)
 
 
 def _nonsense(failure: Exception) -> str:
@@ -216,22 +216,22 @@ def _nonsense(failure: Exception) -> str:
 
 
 def _failed(
-    core: GroupContext, group: Group, asked: RegexRound, error: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, asked: RegexRound, error: str, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Handle the failure of a round: it is retried after a pause."""
-    progress = core.resolutions.of(group.group_id)
+    progress = groups.resolutions.of(group.group_id)
     said = f"Expressions of group {group.group_id} were not resolved: {error}"
     if said != progress.failure:
         builder.failure = Failure(group.group_id, said, JobKind.RESOLVE)
     progress.failure = said
     progress.taking = None
-    progress.not_before_ms = ctx.monotonic_ms + core.limits.regex_retry_ms
-    core.resolutions.want(group.group_id, ctx)
-    yield from _free_what_is_held(core, group, asked.fresh, ctx, builder)
+    progress.not_before_ms = ctx.monotonic_ms + groups.limits.regex_retry_ms
+    groups.resolutions.want(group.group_id, ctx)
+    yield from _free_what_is_held(groups, group, asked.fresh, ctx, builder)
 
 
 def _install(
-    core: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, taking: Taking, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Write records 16 for changed results, and bump the epoch and target if needed.
 
@@ -239,7 +239,7 @@ def _install(
     if not taking.new_results:
         return
     group_id, asked = group.group_id, taking.asked
-    progress = core.resolutions.of(group_id)
+    progress = groups.resolutions.of(group_id)
     builder.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group_id)
     records: list[RawRecord] = []
@@ -248,7 +248,7 @@ def _install(
     num_kept = sum([len(value.topics) for value in group.regexes.values()])
     fresh = frozenset(asked.fresh)
     for regex in list(taking.new_results):
-        if num_names > core.limits.resolved_names_at_once_max:
+        if num_names > groups.limits.resolved_names_at_once_max:
             break
         names = taking.new_results.pop(regex)
         old = group.regexes.get(regex)
@@ -256,7 +256,7 @@ def _install(
             continue  # its last subscriber left meanwhile
         old_names = old.topics if old is not None else ()
         if not isinstance(names, str):
-            names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
+            names = expressions.within_bounds(names, num_kept - len(old_names), groups.limits)
         if isinstance(names, str):
             progress.errors[regex] = names
             match_nothing.add(regex)
@@ -273,14 +273,14 @@ def _install(
     if records:
         yield records
     if match_nothing and not builder.reasons:
-        _say_who_holds_too_much(core, group, match_nothing, builder)
+        _say_who_holds_too_much(groups, group, match_nothing, builder)
     if records or builder.reasons:
-        yield from epoch_step(core, group_id, before, ctx, builder)
-        yield from target_step(core, group_id, ctx, builder)
+        yield from epoch_step(groups, group_id, before, ctx, builder)
+        yield from target_step(groups, group_id, ctx, builder)
 
 
 def _free_what_is_held(
-    core: GroupContext, group: Group, regexes: Iterable[str], ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, regexes: Iterable[str], ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Release partitions assigned because of expressions whose topics are not known.
 
@@ -288,22 +288,22 @@ def _free_what_is_held(
     target still assigns to these members."""
     builder.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group.group_id)
-    _say_who_holds_too_much(core, group, set(regexes), builder)
+    _say_who_holds_too_much(groups, group, set(regexes), builder)
     if builder.reasons:
-        yield from epoch_step(core, group.group_id, before, ctx, builder)
-        yield from target_step(core, group.group_id, ctx, builder)
+        yield from epoch_step(groups, group.group_id, before, ctx, builder)
+        yield from target_step(groups, group.group_id, ctx, builder)
 
 
-def _want_next(core: GroupContext, group: Group, ctx: Context) -> None:
+def _want_next(groups: GroupContext, group: Group, ctx: Context) -> None:
     """Schedule the next round: at once if there is work by now, otherwise at the end of the interval."""
-    progress = core.resolutions.of(group.group_id)
+    progress = groups.resolutions.of(group.group_id)
     is_missing = bool(group.regex_subscribers.keys() - group.regexes.keys() - progress.errors.keys())
     if is_missing or ctx.catalog.version > progress.seen_version:
-        core.resolutions.want(group.group_id, ctx)
+        groups.resolutions.want(group.group_id, ctx)
         return
     interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
     assert progress.full_at_ms is not None
-    core.resolutions.want(group.group_id, ctx, progress.full_at_ms + interval_ms - ctx.monotonic_ms)
+    groups.resolutions.want(group.group_id, ctx, progress.full_at_ms + interval_ms - ctx.monotonic_ms)
 
 
 def _say_what_changed(
@@ -334,14 +334,14 @@ def _say_what_changed(
 
 
 def _say_who_holds_too_much(
-    core: GroupContext, group: Group, regexes: set[str], builder: DecisionBuilder
+    groups: GroupContext, group: Group, regexes: set[str], builder: DecisionBuilder
 ) -> None:
     """Add a reason if a member of one of these expressions holds more than its subscription allows.
 
     This happens if an expression matches nothing or cannot be resolved. Targets that are being computed count
     too. The excess partitions then go to other members."""
     ids = topic_ids_by_name(group)
-    specs = specs_under_way(core, group.group_id)
+    specs = specs_under_way(groups, group.group_id)
     for member in group.joined():
         metadata = member.metadata
         assert metadata is not None

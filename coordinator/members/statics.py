@@ -28,12 +28,12 @@ from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def existing_member(core: GroupContext, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
+def existing_member(groups: GroupContext, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
     """The member that sent a heartbeat or a leave.
 
     If an instance id is given, the member must be its present owner."""
     if request.instance_id is None:
-        return core.consumer_member(group, request.member_id)
+        return groups.consumer_member(group, request.member_id)
     owner_id = group.static_members.get(request.instance_id)
     if owner_id is None:
         raise RequestRefused(
@@ -48,7 +48,7 @@ def existing_member(core: GroupContext, group: Group, request: ConsumerGroupHear
             f"{request.member_id}: another process replaced it. Give every process its own "
             "group.instance.id.",
         )
-    return core.consumer_member(group, request.member_id)
+    return groups.consumer_member(group, request.member_id)
 
 
 def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_size: int) -> Member | None:
@@ -94,20 +94,20 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
 
 
 def leave_temporarily(
-    core: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: ConsumerGroupHeartbeatRequest, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Mark a static member as away: it stops and intends to come back (epoch −2).
 
     Repeating it has no effect."""
-    group = core.consumer_group(request.group_id)
-    member = existing_member(core, group, request)
+    group = groups.consumer_group(request.group_id)
+    member = existing_member(groups, group, request)
     if member.is_away:
         return
     builder.trigger = Trigger.MEMBER_AWAY
     yield [writes.current_assignment(group.group_id, member.member_id, _away(member.current))]
-    core.rearm_rebalance(group, member, ctx)
-    if clientside.is_chosen(core, group, member.member_id):
-        core.pacing.defer(group.group_id, ctx)  # another member must compute the target
+    groups.rearm_rebalance(group, member, ctx)
+    if clientside.is_chosen(groups, group, member.member_id):
+        groups.pacing.defer(group.group_id, ctx)  # another member must compute the target
 
 
 def _away(current: Current) -> Current:
@@ -120,7 +120,7 @@ def _away(current: Current) -> Current:
 
 
 def replace_static_member(
-    core: GroupContext, group: Group, old: Member, member_id: str, builder: DecisionBuilder
+    groups: GroupContext, group: Group, old: Member, member_id: str, builder: DecisionBuilder
 ) -> Step:
     """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
@@ -129,4 +129,4 @@ def replace_static_member(
         return
     builder.trigger, builder.detail = Trigger.MEMBER_REPLACED, old.member_id
     yield writes.member_replaced(group, old, member_id, current)
-    core.forget_member(group.group_id, old.member_id)
+    groups.forget_member(group.group_id, old.member_id)

@@ -46,18 +46,18 @@ PARTITIONS_AT_ONCE = 2_000
 
 
 def commit_offsets(
-    core: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps | OffsetCommitResponse:
     """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
 
     `RequestRefused` refuses the whole request."""
     group_id = request.group_id
-    if len(group_id.encode()) > core.limits.group_id_bytes_max:
+    if len(group_id.encode()) > groups.limits.group_id_bytes_max:
         raise RequestRefused(
-            ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {core.limits.group_id_bytes_max} bytes."
+            ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {groups.limits.group_id_bytes_max} bytes."
         )
     try:
-        _check_member(core, request, version, ctx)
+        _check_member(groups, request, version, ctx)
     except RequestRefused as refused:
         if not _names_unknown(request, version, ctx):
             raise
@@ -67,7 +67,7 @@ def commit_offsets(
     expire_ms = NO_EXPIRY
     if request.retention_time_ms != -1:
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
-    return _commit_some(core, request, version, settings, _Part(expire_ms), ctx, builder)
+    return _commit_some(groups, request, version, settings, _Part(expire_ms), ctx, builder)
 
 
 def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
@@ -108,7 +108,7 @@ class _Part:
 
 
 def _commit_some(
-    core: GroupContext,
+    groups: GroupContext,
     request: OffsetCommitRequest,
     version: int,
     settings: GroupSettings,
@@ -132,18 +132,18 @@ def _commit_some(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
     if part.topic < len(request.topics):
-        builder.continuation = lambda ctx, builder: _commit_on(core, request, version, part, ctx, builder)
+        builder.continuation = lambda ctx, builder: _commit_on(groups, request, version, part, ctx, builder)
     if records:
         if part.expire_ms != NO_EXPIRY:
-            core.expect_expiry(group_id, part.expire_ms, ctx)
-        elif group_id not in core.expiry:
-            core.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
+            groups.expect_expiry(group_id, part.expire_ms, ctx)
+        elif group_id not in groups.expiry:
+            groups.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
         yield records
     return part.response
 
 
 def _commit_on(
-    core: GroupContext,
+    groups: GroupContext,
     request: OffsetCommitRequest,
     version: int,
     part: _Part,
@@ -154,13 +154,13 @@ def _commit_on(
 
     If the member may no longer commit, the remaining partitions get the error."""
     try:
-        _check_member(core, request, version, ctx)
+        _check_member(groups, request, version, ctx)
     except RequestRefused as refused:
         for _, partitions, answered in part.some(request, sys.maxsize):
             answered.partitions += _all(partitions, refused.code)
         return part.response
     settings = ctx.settings.for_group(request.group_id)
-    return (yield from _commit_some(core, request, version, settings, part, ctx, builder))
+    return (yield from _commit_some(groups, request, version, settings, part, ctx, builder))
 
 
 def _all(partitions: list[OffsetCommitRequestPartition], code: int) -> list[OffsetCommitResponsePartition]:
@@ -275,13 +275,13 @@ def _commit_topic(
     return answers
 
 
-def _check_member(core: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
     """Raise `RequestRefused` unless the member, or a client without membership, may commit to the group
     (E.1)."""
-    group = core.projection.groups.get(request.group_id)
+    group = groups.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
-        _check_simple_group(core, request, epoch, version)
+        _check_simple_group(groups, request, epoch, version)
         return
     if not group.is_consumer:
         _check_classic_member(group, request.member_id, epoch)
@@ -303,12 +303,12 @@ def _check_member(core: GroupContext, request: OffsetCommitRequest, version: int
         _check_partition_epochs(group, request, version, ctx)
 
 
-def _check_simple_group(core: GroupContext, request: OffsetCommitRequest, epoch: int, version: int) -> None:
+def _check_simple_group(groups: GroupContext, request: OffsetCommitRequest, epoch: int, version: int) -> None:
     """Check a commit to a group without members, which may not exist yet.
 
     Only clients without membership may commit to it."""
-    offsets = core.projection.offsets
-    if epoch < 0 and offsets.num_groups < core.limits.groups_max:
+    offsets = groups.projection.offsets
+    if epoch < 0 and offsets.num_groups < groups.limits.groups_max:
         return
     exists = offsets.has_group(request.group_id)
     if epoch >= 0 and exists:
@@ -324,7 +324,7 @@ def _check_simple_group(core: GroupContext, request: OffsetCommitRequest, epoch:
     if not exists:
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"This shard already holds offsets of the maximum of {core.limits.groups_max} groups; delete "
+            f"This shard already holds offsets of the maximum of {groups.limits.groups_max} groups; delete "
             "unused ones.",
         )
 
@@ -381,13 +381,13 @@ def _check_classic_member(group: Group, member_id: str, generation: int) -> None
         )
 
 
-def check_reader(core: GroupContext, group_id: str, member_id: str | None, member_epoch: int) -> None:
+def check_reader(groups: GroupContext, group_id: str, member_id: str | None, member_epoch: int) -> None:
     """Raise `RequestRefused` unless the member may read the group's offsets (E.2).
 
     A client without membership (null id, epoch −1) always may."""
     if member_id is None and member_epoch < 0:
         return
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.is_consumer:  # classic groups may be read by any client
         return
     member = group.member(member_id or "")

@@ -37,7 +37,7 @@ T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
 
 def fetch_offsets(
-    core: GroupContext, request: OffsetFetchRequest, version: int, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: OffsetFetchRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Read offsets and return the response. Errors are per group.
 
@@ -47,9 +47,9 @@ def fetch_offsets(
         asked = None
         if request.topics is not None:
             asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
-        reads = _read(core, request.group_id, asked, response.topics, _old_topic, ctx)
+        reads = _read(groups, request.group_id, asked, response.topics, _old_topic, ctx)
     else:
-        reads = _read_groups(core, request, version, response, ctx)
+        reads = _read_groups(groups, request, version, response, ctx)
     return _read_on(response, reads, builder)
 
 
@@ -71,7 +71,11 @@ def _topic(name: str, ctx: Context) -> OffsetFetchResponseTopics:
 
 
 def _read_groups(
-    core: GroupContext, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
+    groups: GroupContext,
+    request: OffsetFetchRequest,
+    version: int,
+    response: OffsetFetchResponse,
+    ctx: Context,
 ) -> Iterator[None]:
     """Fill the response, one partition per step."""
     for group in request.groups:
@@ -79,7 +83,7 @@ def _read_groups(
         response.groups.append(answer)
         try:
             _check_ids(group, version, ctx)
-            check_reader(core, group.group_id, group.member_id, group.member_epoch)
+            check_reader(groups, group.group_id, group.member_id, group.member_epoch)
         except RequestRefused as refused:
             answer.error_code = refused.code
             continue
@@ -95,7 +99,7 @@ def _read_groups(
                         continue
                     name = topic.name
                 asked.append((name, wanted.partition_indexes))
-        yield from _read(core, group.group_id, asked, answer.topics, _topic, ctx)
+        yield from _read(groups, group.group_id, asked, answer.topics, _topic, ctx)
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
@@ -124,7 +128,7 @@ def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchRes
 
 
 def _read(
-    core: GroupContext,
+    groups: GroupContext,
     group_id: str,
     asked: list[tuple[str, list[int]]] | None,
     topics: list[T],
@@ -134,7 +138,7 @@ def _read(
     """Fill `topics` with the requested offsets, one partition per step.
 
     If `asked` is None, these are all offsets of the group, under the keys that exist at the beginning."""
-    offsets = core.projection.offsets
+    offsets = groups.projection.offsets
     if asked is not None:
         for name, partitions in asked:
             topic = make_topic(name, ctx)

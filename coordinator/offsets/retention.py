@@ -95,63 +95,63 @@ def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int
     return (value.commit_timestamp_ms if terms.base_ms is None else terms.base_ms) + retention_ms
 
 
-def expire_offsets(core: GroupContext, ctx: Context, builder: DecisionBuilder) -> Steps:
+def expire_offsets(groups: GroupContext, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Process one slice of the due looks.
 
     It ends with the first records, or when about `expiry_slice_max` offsets were read."""
     builder.trigger = Trigger.OFFSETS_EXPIRED
-    table, room, has_written = core.expiry, core.limits.expiry_slice_max, False
+    table, room, has_written = groups.expiry, groups.limits.expiry_slice_max, False
     while room > 0 and not has_written:
         room -= 1
-        if table.reading is None and not _take_up(core, ctx):
+        if table.reading is None and not _take_up(groups, ctx):
             break
         reading = table.reading
         if reading is None:
             continue
         keys = reading.keys[reading.position : reading.position + room]
         room -= len(keys)
-        tombstones = _read(core, reading, keys, ctx, builder)
+        tombstones = _read(groups, reading, keys, ctx, builder)
         if tombstones:
             has_written = True
             yield tombstones
         if reading.position == len(reading.keys):
             table.reading = None
-            end = _end(core, reading, ctx)
+            end = _end(groups, reading, ctx)
             if end:
                 has_written = True
                 yield end
-                core.forget_group(reading.group_id)
-    table.aim(ctx, core.limits.expiry_pause_ms)
+                groups.forget_group(reading.group_id)
+    table.aim(ctx, groups.limits.expiry_pause_ms)
     return None
 
 
-def _take_up(core: GroupContext, ctx: Context) -> bool:
+def _take_up(groups: GroupContext, ctx: Context) -> bool:
     """Begin to read the group that has been due for longest; False if none is due.
 
     If reading would find nothing, its look is rescheduled instead."""
-    due = core.expiry.take_due(ctx)
+    due = groups.expiry.take_due(ctx)
     if due is None:
         return False
     group_id, look = due
     settings = ctx.settings.for_group(group_id)
-    terms = terms_of(core.projection.groups.get(group_id))
+    terms = terms_of(groups.projection.groups.get(group_id))
     if terms is None or look.has_nothing(terms.subscribed, ctx.past_ms):
         not_before_ms = ctx.past_ms + settings.offsets_retention_check_interval_ms
         look.due_ms = not_before_ms if terms is None else look.next_due_ms(not_before_ms)
-        core.expiry.put(group_id, look, ctx)
+        groups.expiry.put(group_id, look, ctx)
     else:
-        keys = core.projection.offsets.keys(group_id)
-        core.expiry.reading = Reading(group_id, keys, ctx.past_ms + settings.offsets_retention_ms)
+        keys = groups.projection.offsets.keys(group_id)
+        groups.expiry.reading = Reading(group_id, keys, ctx.past_ms + settings.offsets_retention_ms)
     return True
 
 
 def _read(
-    core: GroupContext, reading: Reading, keys: list[bytes], ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, reading: Reading, keys: list[bytes], ctx: Context, builder: DecisionBuilder
 ) -> list[RawRecord]:
     """Return tombstones for the expired offsets among these; note in `reading` when the others expire."""
-    group_id, offsets = reading.group_id, core.projection.offsets
+    group_id, offsets = reading.group_id, groups.projection.offsets
     retention_ms = ctx.settings.for_group(group_id).offsets_retention_ms
-    terms = terms_of(core.projection.groups.get(group_id))
+    terms = terms_of(groups.projection.groups.get(group_id))
     reading.position += len(keys)
     tombstones: list[RawRecord] = []
     oldest: Expiry | None = None
@@ -190,14 +190,14 @@ def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry
     )
 
 
-def _end(core: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord]:
+def _end(groups: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord]:
     """Finish the reading of a group: return its tombstones if it has ended, else schedule its next look."""
     group_id = reading.group_id
-    if core.projection.offsets.has_group(group_id):
+    if groups.projection.offsets.has_group(group_id):
         interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
         look = Look(0, reading.free_ms, frozenset(reading.held), reading.held_ms)
         look.due_ms = look.next_due_ms(ctx.past_ms + interval_ms)
-        core.expiry.merge(group_id, look, ctx)
+        groups.expiry.merge(group_id, look, ctx)
         return []
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     return writes.group_tombstones(group) if group is not None and group.is_empty else []

@@ -20,31 +20,31 @@ _TRIGGER_OF_REASON = {
 }
 
 
-def check_group(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
+def check_group(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Compare one group with the catalog.
 
     Offsets of deleted topics are removed, and changed topics bump the epoch."""
-    builder.trigger = core.checks.pop(group_id)
-    tombstones = _offsets_without_topic(core, group_id, ctx, builder)
-    if group_id in core.offset_scans:
-        core.checks[group_id] = Trigger(builder.trigger)  # the rest is checked after all other due groups
+    builder.trigger = groups.checks.pop(group_id)
+    tombstones = _offsets_without_topic(groups, group_id, ctx, builder)
+    if group_id in groups.offset_scans:
+        groups.checks[group_id] = Trigger(builder.trigger)  # the rest is checked after all other due groups
     if tombstones:
         if builder.trigger is Trigger.CATALOG_CHANGED:
             builder.trigger = Trigger.TOPIC_DELETED
         yield tombstones
-        core.expect_end(group_id, ctx)
-    group = core.projection.groups.get(group_id)
+        groups.expect_end(group_id, ctx)
+    group = groups.projection.groups.get(group_id)
     if group is not None and group.is_consumer:
-        yield from epoch_step(core, group_id, None, ctx, builder)
+        yield from epoch_step(groups, group_id, None, ctx, builder)
         kinds = {reason.kind for reason in builder.reasons}
         if builder.trigger is Trigger.CATALOG_CHANGED and len(kinds) == 1:
             builder.trigger = _TRIGGER_OF_REASON.get(ReasonKind(kinds.pop()), builder.trigger)
-        yield from target_step(core, group_id, ctx, builder)
+        yield from target_step(groups, group_id, ctx, builder)
     return None
 
 
-def _removals_max(core: GroupContext, group_id: str) -> int:
-    return max(1, core.limits.removal_bytes_max // removal_bytes(group_id))
+def _removals_max(groups: GroupContext, group_id: str) -> int:
+    return max(1, groups.limits.removal_bytes_max // removal_bytes(group_id))
 
 
 OFFSETS_AT_ONCE = 10_000
@@ -52,21 +52,21 @@ OFFSETS_AT_ONCE = 10_000
 
 
 def _offsets_without_topic(
-    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> list[RawRecord]:
     """Tombstones for offsets of topics that were deleted, by topic id.
 
     There are at most as many as one decision may write. If more may follow, the search is stored in
-    `core.offset_scans`.
+    `groups.offset_scans`.
 
     A topic that this catalog lacks may also be one that it does not have *yet*: offsets carry no catalog
     version, and another node may have accepted them with a newer catalog. The topic id distinguishes the two
     cases.
     """
-    scan = core.offset_scans.pop(group_id, None) or core.projection.offsets.topic_ids(group_id)
+    scan = groups.offset_scans.pop(group_id, None) or groups.projection.offsets.topic_ids(group_id)
     verdicts = {ZERO_UUID: False}
     gone: list[RawRecord] = []
-    room = _removals_max(core, group_id)
+    room = _removals_max(groups, group_id)
     for number, (key, topic_id) in enumerate(scan, 1):
         is_gone = verdicts.get(topic_id)
         if is_gone is None:
@@ -77,18 +77,18 @@ def _offsets_without_topic(
         if is_gone:
             gone.append(tombstone(key))
         if len(gone) == room or number == OFFSETS_AT_ONCE:
-            core.offset_scans[group_id] = scan
+            groups.offset_scans[group_id] = scan
             break
     return gone
 
 
 def compute_deferred_target(
-    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Compute a deferred target that is now due."""
-    if group_id in core.projection.groups:
+    if group_id in groups.projection.groups:
         builder.trigger = Trigger.TARGET_COMPUTED
-        if (index := core.pacing.bumped_at.get(group_id)) is not None:
-            builder.refer(core.shard_id, index)
-        yield from target_step(core, group_id, ctx, builder)
+        if (index := groups.pacing.bumped_at.get(group_id)) is not None:
+            builder.refer(groups.shard_id, index)
+        yield from target_step(groups, group_id, ctx, builder)
     return None

@@ -127,70 +127,70 @@ def with_assignors(
 # The choice of the member that computes.
 
 
-def wait_ms(core: GroupContext, group: Group, ctx: Context, builder: DecisionBuilder) -> float | None:
+def wait_ms(groups: GroupContext, group: Group, ctx: Context, builder: DecisionBuilder) -> float | None:
     """Time that the chosen member has left to compute the group's target, after choosing one if needed.
 
     None if the server assignor computes it."""
-    round_ = _round(core, group)
+    round_ = _round(groups, group)
     if round_ is None or round_.is_over:
         return None
     if not round_.chosen:
-        _elect(core, group, round_, ctx)
+        _elect(groups, group, round_, ctx)
     elif not _may_compute(group.member(round_.chosen)):
-        fail(core, group, round_, "has left", ctx, builder)
+        fail(groups, group, round_, "has left", ctx, builder)
     elif ctx.monotonic_ms >= round_.deadline_ms:
-        fail(core, group, round_, "did not install a target in time", ctx, builder)
+        fail(groups, group, round_, "did not install a target in time", ctx, builder)
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
-def round_of(core: GroupContext, group: Group) -> ClientRound | None:
+def round_of(groups: GroupContext, group: Group) -> ClientRound | None:
     """The current round in which a member is chosen; None if there is none."""
-    round_ = core.client_side.rounds.get(group.group_id)
+    round_ = groups.client_side.rounds.get(group.group_id)
     if round_ is None or not round_.chosen or round_.assignment_epoch != group.assignment_epoch:
         return None
     return round_
 
 
-def assignor_error(core: GroupContext, group_id: str) -> str | None:
+def assignor_error(groups: GroupContext, group_id: str) -> str | None:
     """The last error of the group's assignors, both client-side and server-side."""
-    said = (core.pacing.errors.get(group_id), core.client_side.errors.get(group_id))
+    said = (groups.pacing.errors.get(group_id), groups.client_side.errors.get(group_id))
     return "; ".join(filter(None, said)) or None
 
 
-def is_chosen(core: GroupContext, group: Group, member_id: str) -> bool:
-    round_ = round_of(core, group)
+def is_chosen(groups: GroupContext, group: Group, member_id: str) -> bool:
+    round_ = round_of(groups, group)
     return round_ is not None and round_.chosen == member_id
 
 
 def fail(
-    core: GroupContext, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
 ) -> None:
     """Exclude the chosen member from this round, and choose another one if any is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
-    core.client_side.errors[group.group_id] = said
+    groups.client_side.errors[group.group_id] = said
     if _may_compute(group.member(round_.chosen)):  # leaving meanwhile is not a failure
         builder.failure = Failure(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
-    _elect(core, group, round_, ctx)
+    _elect(groups, group, round_, ctx)
 
 
-def _round(core: GroupContext, group: Group) -> ClientRound | None:
+def _round(groups: GroupContext, group: Group) -> ClientRound | None:
     """The round for the group's next target, begun if there is none.
 
     None if the members have no assignor in common, or the group is too large to be sent to one of them."""
-    rounds = core.client_side.rounds
+    rounds = groups.client_side.rounds
     round_ = rounds.get(group.group_id)
     is_first = group.target_metadata is None  # an empty target for the current epoch is written then
     began_at = group.epoch if is_first else group.assignment_epoch
     if round_ is not None and round_.assignment_epoch == began_at and round_.epoch == group.epoch:
         return round_
     choice = chosen_assignor(group)
-    error = _too_large(group, choice, core.limits) if choice is not None else None
+    error = _too_large(group, choice, groups.limits) if choice is not None else None
     if error is not None:
-        core.client_side.errors[group.group_id] = error
+        groups.client_side.errors[group.group_id] = error
         choice = None
     elif choice is None:
-        core.client_side.errors.pop(group.group_id, None)
+        groups.client_side.errors.pop(group.group_id, None)
     if choice is None:
         rounds.pop(group.group_id, None)
         return None
@@ -202,23 +202,23 @@ def _round(core: GroupContext, group: Group) -> ClientRound | None:
     return round_
 
 
-def _elect(core: GroupContext, group: Group, round_: ClientRound, ctx: Context) -> None:
+def _elect(groups: GroupContext, group: Group, round_: ClientRound, ctx: Context) -> None:
     """Choose the member that computes: of those left, the first by name among the best qualified.
 
     Preferred are members that can read the metadata of all others, and among these STABLE ones. If no
     candidate is left or the round's time is over, the round ends."""
     now_ms = ctx.monotonic_ms
     if round_.until_ms is None:
-        round_.until_ms = now_ms + core.limits.client_round_max_ms
+        round_.until_ms = now_ms + groups.limits.client_round_max_ms
     candidates = [
         member for member in group.joined() if member.member_id not in round_.failed and _may_compute(member)
     ]
     round_.prepared = None
     if not candidates or now_ms >= round_.until_ms:
         round_.chosen, round_.is_over = "", True
-        core.client_side.errors[group.group_id] = (
+        groups.client_side.errors[group.group_id] = (
             f"Assignor {round_.choice.name}: no member installed a target, so the server assignor computes "
-            f"it. Last error: {core.client_side.errors.get(group.group_id, 'no member is left')}"
+            f"it. Last error: {groups.client_side.errors.get(group.group_id, 'no member is left')}"
         )
         return
     said = [one for member in group.joined() if (one := offer(offers_of(member), round_.choice.name))]

@@ -83,36 +83,36 @@ def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
 
 
 def epoch_step(
-    core: GroupContext, group_id: str, before: Before | None, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, before: Before | None, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Write records 4 and 3 where they are due. `before` is None if membership did not change.
 
     Bumps the epoch if `builder` already has a reason (a member joined, left or changed its subscription) or
     this step finds one: a subscribed topic or the preferred assignor changed."""
-    group = core.projection.groups[group_id]
-    if core.catalog_is_behind(group, ctx):
+    group = groups.projection.groups[group_id]
+    if groups.catalog_is_behind(group, ctx):
         topics = group.topics
     else:
-        topics = _compare_topics(core, group, before, ctx, builder)
+        topics = _compare_topics(groups, group, before, ctx, builder)
     if before is not None and before.assignor is not None and group.num_members:
         assignor = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
         if assignor != before.assignor:
             builder.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
-            core.pacing.forgive(group_id)
+            groups.pacing.forgive(group_id)
     epoch = group.epoch + 1 if builder.reasons else group.epoch
     records: list[RawRecord] = []
     if topics != group.topics or group.partition_metadata is None:
         records.append(writes.subscribed_topics(group_id, topics, epoch, ctx.catalog.version))
     if epoch != group.epoch:
         records.append(writes.group_epoch(group, epoch, ctx.wall_ms))
-        core.pacing.bumped_at[group_id] = ctx.next_index
-        core.bumped_ms[group_id] = ctx.wall_ms
+        groups.pacing.bumped_at[group_id] = ctx.next_index
+        groups.bumped_ms[group_id] = ctx.wall_ms
     if records:
         yield records
 
 
 def _compare_topics(
-    core: GroupContext, group: Group, before: Before | None, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: Group, before: Before | None, ctx: Context, builder: DecisionBuilder
 ) -> tuple[TopicMetadata, ...]:
     """The group's topics in the current catalog.
 
@@ -121,10 +121,10 @@ def _compare_topics(
     asks = preferred_assignor(group, settings.assignors) in settings.rack_assignors
     checked = ctx.catalog.version, asks
     same_names = before is None or before.names == group.subscriptions.keys()
-    if same_names and core.checked_version.get(group.group_id) == checked:
+    if same_names and groups.checked_version.get(group.group_id) == checked:
         return group.topics
-    core.checked_version[group.group_id] = checked
-    racks_bytes_max = core.limits.group_racks_bytes_max if asks else 0
+    groups.checked_version[group.group_id] = checked
+    racks_bytes_max = groups.limits.group_racks_bytes_max if asks else 0
     topics = subscription_metadata(group, ctx.catalog, racks_bytes_max=racks_bytes_max)
     if topics == group.topics or group.partition_metadata is None:
         return topics

@@ -55,98 +55,98 @@ def cost_us(spec: AssignmentSpec) -> int:
     return len(spec.members) * MEMBER_COST_US + len(spec.topics) * TOPIC_COST_US + by_partitions
 
 
-def target_step(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
+def target_step(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Compute the target if the group's epoch has none yet and pacing allows it.
 
     Writes records 7 and 6, or starts a child process, or asks a member. A group without any target that gets
     none now gets an empty one, so that its members have an epoch for their heartbeats."""
-    group = core.projection.groups[group_id]
+    group = groups.projection.groups[group_id]
     if group.epoch <= group.assignment_epoch:
         return
     if not group.num_members:
-        forget_target(core, group_id)
+        forget_target(groups, group_id)
         yield [writes.target_epoch(group_id, group.epoch, 0)]
         return
     settings = ctx.settings.for_group(group_id)
     name = preferred_assignor(group, settings.assignors)
-    if _is_under_way(core, group_id, name):
+    if _is_under_way(groups, group_id, name):
         return
-    is_behind = core.catalog_is_behind(group, ctx)
-    wait_ms = core.limits.target_retry_ms if is_behind else _interval_left_ms(core, group, settings, ctx)
-    if wait_ms or not core.pacing.may_compute(group_id, ctx):
-        core.pacing.defer(group_id, ctx, wait_ms)
+    is_behind = groups.catalog_is_behind(group, ctx)
+    wait_ms = groups.limits.target_retry_ms if is_behind else _interval_left_ms(groups, group, settings, ctx)
+    if wait_ms or not groups.pacing.may_compute(group_id, ctx):
+        groups.pacing.defer(group_id, ctx, wait_ms)
         yield from _empty_first_target(group, ctx)
         return
-    left_ms = clientside.wait_ms(core, group, ctx, builder)
+    left_ms = clientside.wait_ms(groups, group, ctx, builder)
     if left_ms is not None:  # a member computes; the deferred check is after its deadline
-        core.pacing.defer(group_id, ctx, left_ms)
+        groups.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
         return
     if len(group.topics) > TOPICS_INLINE and builder.trigger != Trigger.TARGET_COMPUTED:
-        core.pacing.defer(group_id, ctx)
+        groups.pacing.defer(group_id, ctx)
         yield from _empty_first_target(group, ctx)
         return
     started_ms = ctx.stopwatch_ms()
     spec = assignment_spec(group)
-    assignor = core.assignors.get(name)
-    if assignor is None or cost_us(spec) > core.limits.assign_inline_cost_max:
+    assignor = groups.assignors.get(name)
+    if assignor is None or cost_us(spec) > groups.limits.assign_inline_cost_max:
         yield from _empty_first_target(group, ctx)
-        _have_computed(core, group, spec, name, started_ms, ctx, builder)
+        _have_computed(groups, group, spec, name, started_ms, ctx, builder)
         return
     try:
         answer = assignor.assign(spec).members
-        records = install_records(group, spec, answer, group.epoch, ctx, core.limits, name)
+        records = install_records(group, spec, answer, group.epoch, ctx, groups.limits, name)
     except Exception as error:
-        _failed(core, group_id, name, repr(error), ctx, builder)
+        _failed(groups, group_id, name, repr(error), ctx, builder)
         yield from _empty_first_target(group, ctx)
         return
     yield records
-    core.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
+    groups.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
 
 
-def forget_target(core: GroupContext, group_id: str) -> None:
+def forget_target(groups: GroupContext, group_id: str) -> None:
     """Abandon everything in progress for the group's target, because none is needed any more."""
-    core.pacing.forget(group_id)
-    core.client_side.forget(group_id)
-    core.jobs.pop((JobKind.ASSIGN, group_id), None)
-    core.installs.pop(group_id, None)
+    groups.pacing.forget(group_id)
+    groups.client_side.forget(group_id)
+    groups.jobs.pop((JobKind.ASSIGN, group_id), None)
+    groups.installs.pop(group_id, None)
 
 
-def specs_under_way(core: GroupContext, group_id: str) -> list[AssignmentSpec]:
+def specs_under_way(groups: GroupContext, group_id: str) -> list[AssignmentSpec]:
     """Inputs of all computations and installations of a target in progress for the group."""
     specs: list[AssignmentSpec] = []
-    job, installing = core.jobs.get((JobKind.ASSIGN, group_id)), core.installs.get(group_id)
+    job, installing = groups.jobs.get((JobKind.ASSIGN, group_id)), groups.installs.get(group_id)
     if job is not None:
         assert isinstance(job.context, Computation)
         specs.append(job.context.spec)
     if installing is not None:
         specs.append(installing.computation.spec)
-    round_ = core.client_side.rounds.get(group_id)
+    round_ = groups.client_side.rounds.get(group_id)
     if round_ is not None and round_.prepared is not None:
         specs.append(round_.prepared.spec)
     return specs
 
 
-def _is_under_way(core: GroupContext, group_id: str, assignor: str) -> bool:
+def _is_under_way(groups: GroupContext, group_id: str, assignor: str) -> bool:
     """Whether a target is being computed or installed, by the assignor that the group prefers."""
-    if group_id in core.installs:
+    if group_id in groups.installs:
         return True
-    job = core.jobs.get((JobKind.ASSIGN, group_id))
+    job = groups.jobs.get((JobKind.ASSIGN, group_id))
     if job is None:
         return False
     assert isinstance(job.context, Computation)
     if job.context.assignor == assignor:
         return True
-    del core.jobs[job.key]  # it may hang; its result is no longer wanted
+    del groups.jobs[job.key]  # it may hang; its result is no longer wanted
     return False
 
 
-def _interval_left_ms(core: GroupContext, group: Group, settings: GroupSettings, ctx: Context) -> float:
+def _interval_left_ms(groups: GroupContext, group: Group, settings: GroupSettings, ctx: Context) -> float:
     """Remaining time of the group's assignment interval; 0 before its first target."""
     last = group.target_metadata
     timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
     interval_ms = settings.assignment_interval_ms
-    return core.pacing.interval_left_ms(group.group_id, timestamp_ms, interval_ms, ctx)
+    return groups.pacing.interval_left_ms(group.group_id, timestamp_ms, interval_ms, ctx)
 
 
 def _empty_first_target(group: Group, ctx: Context) -> Step:
@@ -159,7 +159,7 @@ def _empty_first_target(group: Group, ctx: Context) -> Step:
 
 
 def _have_computed(
-    core: GroupContext,
+    groups: GroupContext,
     group: Group,
     spec: AssignmentSpec,
     name: str,
@@ -168,11 +168,11 @@ def _have_computed(
     builder: DecisionBuilder,
 ) -> None:
     """Start a child process that computes the target."""
-    group_id, limits = group.group_id, core.limits
+    group_id, limits = group.group_id, groups.limits
     asked = question(spec, name)
     asked["memory_bytes_max"] = limits.assign_memory_bytes_max
     computation = Computation(
-        spec, group.epoch, name, core.pacing.bumped_at.get(group_id), ctx.stopwatch_ms() - started_ms
+        spec, group.epoch, name, groups.pacing.bumped_at.get(group_id), ctx.stopwatch_ms() - started_ms
     )
     job = Job(
         kind=JobKind.ASSIGN,
@@ -181,20 +181,20 @@ def _have_computed(
         deadline_ms=limits.assign_deadline_ms,
         context=computation,
         lane=name,
-        is_retry=core.pacing.has_failed(group_id),
+        is_retry=groups.pacing.has_failed(group_id),
     )
-    core.start_job(job, builder)
-    core.pacing.begun(group_id, ctx, computation.cost_ms)
+    groups.start_job(job, builder)
+    groups.pacing.begun(group_id, ctx, computation.cost_ms)
 
 
 def assignment_ended(
-    core: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, job: Job, result: object, error: str | None, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Handle the answer of a child process that computes a target, or its failure."""
     computation = job.context
     assert isinstance(computation, Computation)
     group_id = job.group_id
-    group = core.projection.groups.get(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.num_members:
         return None
     builder.trigger = Trigger.TARGET_COMPUTED
@@ -204,58 +204,58 @@ def assignment_ended(
             raise PartitionAssignorError(error)
         answer = parts_of(computation.spec, result)
     except Exception as failure:
-        _failed(core, group_id, computation.assignor, str(failure), ctx, builder)
+        _failed(groups, group_id, computation.assignor, str(failure), ctx, builder)
         return None
     installation = Installation(computation.spec, answer, computation.epoch)
     cost_ms = computation.cost_ms + ctx.stopwatch_ms() - started_ms
-    core.installs[group_id] = TargetInstall(computation, installation, cost_ms)
-    if len(answer) <= core.limits.install_records_max and len(group.topics) <= TOPICS_INLINE:
-        yield from install_step(core, group_id, ctx, builder)
+    groups.installs[group_id] = TargetInstall(computation, installation, cost_ms)
+    if len(answer) <= groups.limits.install_records_max and len(group.topics) <= TOPICS_INLINE:
+        yield from install_step(groups, group_id, ctx, builder)
     return None
 
 
-def install_step(core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
+def install_step(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder) -> Step:
     """Write the next part of an answer.
 
     The last part completes the target, and the next target may be due."""
-    installing = core.installs.pop(group_id)
-    group = core.projection.groups.get(group_id)
+    installing = groups.installs.pop(group_id)
+    group = groups.projection.groups.get(group_id)
     if group is None or not group.num_members:
         return
     builder.trigger = Trigger.TARGET_COMPUTED
     computation, installation = installing.computation, installing.installation
     if computation.bumped_at is not None:
-        builder.refer(core.shard_id, computation.bumped_at)
+        builder.refer(groups.shard_id, computation.bumped_at)
     started_ms = ctx.stopwatch_ms()
-    records = installation.records(group, ctx.wall_ms, core.limits.install_records_max)
+    records = installation.records(group, ctx.wall_ms, groups.limits.install_records_max)
     if records:
         yield records
     installing.cost_ms += ctx.stopwatch_ms() - started_ms
     if not installation.is_done:
-        core.installs[group_id] = installing
+        groups.installs[group_id] = installing
         return
-    bumped_at = core.pacing.bumped_at.get(group_id)
-    core.pacing.computed(group_id, ctx, installing.cost_ms)
+    bumped_at = groups.pacing.bumped_at.get(group_id)
+    groups.pacing.computed(group_id, ctx, installing.cost_ms)
     if group.epoch > group.assignment_epoch:
         if bumped_at is not None:
-            core.pacing.bumped_at[group_id] = bumped_at
-        yield from target_step(core, group_id, ctx, builder)
+            groups.pacing.bumped_at[group_id] = bumped_at
+        yield from target_step(groups, group_id, ctx, builder)
 
 
 def install_more(
-    core: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, ctx: Context, builder: DecisionBuilder
 ) -> Generator[list[RawRecord], None, object]:
     """Write the next part of an answer, as due work."""
-    yield from install_step(core, group_id, ctx, builder)
+    yield from install_step(groups, group_id, ctx, builder)
     return None
 
 
 def _failed(
-    core: GroupContext, group_id: str, name: str, error: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group_id: str, name: str, error: str, ctx: Context, builder: DecisionBuilder
 ) -> None:
     """Handle the failure of an assignor.
 
     It may be third-party code, and the group must continue without it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
     builder.failure, builder.has_assignor_failed = Failure(group_id, said, JobKind.ASSIGN), True
-    core.pacing.failed(group_id, ctx, said)
+    groups.pacing.failed(group_id, ctx, said)

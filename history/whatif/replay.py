@@ -220,7 +220,7 @@ class GroupReplay:
         """Schedule what members will do about what became due."""
         for member_id, due in fresh.items():
             key = (self.script.group_id, member_id)
-            self._shard.core.rebalances.cancel(key)  # the model decides which members time out
+            self._shard.groups.rebalances.cancel(key)  # the model decides which members time out
             member = self._member(member_id)
             assert member is not None
             assert member.metadata is not None
@@ -250,10 +250,10 @@ class GroupReplay:
         raise AssertionError("timers do not come to an end")
 
     def _has_work(self, is_round: bool) -> bool:
-        core = self._shard.core
-        if core.catalog_changes or core.checks or core.expired or core.installs:
+        groups = self._shard.groups
+        if groups.catalog_changes or groups.checks or groups.expired or groups.installs:
             return True
-        deferred_ms, round_ms = core.pacing.next_ms(), core.resolutions.next_ms()
+        deferred_ms, round_ms = groups.pacing.next_ms(), groups.resolutions.next_ms()
         if deferred_ms is not None and deferred_ms <= self._now_ms:
             return True
         return (
@@ -275,7 +275,7 @@ class GroupReplay:
             self._settings.is_held = act.target_waits
         if act.kind is ActKind.RESOLVE:
             self._resolves.pop()
-            self._shard.core.resolutions.want(self.script.group_id, self._ctx())
+            self._shard.groups.resolutions.want(self.script.group_id, self._ctx())
             self._work(is_round=True)
         elif act.kind is ActKind.CHECK:
             names = [topic.topic_name for topic in act.topics]
@@ -336,7 +336,7 @@ class GroupReplay:
 
     def _remember(self, member: Member, holding: Holding) -> None:
         """Record that the leader has answered the member and, usually, received a report of what it owns."""
-        reports, key = self._shard.core.reports, (self.script.group_id, member.member_id)
+        reports, key = self._shard.groups.reports, (self.script.group_id, member.member_id)
         reports.forget(key)
         reports.answer(key, is_told=True)
         if not holding.never_reported:
@@ -384,7 +384,7 @@ class GroupReplay:
         return outs
 
     def _end(self, outs: list[_Out]) -> None:
-        core, group_id = self._shard.core, self.script.group_id
+        groups, group_id = self._shard.groups, self.script.group_id
         is_any = False
         for out in outs:
             member = self._member(out.member_id)
@@ -392,7 +392,7 @@ class GroupReplay:
             if member is None or not is_meant:
                 continue
             is_any = True
-            timers = core.sessions if out.trigger is Trigger.SESSION_EXPIRED else core.rebalances
+            timers = groups.sessions if out.trigger is Trigger.SESSION_EXPIRED else groups.rebalances
             timers.arm(
                 (group_id, out.member_id),
                 self._now_ms - out.timeout_ms,

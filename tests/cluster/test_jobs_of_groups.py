@@ -146,7 +146,7 @@ class Worked:
 
     def _job_ended(
         self,
-        core: GroupContext,
+        groups: GroupContext,
         job: Job,
         result: object,
         error: str | None,
@@ -167,13 +167,13 @@ class Worked:
         runtime = self.bench.groups
         builder = DecisionBuilder()
         job = Job(kind=kind, group_id=group_id, request=[kind, group_id], deadline_ms=1_000)
-        runtime.machine.core.start_job(job, builder)
+        runtime.machine.groups.start_job(job, builder)
         decision = runtime.machine._run(_nothing(), runtime.requests.context(0.0), builder)
         runtime.duties._jobs.start(decision.jobs)
         return self.children.started[-1]
 
     def is_working(self) -> bool:
-        return self.bench.groups.machine.core.is_working(JobKind.ASSIGN, "billing")
+        return self.bench.groups.machine.groups.is_working(JobKind.ASSIGN, "billing")
 
 
 def _nothing() -> Steps:

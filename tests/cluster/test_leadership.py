@@ -325,7 +325,7 @@ def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(monkeypatch: 
     bench.groups.duties.shift_deadlines(60_000)  # the effect of a minute's pause, without the wait
     bench.later(1_000)
     assert bench.groups.is_ready
-    first = bench.groups.machine.core.sessions.get(("group-0", "one"))
+    first = bench.groups.machine.groups.sessions.get(("group-0", "one"))
     assert first is not None
     assert first.deadline_ms >= began_ms + 60_000 + 45_000
 

@@ -56,16 +56,16 @@ def test_every_group_is_found_in_steps(world: World) -> None:
     epochs = {group_id: world.group(group_id).epoch for group_id in GROUPS}
     create(world, "late")
     found = []
-    while world.shard.core.catalog_changes:
-        world.shard.core.schedule_affected(world.ctx())
-        found.append(len(world.shard.core.checks))
+    while world.shard.groups.catalog_changes:
+        world.shard.groups.schedule_affected(world.ctx())
+        found.append(len(world.shard.groups.checks))
     assert found[0] == 2
     assert found[-1] == 4
     assert world.shard.next_deadline_ms() == 0.0
     world.work()
     for group_id in GROUPS:
         assert world.group(group_id).epoch == epochs[group_id] + (group_id != "g4")
-    assert not world.shard.core.catalog_changes.names
+    assert not world.shard.groups.catalog_changes.names
 
 
 def test_a_heartbeat_that_comes_first_finds_the_change(world: World) -> None:
@@ -78,7 +78,7 @@ def test_a_heartbeat_that_comes_first_finds_the_change(world: World) -> None:
 
 def test_what_changes_during_a_round_is_found_in_the_next(world: World) -> None:
     create(world, "late")
-    world.shard.core.schedule_affected(world.ctx())  # g0 and g1 have been checked
+    world.shard.groups.schedule_affected(world.ctx())  # g0 and g1 have been checked
     _delete(world, "orders")
     Client(world, "m", group_id="g5", topics=["late"]).beat()  # decided on the newest catalog
     one = entry(world, "g4")
@@ -98,10 +98,10 @@ def _delete(world: World, name: str) -> None:
 
 def test_groups_that_go_meanwhile_are_passed_over(world: World) -> None:
     create(world, "late")
-    world.shard.core.schedule_affected(world.ctx())
+    world.shard.groups.schedule_affected(world.ctx())
     world.heartbeat("m", -1, group_id="g3")
     world.work()
-    assert not world.shard.core.catalog_changes
+    assert not world.shard.groups.catalog_changes
 
 
 def test_offsets_of_a_topic_that_is_gone_go_in_all_groups(world: World) -> None:
@@ -116,7 +116,7 @@ def test_offsets_of_a_topic_that_is_gone_go_in_all_groups(world: World) -> None:
 def test_a_new_term_begins_without_news(world: World) -> None:
     create(world, "late")
     world.failover()
-    assert not world.shard.core.catalog_changes
+    assert not world.shard.groups.catalog_changes
     world.work()
     assert {topic.topic_name for topic in world.group("g0").topics} == {"orders", "late"}
 
@@ -126,7 +126,7 @@ def test_other_work_has_its_turn_while_topics_change_all_the_time(world: World) 
     create(world, "late")
     for number in range(20):
         create(world, f"new-{number}")
-        assert world.shard.core.catalog_changes
+        assert world.shard.groups.catalog_changes
         assert world.work_once()
     assert [world.group(group_id).epoch for group_id in GROUPS] == [2, 2, 2, 2, 1]
 
@@ -134,6 +134,6 @@ def test_other_work_has_its_turn_while_topics_change_all_the_time(world: World) 
 def test_changes_come_to_all_groups_while_other_work_is_due_all_the_time(world: World) -> None:
     create(world, "late")
     for _ in range(20):
-        world.shard.core.checks["g4"] = Trigger.READY_CHECK
+        world.shard.groups.checks["g4"] = Trigger.READY_CHECK
         assert world.work_once()
-    assert not world.shard.core.catalog_changes
+    assert not world.shard.groups.catalog_changes

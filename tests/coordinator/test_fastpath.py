@@ -93,7 +93,7 @@ def test_a_touch_between_collection_and_decision_saves_the_member(world: World) 
     world.join("a")
     entry = entry_of(world)
     world.now_ms += 45_000
-    world.shard.core.collect_expired(world.now_ms)
+    world.shard.groups.collect_expired(world.now_ms)
     entry.touch(world.now_ms, 0)
     assert world.work() == []
     assert "a" in world.group().members

@@ -248,14 +248,14 @@ def test_offsets_of_a_deleted_topic_are_looked_for_in_parts(world: World) -> Non
     assert decisions == 4, "six offsets, two looked at in each, and one that finds no more"
     assert [len(entry.records) for entry in world.log[before:]] == [2, 2, 1]
     assert list(world.fetch("g")) == [("clicks", 0)]
-    assert not world.shard.core.offset_scans
+    assert not world.shard.groups.offset_scans
 
 
 def test_another_topic_goes_while_the_first_is_looked_for(world: World) -> None:
     world.commit({("clicks", 0): 7} | {("orders", partition): partition for partition in range(5)})
     world.delete_topic("orders")
     assert world.shard.next_work(world.ctx()) is not None
-    assert "g" in world.shard.core.offset_scans
+    assert "g" in world.shard.groups.offset_scans
     world.delete_topic("clicks")  # the search is past its only offset already
     world.work()
     assert world.shard.projection.offsets.count("g") == 0

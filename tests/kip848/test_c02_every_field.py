@@ -144,12 +144,12 @@ def member_world() -> World:
 
 
 def everything(world: World) -> tuple[object, ...]:
-    timer = world.shard.core.sessions.get(("g", "a"))
+    timer = world.shard.groups.sessions.get(("g", "a"))
     assert timer is not None
-    core = world.shard.core
-    versions = {group_id: group.version for group_id, group in core.projection.groups.items()}
-    replies = core.replies_of("g")
-    return len(world.log), world.shard.state_hash, timer.deadline_ms, versions, replies, len(core.sessions)
+    groups = world.shard.groups
+    versions = {group_id: group.version for group_id, group in groups.projection.groups.items()}
+    replies = groups.replies_of("g")
+    return len(world.log), world.shard.state_hash, timer.deadline_ms, versions, replies, len(groups.sessions)
 
 
 @pytest.mark.parametrize(("kind", "bad"), CASES)

@@ -335,14 +335,14 @@ def test_the_old_members_timers_end_with_it(world: World) -> None:
     a.beat()
     b.beat()
     a.beat()
-    assert world.shard.core.rebalances.get(("g", "a")) is not None
+    assert world.shard.groups.rebalances.get(("g", "a")) is not None
     world.sleep(30_000)
     b.beat()
     a.leave(for_good=False)
-    assert world.shard.core.rebalances.get(("g", "a")) is None
+    assert world.shard.groups.rebalances.get(("g", "a")) is None
     a.member_id = "a2"
     a.beat()
-    assert world.shard.core.sessions.get(("g", "a")) is None
+    assert world.shard.groups.sessions.get(("g", "a")) is None
     settle([a, b])
     world.sleep(44_000)
     assert set(world.group().members) == {"a2", "b"}
@@ -356,7 +356,7 @@ def test_an_expiry_that_was_due_already_does_not_hit_the_successor(world: World)
     a, b = pair(world)
     a.leave(for_good=False)
     world.now_ms += 45_001
-    world.shard.core.collect_expired(world.now_ms)
+    world.shard.groups.collect_expired(world.now_ms)
     a.member_id = "a2"
     assert a.beat().error_code == 0
     b.beat()

@@ -306,10 +306,10 @@ def test_what_a_member_never_had_is_not_kept_in_memory(joined: World) -> None:
     """A report may be as large as a request; no more of it is kept than the member owns."""
     strange = {FIRST_TOPIC: range(100_000), b"?" * 16: range(1_000)}
     joined.heartbeat("a", 1, owned=strange)
-    (kept,) = (owned for key, owned in joined.shard.core.reports.last.items() if key == ("g", "a"))
+    (kept,) = (owned for key, owned in joined.shard.groups.reports.last.items() if key == ("g", "a"))
     assert {topic_id: set(numbers) for topic_id, numbers in kept.items()} == {FIRST_TOPIC: ALL}
     joined.heartbeat("a", -1)
-    assert ("g", "a") not in joined.shard.core.reports.last
+    assert ("g", "a") not in joined.shard.groups.reports.last
 
 
 EIGHT = set(range(8))

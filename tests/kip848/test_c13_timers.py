@@ -90,7 +90,7 @@ def test_a_heartbeat_that_comes_with_the_deadline_wins(world: World) -> None:
     world.join("a")
     world.join("b", group_id="h")
     world.now_ms += 45_000
-    world.shard.core.collect_expired(world.now_ms)
+    world.shard.groups.collect_expired(world.now_ms)
     world.heartbeat("a", 1)
     entries = world.work()
     assert [entry.typed()[0].key.group_id for entry in entries] == ["h"]
@@ -161,7 +161,7 @@ def test_a_heartbeat_does_not_stand_for_an_ack(world: World) -> None:
     a.beat()
     assert world.group().members["a"].current.state.name == "UNREVOKED_PARTITIONS"
     world.now_ms += 45_000
-    world.shard.core.collect_expired(world.now_ms)
+    world.shard.groups.collect_expired(world.now_ms)
     a.beat(acknowledge=False)
     reasons = [reason.kind for entry in world.work() for reason in entry.cause.reasons]
     assert ReasonKind.REBALANCE_EXPIRED in reasons

@@ -234,10 +234,10 @@ def counted(api_key: ApiKey, answer: Any) -> dict[tuple[int, int], int]:
 def test_outside_the_domain(bad: Bad) -> None:
     """Kafka's code, counted under the API; nothing is changed."""
     world = populated()
-    before = (len(world.log), world.shard.state_hash, len(world.shard.core.sessions))
+    before = (len(world.log), world.shard.state_hash, len(world.shard.groups.sessions))
     answer = world.handle(bad.api_key, bad.version, bad.request)
     assert counted(bad.api_key, answer) == {(bad.api_key, bad.code): 1}
-    assert (len(world.log), world.shard.state_hash, len(world.shard.core.sessions)) == before
+    assert (len(world.log), world.shard.state_hash, len(world.shard.groups.sessions)) == before
     message = getattr(answer, "error_message", None)
     assert message is None or 0 < len(message) < 300, "a message does not repeat a frame"
 

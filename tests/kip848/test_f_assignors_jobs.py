@@ -48,7 +48,7 @@ def world(theirs: Theirs) -> Iterator[World]:
     world.create_topic("orders", 6)
     world.holds_jobs = True
     yield world
-    assert len([job for job in world.shard.core.jobs.values() if job.group_id == "g"]) <= 1
+    assert len([job for job in world.shard.groups.jobs.values() if job.group_id == "g"]) <= 1
 
 
 def describe(world: World) -> DescribedGroup:
@@ -352,9 +352,9 @@ def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
     world.sleep(5_000)
     clients[3].beat()
     assert world.work_once()
-    assert world.shard.core.installs
+    assert world.shard.groups.installs
     world.lead_again()
-    assert not world.shard.core.installs
+    assert not world.shard.groups.installs
     world.sleep(5_000)
     settle(clients, 4)
     assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [3] * 4
@@ -370,10 +370,10 @@ def test_an_installation_ends_with_the_last_member() -> None:
     world.sleep(5_000)
     clients[3].beat()
     world.work_once()
-    assert world.shard.core.installs
+    assert world.shard.groups.installs
     for client in clients:
         client.leave()
-    assert not world.shard.core.installs
+    assert not world.shard.groups.installs
     world.holds_jobs = True
     clients[0].beat()
     world.sleep(1_000)

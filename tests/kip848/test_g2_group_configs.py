@@ -364,7 +364,7 @@ def test_a_wall_clock_that_jumps_delays_no_target(world: World, jump_ms: int) ->
     set_config(world, ASSIGNMENT, 5_000)
     world.join("a")
     timestamp = world.group().target_metadata.assignment_timestamp_ms  # type: ignore[union-attr]
-    pacing = world.shard.core.pacing
+    pacing = world.shard.groups.pacing
     jumped = world.ctx(wall_ms=timestamp + jump_ms)
     assert pacing.interval_left_ms("g", timestamp, 5_000, jumped) == 0
     frozen = world.ctx(wall_ms=timestamp)

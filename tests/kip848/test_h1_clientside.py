@@ -51,7 +51,7 @@ def joins_and_waits(world: World, name: str = "z") -> ComputingClient:
 
 
 def chosen(world: World) -> str:
-    round_ = world.shard.core.client_side.rounds.get("g")
+    round_ = world.shard.groups.client_side.rounds.get("g")
     return round_.chosen if round_ is not None else ""
 
 
@@ -360,7 +360,7 @@ def test_another_is_chosen_after_the_rebalance_timeout(world: World) -> None:
     assert world.failures == []
     world.sleep(1)
     assert chosen(world) == "b"
-    assert "did not install" in world.shard.core.client_side.errors["g"]
+    assert "did not install" in world.shard.groups.client_side.errors["g"]
     (told,) = world.failures
     assert (told.group_id, told.member_id, told.work) == ("g", "a", "assign")
     assert "did not install" in told.words
@@ -369,7 +369,7 @@ def test_another_is_chosen_after_the_rebalance_timeout(world: World) -> None:
     assert a.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert a.install(shown.group_epoch, dealt_round(shown)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert b.compute() == 0
-    assert "g" not in world.shard.core.client_side.errors
+    assert "g" not in world.shard.groups.client_side.errors
 
 
 def test_time_that_the_node_did_not_run_does_not_count(world: World) -> None:
@@ -401,7 +401,7 @@ def test_no_rebalance_timeout_keeps_a_group_without_a_target(flips: bool) -> Non
     assert world.group().assignment_epoch < world.group().epoch
     world.sleep(2_000)
     assert world.group().assignment_epoch == world.group().epoch
-    assert "the server assignor computes" in world.shard.core.client_side.errors["g"]
+    assert "the server assignor computes" in world.shard.groups.client_side.errors["g"]
     settle_computing([a, b])
     assert world.group().state.value == "Stable"
 
@@ -417,7 +417,7 @@ def test_every_member_failed_so_the_server_assignor_computes(world: World) -> No
     group = world.group()
     assert group.assignment_epoch == group.epoch
     assert world.log[-1].cause.trigger != Trigger.ASSIGNMENT_INSTALLED
-    assert "the server assignor computes" in world.shard.core.client_side.errors["g"]
+    assert "the server assignor computes" in world.shard.groups.client_side.errors["g"]
     settle_computing([a, b])
     assert (group.state.value, len(a.owned[T]), len(b.owned[T])) == ("Stable", 4, 4)
     world.grow_topic("orders", 10)
@@ -524,7 +524,7 @@ def test_what_is_not_valid_is_refused_and_another_is_asked(
     assert message in (answer.error_message or "")
     assert len(world.log) == entries
     assert chosen(world) == "b"
-    assert message in world.shard.core.client_side.errors["g"]
+    assert message in world.shard.groups.client_side.errors["g"]
     settle_computing([a, b], rounds=5)
     assert world.group().state.value == "Stable"
 
@@ -603,7 +603,7 @@ def test_a_group_that_is_too_large_is_the_servers(limits: Limits, said: str) -> 
     b = ComputingClient(world, "b", topics=("orders", *(f"t{number}" for number in range(20))))
     b.beat()
     assert chosen(world) == ""
-    assert said in world.shard.core.client_side.errors["g"]
+    assert said in world.shard.groups.client_side.errors["g"]
     settle_computing([a, b])
     assert world.group().state.value == "Stable"
 

@@ -175,7 +175,7 @@ class Schedule:
 
     def check(self) -> None:
         group = self.world.shard.projection.groups.get("g")
-        round_ = round_of(self.world.shard.core, group) if group is not None else None
+        round_ = round_of(self.world.shard.groups, group) if group is not None else None
         if group is None or round_ is None:
             return
         self.happened["somebody is chosen"] += 1

@@ -144,7 +144,7 @@ def test_kafka_19431_partitions_of_unsubscribed_topics_go_at_once() -> None:
         world.create_topic(name, 2)
     a = Client(world, "a", topics=("orders", "more"))
     a.beat()
-    world.shard.core.pacing.failed("g", world.ctx(), "not its turn")
+    world.shard.groups.pacing.failed("g", world.ctx(), "not its turn")
     a.subscribe(["more"])
     a.beat()
     group = world.group()

@@ -67,14 +67,14 @@ def test_kafka_16118_an_unload_wins_whenever_it_comes(world: World) -> None:
     """Loads and unloads overtook each other (also -19274): here an unload ends whatever was begun."""
     settle([Client(world, "a"), Client(world, "b")])
     becoming_ready = world.shard.becoming_ready(world.ctx)
-    while len(world.shard.core.sessions) == 0:
+    while len(world.shard.groups.sessions) == 0:
         next(becoming_ready)
     for step in (world.shard.on_deposed(), world.shard.on_deposed()):
         list(step)
-    assert len(world.shard.core.sessions) == 0
+    assert len(world.shard.groups.sessions) == 0
     assert world.shard.next_deadline_ms() is None, "whoever does not lead fences nobody"
     world.shard.on_ready(world.ctx())
-    assert len(world.shard.core.sessions) == 2
+    assert len(world.shard.groups.sessions) == 2
     world.sleep(44_000)
     assert world.group().num_members == 2
 

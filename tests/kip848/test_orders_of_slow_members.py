@@ -152,7 +152,7 @@ class Group:
         assert not self.slow.used & self.quick.used, "two members use a partition"
 
     def state(self) -> object:
-        group, reports = self.world.group(), self.world.shard.core.reports
+        group, reports = self.world.group(), self.world.shard.groups.reports
         members = tuple(repr(member.current) for member in group.members.values())
         heard = repr(sorted(reports.last.items())), frozenset(reports.told)
         return group.epoch, members, heard, self.slow.state(), self.quick.state()

@@ -40,72 +40,72 @@ class Historian:
 
 def nothing_is_forgotten(world: World) -> None:
     """Check that everything that a group waits for is under way."""
-    core = world.shard.core
+    groups = world.shard.groups
     for group_id, group in world.shard.projection.groups.items():
         for member in group.members.values():
             key = (group_id, member.member_id)
-            assert core.sessions.get(key) or key in _expired(core), f"{key} has no session"
+            assert groups.sessions.get(key) or key in _expired(groups), f"{key} has no session"
             if member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away:
-                assert core.rebalances.get(key) or key in _expired(core), f"{key} may revoke for ever"
+                assert groups.rebalances.get(key) or key in _expired(groups), f"{key} may revoke for ever"
         if group.is_consumer:
-            _assert_target_comes(core, group)
-            _assert_expressions_come(core, group)
+            _assert_target_comes(groups, group)
+            _assert_expressions_come(groups, group)
         if group.is_empty:
-            assert _is_looked_at(core, group_id), f"{group_id} is empty and will stay"
+            assert _is_looked_at(groups, group_id), f"{group_id} is empty and will stay"
     for group_id in world.shard.projection.offsets.group_ids():
-        assert _is_looked_at(core, group_id), f"nobody looks at the offsets of {group_id}"
-    for job in core.jobs.values():
+        assert _is_looked_at(groups, group_id), f"nobody looks at the offsets of {group_id}"
+    for job in groups.jobs.values():
         assert any(one is job for one in world.jobs), f"{job.key} is waited for, and nobody works on it"
 
 
-def _expired(core: GroupContext) -> set[tuple[str, str]]:
-    return {(group_id, member_id) for group_id, due in core.expired.items() for member_id, _ in due}
+def _expired(groups: GroupContext) -> set[tuple[str, str]]:
+    return {(group_id, member_id) for group_id, due in groups.expired.items() for member_id, _ in due}
 
 
-def _is_looked_at(core: GroupContext, group_id: str) -> bool:
-    reading = core.expiry.reading
-    return group_id in core.expiry or (reading is not None and reading.group_id == group_id)
+def _is_looked_at(groups: GroupContext, group_id: str) -> bool:
+    reading = groups.expiry.reading
+    return group_id in groups.expiry or (reading is not None and reading.group_id == group_id)
 
 
-def _assert_target_comes(core: GroupContext, group: Group) -> None:
+def _assert_target_comes(groups: GroupContext, group: Group) -> None:
     if not group.num_members or group.epoch <= group.assignment_epoch:
         return
     group_id = group.group_id
     assert (
-        core.is_working(JobKind.ASSIGN, group_id)
-        or group_id in core.installs
-        or group_id in core.checks
-        or core.pacing.is_deferred(group_id)
+        groups.is_working(JobKind.ASSIGN, group_id)
+        or group_id in groups.installs
+        or group_id in groups.checks
+        or groups.pacing.is_deferred(group_id)
     ), f"{group_id} is at epoch {group.epoch}, its target at {group.assignment_epoch}, and none is to come"
 
 
-def _assert_expressions_come(core: GroupContext, group: Group) -> None:
+def _assert_expressions_come(groups: GroupContext, group: Group) -> None:
     group_id = group.group_id
     missing = group.regex_subscribers.keys() - group.regexes.keys()
-    if missing - core.resolutions.errors(group_id).keys():
-        assert core.is_working(JobKind.RESOLVE, group_id) or core.resolutions.is_wanted(group_id), (
+    if missing - groups.resolutions.errors(group_id).keys():
+        assert groups.is_working(JobKind.RESOLVE, group_id) or groups.resolutions.is_wanted(group_id), (
             f"{missing} of {group_id} will never be resolved"
         )
 
 
 def nothing_is_left(world: World) -> None:
     """Check that all groups are gone, and all state kept for them."""
-    core = world.shard.core
+    groups = world.shard.groups
     assert not world.shard.projection.groups
     kept = {
-        "sessions": len(core.sessions),
-        "rebalances": len(core.rebalances),
-        "looks": len(core.expiry),
-        "checks": core.checks,
-        "expired": core.expired,
-        "checked versions": core.checked_version,
-        "bumps": core.bumped_ms,
-        "moves": core.moved_ms,
-        "jobs": core.jobs,
-        "installs": core.installs,
-        "pacing": core.pacing.group_ids(),
-        "resolutions": core.resolutions.group_ids(),
-        "rounds": core.client_side.rounds,
-        "errors": core.client_side.errors,
+        "sessions": len(groups.sessions),
+        "rebalances": len(groups.rebalances),
+        "looks": len(groups.expiry),
+        "checks": groups.checks,
+        "expired": groups.expired,
+        "checked versions": groups.checked_version,
+        "bumps": groups.bumped_ms,
+        "moves": groups.moved_ms,
+        "jobs": groups.jobs,
+        "installs": groups.installs,
+        "pacing": groups.pacing.group_ids(),
+        "resolutions": groups.resolutions.group_ids(),
+        "rounds": groups.client_side.rounds,
+        "errors": groups.client_side.errors,
     }
     assert not any(kept.values()), {name: what for name, what in kept.items() if what}

@@ -294,8 +294,8 @@ class World:
     def learn(self, *names: str) -> None:
         """Notify the shard of changed topics and schedule the groups that they affect."""
         self.shard.on_catalog_changed(self.ctx(), names)
-        while self.shard.core.catalog_changes:
-            self.shard.core.schedule_affected(self.ctx())
+        while self.shard.groups.catalog_changes:
+            self.shard.groups.schedule_affected(self.ctx())
 
     def create_topic(self, name: str, partitions: int) -> bytes:
         request = CreateTopicsRequest(

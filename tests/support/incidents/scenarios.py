@@ -317,7 +317,7 @@ def computing_late(world: IncidentWorld, known: Known) -> None:
     more = sum(topic.num_partitions for topic in world.group(GROUP).topics)
     world.grow_topic("orders", more + 3)
     world.work()
-    rounds = world.shard.core.client_side.rounds
+    rounds = world.shard.groups.client_side.rounds
     world.live_until(lambda: GROUP in rounds and rounds[GROUP].chosen)
     late = next(one for one in crowd if one.member_id == rounds[GROUP].chosen)
     world.live_until(lambda: GROUP not in rounds or rounds[GROUP].chosen != late.member_id)
