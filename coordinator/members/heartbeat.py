@@ -87,7 +87,7 @@ def heartbeat(
         builder.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, builder.member_id
     current_before = member.current if member is not None else JOINING
-    lost_its_reply = member is not None and request.member_epoch < member.current.epoch
+    may_have_lost_reply = member is not None and request.member_epoch < member.current.epoch
     report = groups.reports.hear(
         (group_id, member_id), member, owned, request.member_epoch, _is_full(request)
     )
@@ -122,7 +122,7 @@ def heartbeat(
     if records:
         yield records
         groups.member_moved(group, member, ctx)
-    is_due = report.is_full or lost_its_reply
+    is_due = report.is_full or may_have_lost_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,

@@ -49,7 +49,7 @@ class LogSide:
         if snapshot_index + 1 > (self._firsts[-1] if self._firsts else 0):
             path = join(reader.home, log_name(snapshot_index + 1))
             self._note(Damaged(path, 0, "is missing: the log continues there after its snapshot"))
-        self._links = self._known_links()
+        self._digests = self._known_digests()
         self.chain = self._chain_before(self.base_index + 1)
         self.head: Frame | None = None
         self.end = self.base_index
@@ -88,21 +88,21 @@ class LogSide:
         file.close()
         return file.header
 
-    def _known_links(self) -> dict[int, bytes]:
+    def _known_digests(self) -> dict[int, bytes]:
         """Index -> hash chain before that entry, where the files give it."""
-        links = {1: GENESIS}
+        digests = {1: GENESIS}
         if self.header is not None:
-            links[self.header.last_index + 1] = self.header.chain_hash
+            digests[self.header.last_index + 1] = self.header.chain_hash
         try:
             manifest = read_manifest(self.reader.files, join(self.reader.home, ARCHIVE))
         except Damaged as damage:
             self._note(damage)
-            return links
-        return {one.first_index: one.chain_before for one in manifest.segments} | links
+            return digests
+        return {one.first_index: one.chain_before for one in manifest.segments} | digests
 
     def _chain_before(self, index: int) -> Chain | None:
-        link = self._links.get(index)
-        return None if link is None or (index - 1) % CHAIN_STRIDE else Chain(index - 1, link)
+        digest = self._digests.get(index)
+        return None if digest is None or (index - 1) % CHAIN_STRIDE else Chain(index - 1, digest)
 
     # The end of the log, before the walk
 

@@ -2,7 +2,7 @@
 
 A peer's archived segment is accepted if it ends where this archive begins and its hash chain leads to the one
 known here: then every byte is what this cluster once committed, whoever sent it.  If the peer's segment
-extends further, its part up to that place is a segment too: all of them end with a link of the chain.
+extends further, its part up to that place is a segment too: all of them end with a stride of the hash chain.
 
 Order: the segment in a temporary file; checked, indexed and synced by a child process; its log and its index
 into the archive; the manifest.  A crash before the manifest leaves files that count as dropped, which the

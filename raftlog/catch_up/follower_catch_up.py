@@ -86,21 +86,21 @@ class FollowerCatchUp:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any follower is being fed."""
+        """Whether any follower is being served."""
         return bool(self._archives or self._sending)
 
-    def feed(self, peer: FollowerProgress) -> None:
+    def serve(self, peer: FollowerProgress) -> None:
         """Send a follower the next part of what it lacks."""
         sending = self._sending.get(peer.node_id)
         if sending is not None and peer.match_index >= sending.source.header.last_index:
             self.drop(peer.node_id)  # installed; the live log begins after a later snapshot by now
         if peer.node_id in self._sending:
             self._send_chunks(peer)
-        elif not peer.last_index or not self._feed_archive(peer):
+        elif not peer.last_index or not self._send_archive(peer):
             self._begin_snapshot(peer)
 
     def drop(self, node_id: int) -> None:
-        """Stop feeding a follower: its link is gone, or it has what it needs."""
+        """Stop serving a follower: its link is gone, or it has what it needs."""
         archive = self._archives.pop(node_id, None)
         if archive is not None:
             archive.close()
@@ -109,12 +109,12 @@ class FollowerCatchUp:
             sending.source.close()
 
     def stop(self) -> None:
-        """Stop feeding all followers: this node does not lead any more."""
+        """Stop serving all followers: this node does not lead any more."""
         for node_id in {*self._archives, *self._sending}:
             self.drop(node_id)
 
     def describe(self, node_id: int) -> str | None:
-        """How a follower is fed, in words; None when it takes the live log."""
+        """The source that serves a follower, in words; None when it takes the live log."""
         if node_id in self._sending:
             sending = self._sending[node_id]
             return f"snapshot ({100 * sending.acknowledged // max(1, sending.source.size)} %)"
@@ -122,7 +122,7 @@ class FollowerCatchUp:
 
     # The archive
 
-    def _feed_archive(self, peer: FollowerProgress) -> bool:
+    def _send_archive(self, peer: FollowerProgress) -> bool:
         """Send archived frames; False when the archive does not have the next one."""
         archive = self._archives.get(peer.node_id)
         if archive is None:

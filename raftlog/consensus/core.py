@@ -157,22 +157,22 @@ class RaftCore:
         """Move to a later term, whose leader this node does not know yet."""
         if term > self.term:
             self.engine.set_term(term, None)
-            self.engine.follow()
+            self.engine.step_down()
 
-    def follow(self, leader: int, term: int) -> bool:
+    def become_follower(self, leader: int, term: int) -> bool:
         """Follow `leader`, the sender of a message that only a leader sends; False if `term` is over."""
         if term < self.term:
             return False
         self.observe(term)
         if self.is_leader:
             raise AssertionError(f"node {leader} leads term {term}, and so does this one")
-        self.engine.follow()
+        self.engine.step_down()
         self.leader_id = leader
         return True
 
     def step_down(self) -> None:
         """Stop leading, in the same term."""
-        self.engine.follow()
+        self.engine.step_down()
 
     def forgo_vote(self) -> None:
         """Vote for no other node in the current term: the disk that this one replaces may have voted."""
@@ -300,7 +300,7 @@ class RaftCore:
     # A follower takes entries
 
     def is_following(self, leader: int, term: int) -> bool:
-        """Whether `follow` would change nothing."""
+        """Whether `become_follower` would change nothing."""
         return term == self.term and leader == self.leader_id
 
     def accept(self, message: Append) -> tuple[bool, int]:

@@ -188,8 +188,8 @@ class PysyncobjEngine:
         """Move to a later term, or decide the vote in this one."""
         self.library._SyncObj__setCurrentTerm(term, vote)
 
-    def follow(self) -> None:
-        """Stop leading, or standing, in this term."""
+    def step_down(self) -> None:
+        """Stop leading, or campaigning, in this term."""
         self.library._SyncObj__setState(_FOLLOWER)
 
 

@@ -9,7 +9,7 @@ MIB = 1024 * KIB
 HOUR_MS = 3_600_000
 
 CHAIN_STRIDE = 64
-"""Frames per link of the hash chain.  Part of the format: nodes compare chains, so all must link alike.
+"""Frames per stride of the hash chain.  Part of the format: nodes compare chains, so all must use the same.
 
 Segments and snapshots end at multiples of it, so that a chain can be continued from a digest alone.
 """

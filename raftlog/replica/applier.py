@@ -26,8 +26,8 @@ from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
 
 
-class LinkObserver(Protocol):
-    """Observes the ends of the links of the hash chain, every `CHAIN_STRIDE` entries."""
+class ChainObserver(Protocol):
+    """Observes the end of each stride of the hash chain, every `CHAIN_STRIDE` entries."""
 
     def applied(self, index: int, state_hash: int) -> None:
         """The machine has applied exactly the entries up to `index`; they may not be committed yet."""
@@ -51,13 +51,13 @@ class Applier:
         self._journal = journal
         self.machine = machine
         self._settings = settings
-        self._catch_up: LogReplay | None = None
+        self._replay: LogReplay | None = None
         self._loaded_index = 0
         self.projected_index = 0
         self.applied_index = 0
         self.is_rebuilding = False
         self.rebuilds = 0
-        self.observers: list[LinkObserver] = []
+        self.observers: list[ChainObserver] = []
 
     # From the snapshot
 
@@ -91,9 +91,9 @@ class Applier:
         """The journal is open: its entries are applied as they are found to be committed."""
         self.applied_index = self._journal.base_index
         self._loaded_index = self._journal.last_index
-        self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+        self._replay = self._new_replay(self._loaded_index, chains=True)
 
-    def _new_catch_up(self, last_index: int, *, chains: bool) -> LogReplay:
+    def _new_replay(self, last_index: int, *, chains: bool) -> LogReplay:
         batch_bytes = self._settings.apply_batch_bytes
         return LogReplay(
             self._host, self._journal, self.machine, batch_bytes, last_index, self._applied_one, chains
@@ -103,20 +103,20 @@ class Applier:
 
     def apply(self, commit_index: int) -> None:
         """Apply a slice of the entries up to `commit_index`, as far as they are synced here."""
-        assert self._catch_up is not None
+        assert self._replay is not None
         commit_index = min(commit_index, self._journal.durable_index)
         if self.is_rebuilding or self.applied_index >= commit_index:
             return
         deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
         loaded_index = min(self._loaded_index, commit_index)
         if self.applied_index < loaded_index:
-            self.applied_index = self._catch_up.step(self.applied_index, loaded_index, deadline_ms)
+            self.applied_index = self._replay.step(self.applied_index, loaded_index, deadline_ms)
             self.projected_index = max(self.projected_index, self.applied_index)
         if self.applied_index >= loaded_index:
             self._take_committed(commit_index, deadline_ms)
 
     def _take_committed(self, commit_index: int, deadline_ms: float) -> None:
-        """Chain the entries in memory, link by link, and apply those that this node did not propose."""
+        """Chain the entries in memory, stride by stride, and apply those that this node did not propose."""
         journal = self._journal
         while self.applied_index < commit_index:
             index = min(commit_index, (self.applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
@@ -141,7 +141,7 @@ class Applier:
             self._applied_one(index)
 
     def _applied_one(self, index: int) -> None:
-        """The machine is exactly at `index`, the end of a link."""
+        """The machine is exactly at `index`, the end of a stride."""
         chain_index = self._journal.chain.index
         if index < chain_index:
             return  # a rebuild: it was noted before
@@ -167,12 +167,12 @@ class Applier:
 
     def truncated(self, index: int) -> bool:
         """Drop the entries after `index`; returns whether the machine had applied one of them."""
-        assert self._catch_up is not None
+        assert self._replay is not None
         for observer in self.observers:
             observer.truncated(index)
         if index < self._loaded_index:
             self._loaded_index = index
-            self._catch_up = self._new_catch_up(index, chains=True)
+            self._replay = self._new_replay(index, chains=True)
         return index < self.projected_index
 
     def installed(self) -> None:
@@ -191,14 +191,12 @@ class Applier:
             for _ in self.restore():
                 yield
             to_index = journal.chain.index  # applied before; from there on as always
-            catch_up = self._new_catch_up(to_index, chains=False)
+            replay = self._new_replay(to_index, chains=False)
             while journal.base_index <= self.projected_index < to_index:
-                self.projected_index = catch_up.step(
-                    self.projected_index, to_index, self._host.monotonic_ms()
-                )
+                self.projected_index = replay.step(self.projected_index, to_index, self._host.monotonic_ms())
                 yield
             if self.projected_index >= to_index:
                 break
         if self._loaded_index > journal.chain.index:
-            self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+            self._replay = self._new_replay(self._loaded_index, chains=True)
         self.is_rebuilding = False

@@ -110,7 +110,7 @@ class Candidacy:
 
     # Leaders
 
-    def follows(self, leader: int) -> None:
+    def leader_found(self, leader: int) -> None:
         """Another node leads."""
         self._lost_leader, self.last_leader = None, leader
 

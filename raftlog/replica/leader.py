@@ -80,7 +80,7 @@ class LeaderReplication:
         self._raft = raft
         self._settings = journal.settings
         self._links = links
-        self.feeding = FollowerCatchUp(host, journal, raft, links)
+        self.catch_up = FollowerCatchUp(host, journal, raft, links)
         self._applier = applier
         self._tell_proven = applier.machine.proven
         self._progress = raft.progress
@@ -101,7 +101,7 @@ class LeaderReplication:
         encoded: dict[int, tuple[bytes, int]] = {}
         is_round = True
         for peer in self._progress.peers.values():
-            if peer.is_up and not self._feed(peer, now_ms, encoded):
+            if peer.is_up and not self._send_missing(peer, now_ms, encoded):
                 is_round = (
                     is_round and is_heartbeat
                 )  # a full window: nothing was sent there that could prove anything
@@ -110,12 +110,14 @@ class LeaderReplication:
         if is_round:
             self._last_round_ms = now_ms
 
-    def feed(self, peer: FollowerProgress) -> None:
+    def send_missing(self, peer: FollowerProgress) -> None:
         """Send one peer the entries it lacks."""
         if peer.is_up and peer.next_index <= self._journal.last_index:
-            self._feed(peer, self._host.monotonic_ms(), {})
+            self._send_missing(peer, self._host.monotonic_ms(), {})
 
-    def _feed(self, peer: FollowerProgress, now_ms: float, encoded: dict[int, tuple[bytes, int]]) -> bool:
+    def _send_missing(
+        self, peer: FollowerProgress, now_ms: float, encoded: dict[int, tuple[bytes, int]]
+    ) -> bool:
         journal, last, sent = self._journal, self._journal.last_index, False
         window_bytes = self._settings.replicate_window_bytes
         while peer.next_index <= last and not peer.is_waiting and peer.in_flight_bytes < window_bytes:
@@ -123,7 +125,7 @@ class LeaderReplication:
                 break
             first = peer.next_index
             if first <= journal.base_index:
-                self.feeding.feed(peer)
+                self.catch_up.serve(peer)
                 break
             if first not in encoded:
                 encoded[first] = self._encode(first, last, now_ms)
@@ -147,13 +149,13 @@ class LeaderReplication:
         journal = self._journal
         if peer.is_waiting and now_ms - peer.probed_ms > PROBE_MS:
             peer.rewind(peer.probed_index + 1)  # it was loading, or the answer got lost
-            self._feed(peer, now_ms, {})
+            self._send_missing(peer, now_ms, {})
         prev = peer.match_index if peer.is_waiting else peer.next_index - 1
         prev_term = journal.term_at(prev)
         if prev_term is None:  # older than the live log; every log agrees on the place before the first entry
             prev = prev_term = 0
         if peer.next_index <= journal.base_index:
-            self.feeding.feed(peer)
+            self.catch_up.serve(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
         known_ms = peer.known(self.led_until(now_ms)) if raft.knows_commit else -1.0
@@ -180,8 +182,8 @@ class LeaderReplication:
         peer.last_index = max(peer.last_index, message.match_index)
         peer.asks(message.asked_ms, self._host.monotonic_ms())
         peer.obstacle = message.obstacle
-        if self.feeding.is_busy and peer.next_index > self._journal.base_index:
-            self.feeding.drop(peer.node_id)
+        if self.catch_up.is_busy and peer.next_index > self._journal.base_index:
+            self.catch_up.drop(peer.node_id)
         if message.applied_index > peer.applied_index:
             peer.applied_index = message.applied_index
             if self._waiting:
@@ -209,7 +211,7 @@ class LeaderReplication:
             )
             self._limited_log.error(peer.node_id, what, peer.node_id, peer.match_index, message.next_index)
             return
-        self.feed(peer)
+        self.send_missing(peer)
         if peer.next_index > self._journal.last_index and not peer.is_waiting:
             self._send_heartbeat(peer, self._host.monotonic_ms(), None)
 
@@ -322,7 +324,7 @@ class LeaderReplication:
         else:
             timer = self._host.call_later(TRANSFER_CATCH_UP_MS, self._too_late, best.node_id)
             self.transfer_under_way = Transfer(best.node_id, done, self._journal.last_index, timer)
-            self.feed(best)
+            self.send_missing(best)
             self._push_transfer()
             return
         self._host.call_soon(done, refusal)
@@ -369,7 +371,7 @@ class LeaderReplication:
         return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
 
     def _describe(self, peer: FollowerProgress, now_ms: float, last: int) -> dict[str, Any]:
-        mode = self.feeding.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
+        mode = self.catch_up.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
         ago_ms = None if peer.last_ack_ms == NEVER_MS else round(now_ms - peer.last_ack_ms, 1)
         return {
             "node_id": peer.node_id,

@@ -17,9 +17,9 @@ from raftlog.storage.journal import Journal
 
 
 class LogReplay:
-    """Feeds synced entries up to `last_index` to the machine in slices, and to the hash chain if `chains`.
+    """Applies synced entries up to `last_index` to the machine in slices, and chains them if `chains`.
 
-    `applied` is called right after each entry that ends a link.
+    `applied` is called right after each entry that ends a stride of the hash chain.
     """
 
     def __init__(

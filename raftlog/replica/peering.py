@@ -127,7 +127,7 @@ class Peering:
         self._links.close()
         if self._timer is not None:
             self._timer.cancel()
-        self.leading.feeding.stop()
+        self.leading.catch_up.stop()
         self.installing.stop()
         self.backfilling.stop()
         self.lending.stop()
@@ -168,7 +168,7 @@ class Peering:
         was_leader = self._raft.leader_id == peer
         self._raft.linked(peer, is_up=False, now_ms=self._host.monotonic_ms())
         self.leading.linked(peer, is_up=False)
-        self.leading.feeding.drop(peer)
+        self.leading.catch_up.drop(peer)
         self.lending.link_down(peer)
         self.backfilling.link_down(peer)
         if was_leader:
@@ -179,7 +179,7 @@ class Peering:
     def writable(self, peer: int) -> None:
         """Send more to a peer whose link has room again."""
         if self._raft.is_leader:
-            self._carefully(lambda one: self.leading.feed(self._raft.progress.peers[one]), peer)
+            self._carefully(lambda one: self.leading.send_missing(self._raft.progress.peers[one]), peer)
 
     def message(self, peer: int, payload: bytes) -> None:
         """Handle a message from a peer's replica of this shard."""
@@ -247,24 +247,24 @@ class Peering:
         self.leading.replicate(is_heartbeat=True, checkpoint=self.comparing.checkpoint())
 
     def _on_append(self, peer: int, message: Append) -> None:
-        if not self._followed(peer, message.term):
+        if not self._follow_sender(peer, message.term):
             self.following.refuse(peer, message, 0)
             return
         if not self.installing.is_finishing and not self.following.must_wait(peer, message):
             self._take(peer, message)
 
-    def _followed(self, peer: int, term: int) -> bool:
+    def _follow_sender(self, peer: int, term: int) -> bool:
         """Follow the leader of `term`, from which a message came; False when that term is over."""
         raft = self._raft
         if self._status.state is ReplicaState.FOLLOWING and raft.is_following(peer, term):
             self.candidacy.election.heard(self._host.monotonic_ms())
             return True
         before = raft.leader_id
-        if not raft.follow(peer, term):
+        if not raft.become_follower(peer, term):
             return False
         self.candidacy.election.heard(self._host.monotonic_ms())
         if before != peer or self._status.state is ReplicaState.CAMPAIGNING:
-            self.candidacy.follows(peer)
+            self.candidacy.leader_found(peer)
             self._balancing.leads(peer, self._host.monotonic_ms())
             self._status.on(ReplicaEvent.FOLLOWS)
             self._owner.leader_changed()
@@ -315,7 +315,7 @@ class Peering:
         if commits:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
-            self.leading.feed(follower)
+            self.leading.send_missing(follower)
         if message.checkpoint is not None:
             self.comparing.hear(peer, message.checkpoint)
 
@@ -325,7 +325,7 @@ class Peering:
 
     def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
         """Store a chunk of the leader's snapshot, or acknowledge the own log if it is not needed."""
-        if not self._followed(peer, message.term):
+        if not self._follow_sender(peer, message.term):
             return
         following, journal = self.following, self._journal
         following.begin_term(message.term)
@@ -346,10 +346,10 @@ class Peering:
 
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
         if self._raft.answered(peer, message, self._host.monotonic_ms()):
-            self.leading.feeding.acknowledged(self._raft.progress.peers[peer], message)
+            self.leading.catch_up.acknowledged(self._raft.progress.peers[peer], message)
 
     def _on_diverged(self, peer: int, message: DivergedMessage) -> None:
-        if self._followed(peer, message.term):
+        if self._follow_sender(peer, message.term):
             self.comparing.told(message)
 
     # Elections
@@ -369,7 +369,7 @@ class Peering:
     def no_longer_leads(self) -> None:
         """End the leader's work: this node does not lead any more."""
         self.leading.end_term()
-        self.leading.feeding.stop()
+        self.leading.catch_up.stop()
         self.comparing.agreement.forget()
         self.candidacy.no_longer_leads()
         self._arm()

@@ -9,7 +9,7 @@ entries are read back from disk on demand.  Invariants:
   success.  A failed flush is never recorded and never repeated: the state on disk is unknown then, and the
   node stops.
 - A new segment is begun only when all of the old one is synced, so only the last can have a torn tail; both
-  end where a link of the hash chain ends.
+  end where a stride of the hash chain ends.
 - A frame that names an entry as committed is in a later group than that entry, or begins less than
   `LAGGING_GROUP_BYTES` after it: that is how a load tells a torn group from a damaged one.
 - Entries are removed from the end only, and durably before anything is written in their place: no frame of a
@@ -96,8 +96,8 @@ class Journal:
         self._recent_base = 0
         self._named_commit = 0
         self.synced: Synced | None = None
-        self.at_link_end: Callable[[int, int], None] | None = None
-        """Called with (index, term) when an entry is appended that ends a link of the chain."""
+        self.at_stride_end: Callable[[int, int], None] | None = None
+        """Called with (index, term) when an entry is appended that ends a stride of the hash chain."""
         self.uncommitted_bytes = 0
         self.home = home
         self.identity = identity
@@ -235,16 +235,16 @@ class Journal:
             self._named_commit = commit_index
         index = self.last_index
         if not index % CHAIN_STRIDE:
-            self._link_ended(index, term)
+            self._stride_ended(index, term)
 
-    def _link_ended(self, index: int, term: int) -> None:
+    def _stride_ended(self, index: int, term: int) -> None:
         if self._append_offset >= self.settings.segment_bytes:
             self.cut_here()
-        if self.at_link_end is not None:
-            self.at_link_end(index, term)
+        if self.at_stride_end is not None:
+            self.at_stride_end(index, term)
 
     def cut_here(self) -> None:
-        """End the segment with the newest entry, which must end a link of the chain."""
+        """End the segment with the newest entry, which must end a stride of the hash chain."""
         index = self.last_index
         if index % CHAIN_STRIDE:
             raise AssertionError(f"a segment cannot end with entry {index}")

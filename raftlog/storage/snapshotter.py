@@ -91,7 +91,7 @@ class Snapshotter:
         self._held = False
         self.snapshots_made = 0
         self.snapshot_index = journal.base_index
-        journal.at_link_end = self._after_append
+        journal.at_stride_end = self._after_append
 
     def stop(self) -> None:
         """Start no more jobs; a running child is killed."""
@@ -137,7 +137,7 @@ class Snapshotter:
         self.snapshot_index = self._journal.base_index
 
     def _after_append(self, index: int, term: int) -> None:
-        """End the segment at an entry just appended, which ends a link, if a snapshot is due."""
+        """End the segment at an entry just appended, which ends a stride, if a snapshot is due."""
         journal = self._journal
         due = journal.tail_records >= self._settings.snapshot_tail_records
         if not due or self._point is not None or self._stopped or self._held:
@@ -147,7 +147,7 @@ class Snapshotter:
         )
         journal.cut_here()
 
-    # Observing the log (raftlog.replica.applier.LinkObserver)
+    # Observing the log (raftlog.replica.applier.ChainObserver)
 
     def applied(self, index: int, state_hash: int) -> None:
         """Note the state hash if the next snapshot ends with this entry."""

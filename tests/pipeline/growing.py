@@ -78,7 +78,7 @@ class Disk:
         del self.entries[index:]
 
     def cut(self) -> None:
-        """Begin a new segment if possible: only at the end of a link of the hash chain."""
+        """Begin a new segment if possible: only at the end of a stride of the hash chain."""
         end = len(self.entries)
         if end % CHAIN_STRIDE == 0 and end >= self.live[-1]:
             create_segment(

@@ -130,9 +130,9 @@ def test_what_is_not_the_missing_history_is_refused() -> None:
         _adopt(disk, *older)
     with pytest.raises(PeerMessageRefused, match="does not end at the hash that this node knows"):
         _adopt(disk, newest[0], older[1])
-    with pytest.raises(PeerMessageRefused, match="continues from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="continues from the end of a stride"):
         _adopt(disk, newest[0], b"short")
-    with pytest.raises(PeerMessageRefused, match="continues from the end of a link"):
+    with pytest.raises(PeerMessageRefused, match="continues from the end of a stride"):
         _adopt(disk, encode_header(LOG, 7) + newest[0][-200:], newest[1])
     with pytest.raises(PeerMessageRefused, match="belongs to"):
         _adopt(disk, *newest, LogIdentity(cluster_id="x", shard=0, num_shards=1))

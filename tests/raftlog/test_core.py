@@ -184,7 +184,7 @@ def test_a_follower_truncates_at_the_first_conflict_only(members: dict[int, Memb
     leader, follower = elect(members, 1), members[2]
     for _ in range(3):
         leader.log.put(leader.core.term)
-    assert follower.core.follow(1, leader.core.term)
+    assert follower.core.become_follower(1, leader.core.term)
     assert follower.core.accept(entries(leader, 0)) == (True, 4)
     follower.actions.clear()
     assert follower.core.accept(entries(leader, 1)) == (True, 4), "they are here already"
@@ -192,7 +192,7 @@ def test_a_follower_truncates_at_the_first_conflict_only(members: dict[int, Memb
     leader.core.observe(7)
     del leader.log.frames[2:]
     elect(members, 1)
-    assert follower.core.follow(1, leader.core.term)
+    assert follower.core.become_follower(1, leader.core.term)
     follower.actions.clear()
     assert follower.core.accept(entries(leader, 1)) == (True, 3)
     assert [type(action) for action in follower.actions] == [TruncateLog, AppendToLog]

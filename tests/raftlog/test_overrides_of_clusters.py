@@ -199,9 +199,9 @@ def test_override_2_one_encoding_serves_all_peers(shared: bool, monkeypatch: pyt
 
     monkeypatch.setattr(LeaderReplication, "_encode", counting)
     if not shared:
-        feed = LeaderReplication._feed
+        send = LeaderReplication._send_missing
         monkeypatch.setattr(
-            LeaderReplication, "_feed", lambda self, peer, now_ms, _: feed(self, peer, now_ms, {})
+            LeaderReplication, "_send_missing", lambda self, peer, now_ms, _: send(self, peer, now_ms, {})
         )
     for _ in range(10):
         leader.put_many(10)
