@@ -14,7 +14,7 @@ MESSAGES = "wire/messages/"
 RETIRED = frozenset({
     "Surroundings", "Draft", "Outcome", "TopicNews", "Regularity", "Rhythm", "ShardLife", "QuietLog",
     "Seldom", "Lending", "Feeding", "Backfilling", "Applying", "Comparing", "Passing", "spread_news",
-    "stand_down",
+    "stand_down", "Feed", "LinkObserver",
 })  # fmt: skip
 """Names that were replaced by standard terms; docs/glossary.md lists the project's own words."""
 

@@ -1,12 +1,12 @@
 """The HTTP port.
 
 listener       the port
-app            the API on aiohttp: `routes` with the answers of `reads`, and the log as a feed
+app            the API on aiohttp: `routes` with the answers of `reads`, and the files of the log
 routes         the API as a table: paths, parameters, answers; router and OpenAPI use it
 schemas        the JSON schemas of its answers
 reads          answers from the projections of this node
 writes         changes by operators: the leader of a shard, the format level
-feed           the committed log, its snapshot, the evidence
+file_server    the committed log, its snapshot, the evidence
 metrics        /metrics in Prometheus' format
 shard_metrics  the figures of a shard as metrics
 kafka_metrics  the metrics of KIP-848, under Kafka's names

@@ -1,9 +1,9 @@
-"""The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the log as a feed.
+"""The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the files of the log.
 
 Invariants: every refusal is JSON with error, message and hint, also where aiohttp itself refuses
 (only a request that is not HTTP at all gets aiohttp's plain 400); probes of liveness and readiness are always
 answered; requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long
-one does not delay the Kafka port, which shares the loop. The log is served from files by `feed`.
+one does not delay the Kafka port, which shares the loop. The log is served from files by `file_server`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads, writes
-from cluster.http.feed import Feed, busy, taken
+from cluster.http.file_server import FileServer, busy, taken
 from cluster.http.hosts import OPEN_PATHS, Hosts
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json
@@ -103,7 +103,7 @@ class Api:
         self._slices = slices
         self._at_work = 0
         self._waiting = 0
-        self._feed = Feed()
+        self._files = FileServer()
 
     # Around every request.
 
@@ -339,13 +339,13 @@ class Api:
         first = given["from"] = max(1, given["from"])
         if shard.commit_index < first and given["wait_ms"]:
             await self._poll(shard, first, given["wait_ms"])
-        return await self._feed.log(request, shard, given)
+        return await self._files.log(request, shard, given)
 
     async def snapshot(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        return await self._feed.snapshot(request, reads.shard_named(self._node, given["shard"]))
+        return await self._files.snapshot(request, reads.shard_named(self._node, given["shard"]))
 
     async def evidence(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        return await self._feed.evidence(request, self._node.evidence, given)
+        return await self._files.evidence(request, self._node.evidence, given)
 
     async def _poll(self, shard: AnyShardRuntime, index: int, wait_ms: int) -> None:
         if self._waiting >= self._settings.http_waiting_max:

@@ -16,7 +16,7 @@ import pytest
 from crc32c import crc32c
 
 from cluster.group_settings import CommittedSettings
-from cluster.http import feed
+from cluster.http import file_server
 from cluster.http.routes import ROUTES
 from cluster.http.schemas import MEMBER
 from cluster.settings import Settings
@@ -362,7 +362,7 @@ async def test_evidence_is_the_newest_notes_of_a_group() -> None:
 async def test_readers_of_files_are_bounded_and_told_when_to_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(feed, "READERS_WAIT_S", 0.01)
+    monkeypatch.setattr(file_server, "READERS_WAIT_S", 0.01)
     async with http_rig() as rig:
         rig.node.add_topic("orders", 1)
         held, reading = threading.Event(), threading.Semaphore(0)
@@ -376,7 +376,8 @@ async def test_readers_of_files_are_bounded_and_told_when_to_come_again(
         log.live_from = 2
         log.read = read_committed  # type: ignore[method-assign]
         readers = [
-            asyncio.ensure_future(lines(rig, "/v1/shards/metadata/log")) for _ in range(feed.READERS_MAX)
+            asyncio.ensure_future(lines(rig, "/v1/shards/metadata/log"))
+            for _ in range(file_server.READERS_MAX)
         ]
         for _ in readers:
             await asyncio.to_thread(reading.acquire)
@@ -572,7 +573,7 @@ async def test_a_group_is_shown_with_what_was_refused() -> None:
 async def test_clients_that_do_not_read_lose_their_connection_and_others_do_not_wait(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cluster.http.feed.UNREAD_S", 0.2)
+    monkeypatch.setattr("cluster.http.file_server.UNREAD_S", 0.2)
     async with http_rig(http_requests_max=2) as rig:
         value = OffsetCommitValue(offset=1, commit_timestamp_ms=1, metadata="x" * 4000)
         large = [

@@ -88,7 +88,7 @@ async def taken(request: web.Request, sending: Awaitable[object]) -> None:
         raise ConnectionResetError("the client does not read") from None
 
 
-class Feed:
+class FileServer:
     """Serves files to a few readers at a time."""
 
     def __init__(self) -> None:
