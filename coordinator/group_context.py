@@ -63,7 +63,7 @@ class GroupContext:
         compared too."""
         self.checks: dict[str, Trigger] = {}
         self.cached_replies: dict[str, CachedReplies] = {}
-        """What a group's replies are cached with, until something other than a record changes them."""
+        """The object that tells whether a group's cached replies are still valid, unless a record does."""
         self.known_topics: dict[str, bytes] = {}
         self.catalog_changes = CatalogChanges()
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}

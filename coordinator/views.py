@@ -257,7 +257,7 @@ def _parts(member: _Seen) -> Iterator[tuple[bytes, tuple[int, ...]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Notice:
-    """How long a member has been revoking partitions, and how much time it has left."""
+    """The time for which a member has been revoking partitions, and the time it has left."""
 
     pending: PartitionEpochs | None
     """None for a static member that is away: it may release any of its partitions when its session ends."""
@@ -298,7 +298,7 @@ def _waits_for(
 
 
 def _notice(groups: GroupContext, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
-    """How long ago the owner was told to revoke partitions, and how much time it has left.
+    """The time since the owner was told to revoke partitions, and the time it has left.
 
     None if it was not told. Its rebalance timer started with the reply that told it. A new leader restarts
     all of these timers and does not know when the previous leader sent that reply. A static member that is

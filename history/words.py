@@ -43,7 +43,7 @@ def raw_member(member_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """How things are named for one reader.
+    """Names things for one reader.
 
     ``member`` and ``topic`` name a member id and a topic id. ``topic_changes`` maps topic names to what
     happened to them by the entry described (``grew from 12 to 24 partitions (metadata index 17)``).

@@ -277,7 +277,7 @@ def not_a_node(url: str) -> CommandError:
 
 
 def reason(error: Exception) -> str:
-    """Why there was no answer."""
+    """The reason why there was no answer."""
     if isinstance(error, TimeoutError):
         return "no response in time"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""How the log is kept: entries in segments, replicated by Raft, compacted into snapshots and archived.
+"""The log: entries in segments, replicated by Raft, compacted into snapshots and archived.
 
 A package imports only those below it, which an import contract holds. `catch_up` and `offline` do not know
 each other, nor do `consensus` and `transport`.

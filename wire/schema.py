@@ -55,7 +55,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """How one field is encoded. `of` is the class of a struct field, or of an array's elements."""
+    """The encoding of one field. `of` is the class of a struct field, or of an array's elements."""
 
     kind: str
     versions: range

@@ -30,7 +30,7 @@ KEEPALIVE_S = 30.0
 """A metrics scraper comes every 15 to 60 s; no other client needs its connection kept."""
 
 SHUTDOWN_S = 1.0
-"""How long a stop waits for answers that are being sent."""
+"""Seconds that a stop waits for answers that are being sent."""
 
 
 class HttpListener:

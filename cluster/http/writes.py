@@ -31,7 +31,7 @@ CHANGE_S = 10.0
 outcome is unknown."""
 
 NEW_LEADER_S = 1.0
-"""How long the answer to a transfer waits to name the new leader: twice what an election takes."""
+"""Seconds that the answer to a transfer waits to name the new leader: twice what an election takes."""
 
 LEADER_POLL_S = 0.01
 

@@ -1,4 +1,4 @@
-"""What the connections of one Kafka listener share with each other and with the handlers of requests."""
+"""The state that the connections of one Kafka listener share with each other and with request handlers."""
 
 from __future__ import annotations
 

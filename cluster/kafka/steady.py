@@ -17,7 +17,7 @@ CORRELATION_END = 8
 """Every request begins with API key, version (2 bytes each) and correlation id (4)."""
 
 FRAME_HEAD = Struct(">ihh")
-"""What a frame has before its correlation id: its length, API key and version."""
+"""The part of a frame before its correlation id: its length, API key and version."""
 
 TAIL_BEGIN = 12
 """Bytes of a frame up to the end of its correlation id."""

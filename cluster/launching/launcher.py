@@ -65,7 +65,7 @@ ELECTIONS_OF_START: Final = 3
 """Longest election timeouts that a start may take in addition: no node votes in the first half of one."""
 
 ANNOUNCEMENT_PAUSE_S: Final = 0.005
-"""How long one starting node is listened to before the next one."""
+"""Seconds for which one starting node is listened to before the next one."""
 
 
 def launch_cluster(

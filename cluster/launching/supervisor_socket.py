@@ -1,4 +1,4 @@
-"""How commands reach the launcher of a running cluster: a unix socket in the cluster's directory.
+"""Commands to the launcher of a running cluster: a unix socket in the cluster's directory.
 
 A request is one line of JSON, `{"command": "kill", "node": 2}`; the answer is one line, `{"said": …, "node":
 {…}}` or `{"error": …, "hint": …}`; then the connection is closed.

@@ -18,7 +18,7 @@ from wire.schema import Message
 
 
 class Unavailable(Enum):
-    """Why a request cannot be served: the runtime answers it itself."""
+    """The reason why a request cannot be served: the runtime answers it itself."""
 
     NOT_LEADER = "this node does not lead the shard; find the coordinator again"
     LOADING = "the shard is still reading its log; try again shortly"

@@ -51,7 +51,7 @@ class SpreadReply(PendingReply):
 
 
 class CatalogDuties:
-    """What a node does for the metadata shard beside deciding its requests (`ShardDuties`)."""
+    """A node's work for the metadata shard beside deciding its requests (`ShardDuties`)."""
 
     def __init__(self, shard: ShardRuntime[CatalogShard, Any]) -> None:
         self._shard = shard

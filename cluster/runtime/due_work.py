@@ -1,4 +1,4 @@
-"""What is due in a group shard at a time: sessions, rebalances, pending targets, checks, expired offsets.
+"""The due work of a group shard: sessions, rebalances, pending targets, checks, expired offsets.
 
 Due work is decided as requests are. The shard's leader state says when the next decision is due. Each is an
 entry of its own, and all of them run in the node's slices.

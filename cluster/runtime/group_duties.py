@@ -32,7 +32,7 @@ NAMES_BEFORE: Final[dict[int, float]] = {
 
 
 class GroupDuties:
-    """What a node does for one group shard beside deciding its requests (`ShardDuties`)."""
+    """A node's work for one group shard beside deciding its requests (`ShardDuties`)."""
 
     listener = None
     """Nothing else on the node depends on the log of a group shard."""

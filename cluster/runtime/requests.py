@@ -49,7 +49,7 @@ NOBODY: Final = ClientInfo()
 
 
 class RequestDuties(Protocol):
-    """What one kind of shard does for its requests beside deciding them."""
+    """The work of one kind of shard for its requests beside deciding them."""
 
     def begin(self) -> Iterator[None]:
         """Yield the steps after which every member has a full session; each takes much less than a slice."""

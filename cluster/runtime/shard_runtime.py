@@ -67,7 +67,7 @@ class LogListener(Protocol):
 
 
 class ShardDuties(RequestDuties, Protocol):
-    """What a node does for one kind of shard beside its requests, and what it needs to lead one."""
+    """A node's work for one kind of shard beside its requests, and the conditions to lead one."""
 
     @property
     def listener(self) -> LogListener | None: ...

@@ -30,7 +30,7 @@ class _Pace:
 
 
 class TargetPacing:
-    """Which groups have to wait for their next target, and the last error of each group's assignor."""
+    """The groups that have to wait for their next target, and the last error of each one's assignor."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -1,4 +1,4 @@
-"""What records change in a group: its values before and after them.
+"""Changes that records make to a group: its values before and after.
 
 For readers of history: records are applied as always, and compared with what was there before. A coordinator,
 which has no use for changes, pays nothing for them.
@@ -61,7 +61,7 @@ class GroupSummary:
 
 @dataclass(slots=True)
 class GroupChange:
-    """What the records of one entry changed in a group. Nobody changes these objects later."""
+    """The changes that one entry made to a group. Nobody modifies these objects later."""
 
     before: GroupSummary
     after: GroupSummary
@@ -123,7 +123,7 @@ class _Before:
             self.targets[member_id] = self.group.target.get(member_id)
 
     def compared(self, group: Group) -> GroupChange:
-        """What the entry changed; `group` is as the entry left it."""
+        """The entry's changes; `group` is as it left it."""
         return GroupChange(
             self.summary,
             GroupSummary.of(group),

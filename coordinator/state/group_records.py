@@ -1,4 +1,4 @@
-"""What each type of record does to its group: the only code that changes a `Group`.
+"""Apply each type of record to its group: the only code that changes a `Group`.
 
 `Projection` applies the records of a whole shard; readers of history follow single groups. Both come here, so
 no answer about a group can differ from what its coordinator decided on. A tombstone for a missing entry does

@@ -247,7 +247,7 @@ def _may_compute(member: Member | None) -> bool:
 
 
 def _too_large(group: Group, choice: Choice, limits: Limits) -> str | None:
-    """Why the group is too large for a member to compute its target; None if it is not."""
+    """The reason why a member cannot compute the target of so large a group; None if it can."""
     partitions = sum(topic.num_partitions for topic in group.topics)
     for what, number, number_max in (
         ("members", group.num_members, limits.client_members_max),

@@ -19,7 +19,7 @@ from wire.messages import consumer_group_install_assignment as install
 
 
 def metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | None:
-    """Why versioned metadata is invalid; None if it is valid."""
+    """The reason why versioned metadata is invalid, or None."""
     if version == -1:
         return (
             (f"MetadataVersion -1 means no metadata, but there are {len(metadata)} bytes")

@@ -34,9 +34,9 @@ class Figures:
     overtaken: int = 0
     """Rebalances after which another epoch began before the group was Stable."""
     existed_ms: int = 0
-    """How long the group existed, with members or without."""
+    """The time for which the group existed, with members or without."""
     unstable_ms: int = 0
-    """How long it was neither Stable nor Empty.
+    """The time for which it was neither Stable nor Empty.
 
     This is from the entry that began an epoch to the one that settled it or began the next, and any relapse
     within an epoch."""

@@ -84,7 +84,7 @@ def _row(name: str, figures: Figures, span_ms: int) -> list[str]:
 
 
 def settled_words(figures: Figures) -> str:
-    """How long groups took to become Stable again, in words."""
+    """The time that groups took to become Stable again, in words."""
     if figures.settle_max_ms is None:
         return "no epoch became stable in the window"
     half, most = figures.settled_within(0.5), figures.settled_within(0.95)

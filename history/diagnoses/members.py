@@ -151,7 +151,7 @@ class Flapping:
 
     @property
     def ends(self) -> dict[str, int]:
-        """How its sessions ended -> how often, up to the last return."""
+        """Numbers of its sessions by their end, up to the last return."""
         found: dict[str, int] = {}
         for session in self.stays:
             if session.to_index is not None and session.to_index <= self.returns[-1][0]:

@@ -1,4 +1,4 @@
-"""How values are written in each format.
+"""The representation of values in each format.
 
 Invariant: every text survives the round trip, whatever a client called itself.
 

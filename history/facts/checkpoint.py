@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class FollowerValues:
-    """What a `Follower` is made of: the newest value of each key of its group, and `Follower.unclosed`."""
+    """The content of a `Follower`: the newest value of each key of its group, and `Follower.unclosed`."""
 
     group_id: str
     metadata: ConsumerGroupMetadataValue | None

@@ -1,4 +1,4 @@
-"""Which member owned each partition, as spans.
+"""The owner of each partition over time, as spans.
 
 Invariant: at any index a partition is in at most one span. It is OWNED or REVOKING by the member whose record
 8 names it, and UNOWNED if no record does although the group has members and its record 4 says that it

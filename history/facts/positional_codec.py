@@ -33,7 +33,7 @@ class StateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TypeCodec:
-    """How one type is written and read; ``dump`` is ``None`` if values are written as they are."""
+    """The functions that write and read one type; ``dump`` is ``None`` if values are written as they are."""
 
     name: str
     dump: Dump | None

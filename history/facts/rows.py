@@ -61,7 +61,7 @@ class MemberProgress:
 
 
 class WaitEnd(StrEnum):
-    """How a wait ended."""
+    """The end of a wait."""
 
     RELEASED = "released"
     """The holder acknowledged the revocation."""
@@ -240,7 +240,7 @@ class MemberSession:
     it did not expire."""
     deadline_ms: int | None
     rejoins: int
-    """How often it joined again with epoch 0 while a member, not counting returns from being away."""
+    """The number of joins with epoch 0 while it was a member, except returns from being away."""
     aways: tuple[Away, ...]
     rebalance_timeout_ms: int | None = None
     """Its last reported rebalance timeout (record 5); ``None``: it reported none."""

@@ -1,4 +1,4 @@
-"""Which member waited for which partition, which member held it, and until when.
+"""The waits of members for partitions: who waited, who held them, and until when.
 
 A wait lasts as long as the target in force gives a partition to one member while another still owns it.
 
@@ -22,7 +22,7 @@ ENDS = {
     SessionEnd.REMOVED: WaitEnd.FENCED,
     SessionEnd.UNKNOWN: WaitEnd.UNKNOWN,
 }
-"""How a wait ends when the holder's session ends."""
+"""The end of a wait, by the end of the holder's session."""
 
 
 @dataclass(slots=True)

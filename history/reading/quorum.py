@@ -1,4 +1,4 @@
-"""How far several directories of one cluster prove the log decided, where one alone proves less.
+"""The part of the log that several directories of a cluster prove decided, where one proves less.
 
 An entry is decided when some file names an index at or above it as committed, or when it is present with
 equal (index, term) on a quorum and no other directory given could still win an election without it. The
@@ -60,7 +60,7 @@ def quorum_of(num_voters: int) -> int:
 
 
 def decided(tails: Sequence[Tail], num_voters: int) -> Decided:
-    """How far the log of one shard is decided, judged by all its ``tails``."""
+    """The decided part of one shard's log, judged by all its ``tails``."""
     index = max((tail.commit_index for tail in tails), default=0)
     term = None
     for end, of_term in _candidates(tails):

@@ -244,7 +244,7 @@ def tails_of(sides: Sequence[LogSide], num_voters: int) -> list[Tail]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """How far the sides agree.
+    """The extent to which the sides agree.
 
     ``common_index`` is the highest index that every side holds, and ``chains`` are the hash chains there, one
     per side. ``compared`` counts the indexes at which at least two sides were compared.

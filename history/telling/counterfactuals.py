@@ -132,7 +132,7 @@ def _told(
     *,
     is_certain: bool | None = None,
 ) -> Counterfactual:
-    """What would have kept the member; ``at_ms`` is when that came after all, by default a proof of it."""
+    """The event that would have kept the member. ``at_ms`` is when it came too late: a proof by default."""
     deadline_ms = session.deadline_ms or 0
     is_certain = at_ms is not None if is_certain is None else is_certain
     return Counterfactual(

@@ -33,7 +33,7 @@ from .terms import term_start_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which entries to show: all given conditions must hold. Ranges include both ends.
+    """The entries to show: all given conditions must hold. Ranges include both ends.
 
     If an entry matches, only its records of the requested groups and types are shown; ``hidden`` counts the
     others. ``types`` are record type numbers (`type_number` parses a name).

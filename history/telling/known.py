@@ -23,9 +23,9 @@ class Counterfactual:
     deadline_ms: int | None = None
     """Epoch ms by which the member could have prevented its removal."""
     late_ms: int | None = None
-    """How many ms too late it came; ``None``: unknown."""
+    """Milliseconds by which it came too late; ``None``: unknown."""
     sooner_ms: int | None = None
-    """How many ms sooner the epoch could have been stable at most; ``None``: unknown."""
+    """Milliseconds by which the epoch could have been stable sooner, at most; ``None``: unknown."""
     sooner_ms_min: int | None = None
     """The same at least; ``None``: unknown."""
     at_ms: int | None = None

@@ -1,4 +1,4 @@
-"""Which member owned what at the end of an epoch, in words."""
+"""The owners of partitions at the end of an epoch, in words."""
 
 from __future__ import annotations
 

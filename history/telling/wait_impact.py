@@ -1,4 +1,4 @@
-"""How much sooner an epoch could have been stable without the wait for one member.
+"""The time by which the wait for one member delayed an epoch's stability.
 
 The log proves when everything else was done, and so the upper bound. The lower bound follows from the
 heartbeat intervals of the waiting members, if the node noted them: each would have taken the partitions given
@@ -21,7 +21,7 @@ WAIT_IMPACT_MS_MIN = 5_000
 
 
 def of_waits(row: EpochRow, waits: Sequence[Wait], known: Known) -> Iterator[Counterfactual]:
-    """How much sooner the epoch could have been stable without waiting for each holder."""
+    """The delay of the epoch's stability by the wait for each holder."""
     by_holder: dict[str, list[Wait]] = {}
     for wait in waits:
         by_holder.setdefault(wait.holder, []).append(wait)

@@ -52,7 +52,7 @@ class WhatIfResult:
     asked: tuple[str, ...]
     """The settings that differ, in words."""
     left_out: str = ""
-    """Why nothing was replayed; empty: it was replayed."""
+    """The reason why nothing was replayed; empty: it was."""
     really: Measures | None = None
     whatif: Measures | None = None
     replayed: Measures | None = None
@@ -74,7 +74,7 @@ class WhatIfResult:
 
     @property
     def difference(self) -> float:
-        """How much the two courses differ, as a number to sort by.
+        """The difference of the two courses, as a number to sort by.
 
         Each epoch, partition moved and fence counts one, and so does a partition-second and a second without
         a stable group.

@@ -1,4 +1,4 @@
-"""How the members of a recorded group would have behaved where the log does not show it.
+"""The assumed behaviour of a recorded group's members where the log does not show it.
 
 A member that has something due does it after a *delay*. If the same was due at the same time in the record,
 within one heartbeat interval, it takes the delay that it took then; else its median; else one heartbeat

@@ -158,6 +158,6 @@ class Recorded:
     facts: GroupRows | None = None
     """The real course, as rows; ``None`` if nothing can be replayed."""
     left_out: str = ""
-    """Why nothing can be replayed, in words; empty: it can."""
+    """The reason why nothing can be replayed; empty: it can."""
     notes: tuple[str, ...] = ()
     """Parts of the log that a replay leaves out, in words."""

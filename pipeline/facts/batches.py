@@ -80,7 +80,7 @@ def stored_type() -> StructType:
 
 
 def derive_batches(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What `mapInArrow` applies to the batches of a partition."""
+    """The function that `mapInArrow` applies to the batches of a partition."""
     out = Batches(shared.cluster_id)
     run: GroupRun | None = None
     present: tuple[Any, Any] | None = None

@@ -32,7 +32,7 @@ _JVM_IS_GONE = re.compile(
     r"does not exist in the JVM|Answer from Java side is empty|trying to connect to the Java server|"
     r"Error while (?:sending|receiving|sending or receiving)|SparkContext was shut down|Connection refused"
 )
-"""What py4j and Spark say when the JVM has ended or is ending; py4j takes every name for unknown then."""
+"""Messages of py4j and Spark when the JVM has ended or is ending; py4j takes every name for unknown then."""
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",

@@ -178,7 +178,7 @@ def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) ->
 
 
 def _last_words(output: Path) -> str:
-    """Why Java did not start: the last output line that is not a trace or about exiting programs."""
+    """The reason why Java did not start: the last output line that is no trace or notice of an exit."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
     reasons = [line for line in lines if not line.startswith(_BESIDES)] or lines
     return f": {_THROWN.sub('', reasons[-1])}" if reasons else ""

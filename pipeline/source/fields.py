@@ -28,7 +28,7 @@ class ShownField:
     """For other nested fields: converts what the layout loads to what Arrow takes."""
 
     def of(self, decoded: object) -> Any:
-        """What the column shows of a decoded key, value or cause."""
+        """The value that the column shows of a decoded key, value or cause."""
         found = getattr(decoded, self.field)
         if found == self.none:
             return None

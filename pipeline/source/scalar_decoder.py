@@ -73,7 +73,7 @@ def type_row(raw: RawRecord) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSelection:
-    """Which records are wanted, and which parts of them must be decoded."""
+    """The wanted records, and the parts of them that must be decoded."""
 
     selection: Selection
     with_key: bool

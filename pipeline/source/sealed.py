@@ -82,7 +82,7 @@ class SealedIndex:
         return frames.of(has_chosen)
 
     def _choose(self, decided: int, selection: Selection) -> npt.NDArray[np.bool_]:
-        """Which records may be wanted: exact by index, time and type, by CRC for groups.
+        """The records that may be wanted: exact by index, time and type, by CRC for groups.
 
         All of a sealed segment is decided; ``decided`` is the index known when the read was planned.
         """

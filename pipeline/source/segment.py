@@ -70,7 +70,7 @@ def segment_rows(task: Task, path: str, data: Data, index: SealedIndex | None) -
 
 
 def _foreign(task: Task, path: str, data: Data) -> str:
-    """Why a sound header belongs to another log, or ""; raises `InputError` for a newer format."""
+    """The reason why a sound header is of another log, or ""; raises `InputError` for a newer format."""
     try:
         header = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path)
     except NewerFormat as newer:

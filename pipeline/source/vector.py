@@ -57,7 +57,7 @@ def stretches(frames: Frames) -> Iterator[Frames]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which records and columns are wanted; the same for every stretch of a segment."""
+    """The wanted records and columns; the same for every stretch of a segment."""
 
     cluster_id: str
     shard: int

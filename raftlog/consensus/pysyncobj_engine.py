@@ -78,7 +78,7 @@ syncobj.createJournal = _own_journal
 
 
 class LogEnd(Protocol):
-    """Where the log ends: what a voter compares."""
+    """The end of the log, which a voter compares."""
 
     @property
     def last_index(self) -> int: ...
@@ -87,7 +87,7 @@ class LogEnd(Protocol):
 
 
 class EngineOwner(Protocol):
-    """What the library decides, told to `core` while a verb is carried out."""
+    """The library's decisions, told to `core` while a verb is carried out."""
 
     def term_changed(self, term: int, vote: str | None) -> None:
         """Sync term and vote before this returns: only then they count."""

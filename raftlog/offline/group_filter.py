@@ -77,7 +77,7 @@ class GroupFilter:
         needles = (re.escape(group_id.encode()) for group_id in looked.group_ids)
         self._pattern = re.compile(b"|".join(needles))
         self._hit = -1
-        """Where one of the groups is named next: in every record of it, and in few others."""
+        """The next place that names one of the groups: every record of it does, and few others do."""
 
     def by(self, at: int, expected: int) -> tuple[Passed | None, int]:
         """(entries that can be passed over from `at` on, or None; where they end).

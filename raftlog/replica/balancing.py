@@ -1,4 +1,4 @@
-"""Which node should lead which shard, and to which node a leader hands it over.
+"""The choice of the node that should lead a shard, and of the one to which a leader hands it over.
 
 Shards are assigned to the nodes round-robin, so that a node's loss costs each of the others its share.  A
 node that has just come back is left to catch up first: it leads again when it has been level for

@@ -89,7 +89,7 @@ class Candidacy:
         self.is_joining = is_joining(host.files, journal.home)
         self.last_leader: int | None = None
         self.why = TermWhy.START
-        """Why this node campaigned the last time."""
+        """The reason for this node's last campaign."""
 
     # Obstacles
 

@@ -1,4 +1,4 @@
-"""What a replica proves about its lead, and what can be asked of it as leader."""
+"""A replica's proofs that it leads, and the requests to it as leader."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ReplicaState(Enum):
 
 
 class ReplicaEvent(Enum):
-    """What causes a change of state; the value is shown to readers of the table."""
+    """The cause of a change of state; the value is shown to readers of the table."""
 
     STARTS = "the node starts and reads its log"
     LOADED = "the log is loaded, and there are other nodes"

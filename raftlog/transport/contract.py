@@ -28,7 +28,7 @@ class PeerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
-    """How a node finds its peers and proves to them that it belongs to the cluster."""
+    """The settings by which a node finds its peers and proves that it belongs to the cluster."""
 
     nodes: tuple[PeerAddress, ...]
     """Every node of the cluster, this one included, by id."""

@@ -1,4 +1,4 @@
-"""Why a node does not talk to another: the codes on the wire, and their meaning for the refused side."""
+"""Reasons not to talk to another node: the codes on the wire, and their meaning for the refused side."""
 
 from __future__ import annotations
 
