@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -38,6 +39,7 @@ class LinkedPair:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.sockets_before = _open_sockets()
         self.host = AsyncioHost(asyncio.get_running_loop())
         self.secret = home / "secret"
         self.secret.write_bytes(b"0123456789abcdef\n")
@@ -83,10 +85,19 @@ class LinkedPair:
     async def close(self) -> None:
         for links in self.links.values():
             links.stop()
-        await asyncio.sleep(0.01)
+        await until(lambda: _open_sockets() <= self.sockets_before)
         for directory in self.directories:
             directory.close()
         self.host.close()
+
+
+def _open_sockets() -> int:
+    """The number of this process's sockets."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the directory that is being listed
+            count += os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
+    return count
 
 
 def _free_port() -> int:
@@ -233,8 +244,8 @@ async def test_a_certificate_of_another_authority_is_no_certificate(
     await pair.start(
         2, certificate(authority(tmp_path, "theirs"), "two") if case == "another authority" else None
     )
-    await until(lambda: pair.links[2].status()[0]["trouble"])
-    await asyncio.sleep(0.3)
+    await until(lambda: pair.links[2].status()[0]["dials"] > 3)
+    assert pair.links[2].status()[0]["trouble"]
     assert not pair.links[1].peers
     assert not pair.links[2].peers
     if case == "another authority":

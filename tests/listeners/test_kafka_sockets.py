@@ -112,8 +112,11 @@ def test_a_slow_reader_is_held_and_then_served_in_full(on_loop: Callable[[Any], 
             reader, writer = await at.connect(limit=1_024)
             writer.write(b"".join(heartbeat(number) for number in range(2_000)))  # 40 MB of replies
             (connection,) = at.listener.connections
-            await until(lambda: connection._unread)
-            await asyncio.sleep(0.1)
+            await until(lambda: connection._unread and not connection._reading)
+            other_reader, other_writer = await at.connect()
+            for number in range(50):  # others are served in turns in which this one could be
+                other_writer.write(heartbeat(number))
+                assert ids(await frames(other_reader, 1)) == [number]
             assert len(at.node.asked) < 1_500
             assert connection.unread_bytes() < 65_536 + SHARE_REQUESTS * 20_200, "the pause and one slice"
             assert ids(await frames(reader, 2_000)) == list(range(2_000))

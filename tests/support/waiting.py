@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,12 @@ def wait_for(
 
 
 async def until(condition: Callable[[], object], within_s: float = 5.0) -> None:
-    """The same while an event loop runs."""
+    """The same while an event loop runs; the condition may be a coroutine function."""
     async with asyncio.timeout(within_s):
-        while not condition():
+        while True:
+            found = condition()
+            if await found if inspect.isawaitable(found) else found:
+                return
             await asyncio.sleep(0.005)
 
 
