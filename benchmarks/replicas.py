@@ -23,6 +23,7 @@ from typing import Any
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from raftlog.env.files import OsFiles
+from raftlog.env.obstacles import Obstacle
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.replica.replica import Replica
@@ -74,6 +75,11 @@ class Counting:
 
     def reset(self) -> None:
         self.applied = 0
+
+    def observe_obstacles(self, now_ms: float) -> None: ...
+
+    def obstacle(self) -> Obstacle:
+        return Obstacle.NONE
 
     def state_hash(self) -> int:
         return self.applied

@@ -388,20 +388,18 @@ class Node:
     # For the runtimes of the shards.
 
     def is_catalog_usable(self, version: int) -> bool:
-        if not self.is_catalog_current:
-            return False
-        if self.catalog.version < version:
-            nobody_has_more = self.metadata.is_ready
-            if nobody_has_more:
-                self._limited_log.error(
-                    "catalog",
-                    "a group uses version %d of the catalog, which is at version %d here: its shard waits "
-                    "for the rest of the metadata shard's log; was an older copy of it restored?",
-                    version,
-                    self.catalog.version,
-                )
-            return False
-        return True
+        return self.is_catalog_current and self.catalog.version >= version
+
+    def report_missing_catalog(self, version: int) -> None:
+        nobody_has_more = self.metadata.is_ready
+        if nobody_has_more and self.catalog.version < version:
+            self._limited_log.error(
+                "catalog",
+                "a group uses version %d of the catalog, which is at version %d here: its shard waits "
+                "for the rest of the metadata shard's log; was an older copy of it restored?",
+                version,
+                self.catalog.version,
+            )
 
     def is_catalog_fresh(self, now_ms: float) -> bool:
         return self.metadata.duties.committed.is_fresh(now_ms)

@@ -72,6 +72,9 @@ class CatalogDuties:
     def lacks(self, now_ms: float) -> Obstacle:
         return Obstacle.NONE
 
+    def report_lack(self) -> None:
+        """Log nothing: nothing is ever lacking."""
+
     def begin(self) -> Iterator[None]:
         return iter(())
 

@@ -103,7 +103,7 @@ class CommittedCatalog:
                 names = {}
             names[name] = None
         self._learning.version = max(index, self._learning.version)
-        self._look_at_horizon()
+        self.observe_horizon()
         self._note_age(index)
         if self._learning is not self.view:
             self._catch_up_with_learning()
@@ -150,11 +150,9 @@ class CommittedCatalog:
 
     def is_fresh(self, now_ms: float) -> bool:
         """Whether the committed catalog is known to have been complete at most `age_max_ms` ago."""
-        if now_ms - self._known_ms > self.age_max_ms:
-            self._look_at_horizon()
         return now_ms - self._known_ms <= self.age_max_ms and self._learning is self.view
 
-    def _look_at_horizon(self) -> None:
+    def observe_horizon(self) -> None:
         """Take over horizons that the catalog has reached, and keep one that it has not.
 
         The kept one is not replaced before it is reached: if topics are created faster than this node's disk

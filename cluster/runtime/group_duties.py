@@ -72,11 +72,17 @@ class GroupDuties:
 
     def may_serve(self) -> bool:
         """Whether the catalog has every topic that the shard relies on."""
+        return self._node.is_catalog_usable(self._needed_version)
+
+    @property
+    def _needed_version(self) -> int:
         machine = self._shard.machine
-        version = machine.newest_catalog_version
-        if not self._shard.is_alone:  # alone, it is never behind, and the ids of old topics carry no version
-            version = max(version, machine.newest_topic_version)
-        return self._node.is_catalog_usable(version)
+        if self._shard.is_alone:  # alone, it is never behind, and the ids of old topics carry no version
+            return machine.newest_catalog_version
+        return max(machine.newest_catalog_version, machine.newest_topic_version)
+
+    def report_lack(self) -> None:
+        self._node.report_missing_catalog(self._needed_version)
 
     def lacks(self, now_ms: float) -> Obstacle:
         """Return whether the catalog lacks a topic of the shard, or is too old for its names to be trusted.

@@ -260,6 +260,7 @@ class ShardRequests:
 
         The first look that finds room again after a lack that lasted begins to renew all sessions.
         """
+        self._shard.replica.disk_room.observe(now_ms)
         if not (self._can_hold and self._shard.replica.can_append):
             self.has_room = False
             if self._no_room_since_ms is None:

@@ -84,6 +84,9 @@ class ShardContext(Protocol):
     def is_catalog_usable(self, version: int) -> bool:
         """Whether the committed catalog is at least this new."""
 
+    def report_missing_catalog(self, version: int) -> None:
+        """Log that a shard needs this version of the catalog, if no other node can have it either."""
+
     def is_catalog_fresh(self, now_ms: float) -> bool:
         """Whether the committed catalog is so new that a topic's name means the same on every node."""
 

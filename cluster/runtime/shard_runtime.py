@@ -65,6 +65,9 @@ class LogListener(Protocol):
     def reset(self) -> None:
         """Follow the replacement of the projection by an empty one."""
 
+    def observe_horizon(self) -> None:
+        """Note up to which time everything committed is known here; called several times a second."""
+
 
 class ShardDuties(RequestDuties, Protocol):
     """A node's work for one kind of shard beside its requests, and the conditions to lead one."""
@@ -80,6 +83,9 @@ class ShardDuties(RequestDuties, Protocol):
 
     def lacks(self, now_ms: float) -> Obstacle:
         """Return what this node lacks, apart from log and disk, to lead the shard; `NONE` if nothing."""
+
+    def report_lack(self) -> None:
+        """Log the reason if what this node lacks will not come by itself."""
 
     def resigned(self) -> None:
         """End what only a leader does."""
@@ -121,6 +127,7 @@ class ShardRuntime(Generic[M, D]):
         self._whole_from_index = 0
         self._becoming: Iterator[None] | None = None
         self._lacking_since_ms: float | None = None
+        self._obstacle = Obstacle.NONE
         self.replica = Replica(self.host, directory, shard, self, settings.log, node.links, node.clock)
         self.requests = ShardRequests(self)
         self.duties = make_duties(self)
@@ -311,23 +318,24 @@ class ShardRuntime(Generic[M, D]):
         if is_given_away:
             self.node.shard_given_away(self.shard)
 
-    def obstacle(self) -> Obstacle:
-        """Return what this node has lacked for `LASTING_MS`, leading or not; `NONE` if nothing.
-
-        The replica asks several times a second. Time counts from the first time that something is lacking.
-        """
-        now_ms = self.host.monotonic_ms()
+    def observe_obstacles(self, now_ms: float) -> None:
+        """Note since when this node has lacked something, leading or not; several times a second."""
         self.node.observe_clock(now_ms)
+        if (listener := self.duties.listener) is not None:
+            listener.observe_horizon()
         lack = self.duties.lacks(now_ms)
-        self._observe_lack(lack, now_ms)
-        since_ms = self._lacking_since_ms
-        return Obstacle.NONE if since_ms is None or now_ms - since_ms < LASTING_MS else lack
-
-    def _observe_lack(self, lack: Obstacle, now_ms: float) -> None:
         if lack is Obstacle.NONE:
-            self._lacking_since_ms = None
-        elif self._lacking_since_ms is None:
+            self._lacking_since_ms, self._obstacle = None, lack
+            return
+        self.duties.report_lack()
+        if self._lacking_since_ms is None:
             self._lacking_since_ms = now_ms
+        has_lasted = now_ms - self._lacking_since_ms >= LASTING_MS
+        self._obstacle = lack if has_lasted else Obstacle.NONE
+
+    def obstacle(self) -> Obstacle:
+        """Return what this node had lacked for `LASTING_MS` at the last look; `NONE` if nothing."""
+        return self._obstacle
 
     # Becoming Ready.
 
@@ -336,9 +344,13 @@ class ShardRuntime(Generic[M, D]):
         is_stopping = self.shard_status.conditions.is_stopping
         if self.is_ready or is_stopping or self.replica.state is not ReplicaState.READY:
             return
-        if self._becoming is None and self.duties.may_serve():
-            self._becoming = steps = self._become()
-            self.node.slices.run(steps, lambda: steps is self._becoming, OWN)
+        if self._becoming is not None:
+            return
+        if not self.duties.may_serve():
+            self.duties.report_lack()
+            return
+        self._becoming = steps = self._become()
+        self.node.slices.run(steps, lambda: steps is self._becoming, OWN)
 
     def _become(self) -> Iterator[None]:
         """Yield the steps to Ready; they are dropped if this node resigns meanwhile."""

@@ -73,8 +73,6 @@ class Election:
         self._is_leader_gone = True
         self._asking: _Asking | None = None
         self.round = 0
-        self.is_barred = False
-        """Whether this node must not campaign: it has an obstacle, such as joining or a rebuild."""
         self.is_preferred = is_preferred
         patience_ms = 0.0 if is_preferred else self._max_ms
         jitter_ms = PREFERRED_JITTER_MS if is_preferred else self._max_ms
@@ -126,7 +124,7 @@ class Election:
 
     def due(self, now_ms: float) -> Due:
         """The action due now; moves on to the next deadline."""
-        if self.is_barred or now_ms < self.next_deadline_ms():
+        if now_ms < self.next_deadline_ms():
             return Due.NOTHING
         asking = self._asking
         if asking is not None and asking.campaign_ms <= now_ms:
@@ -144,8 +142,6 @@ class Election:
 
     def next_deadline_ms(self) -> float:
         """The next time at which `due` may return an action, unless an event comes first."""
-        if self.is_barred:
-            return NEVER_MS
         asking = self._asking
         if asking is None:
             return self.deadline_ms

@@ -77,8 +77,11 @@ class StateMachine(Protocol):
     def deposed(self, reason: str) -> None:
         """Leadership is lost: the outcome of uncommitted entries is unknown."""
 
+    def observe_obstacles(self, now_ms: float) -> None:
+        """Look again at what, apart from log and disk, this node needs to serve; several times a second."""
+
     def obstacle(self) -> Obstacle:
-        """The reason, apart from log and disk, for which this node has been unable to serve for a while."""
+        """The reason, at the last look, for which this node had been unable to serve for a while."""
 
     def state_hash(self) -> int:
         """The hash (u64) of the projection as of `applied_index`."""

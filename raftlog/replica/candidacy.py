@@ -15,7 +15,7 @@ import logging
 from typing import Protocol
 
 from raftlog.consensus.core import RaftCore
-from raftlog.consensus.election import Due, Election
+from raftlog.consensus.election import NEVER_MS, Due, Election
 from raftlog.consensus.messages import (
     Append,
     PreVote,
@@ -57,6 +57,7 @@ class Candidate(Protocol):
     def is_rebuilding(self) -> bool: ...
     @property
     def is_installing(self) -> bool: ...
+    def observe_obstacles(self, now_ms: float) -> None: ...
     def serving_obstacle(self) -> Obstacle: ...
     def leader_changed(self) -> None: ...
 
@@ -103,6 +104,10 @@ class Candidacy:
             return Obstacle.DISK_STALLED
         return Obstacle.NONE
 
+    def observe_obstacles(self, now_ms: float) -> None:
+        """Look again at disk and machine, whose obstacles `obstacle` repeats until the next look."""
+        self._owner.observe_obstacles(now_ms)
+
     def obstacle(self) -> Obstacle:
         """The obstacle that keeps this node from serving the shard, or would if it led it."""
         obstacle = self._obstacle_to_campaign()
@@ -127,13 +132,15 @@ class Candidacy:
     # Time
 
     def next_deadline_ms(self) -> float:
-        """The time of the next `stand`, unless a message comes first."""
-        self.election.is_barred = self._obstacle_to_campaign() is not Obstacle.NONE
+        """The time of the next `stand`, unless a message comes first or an obstacle ends."""
+        if self._obstacle_to_campaign() is not Obstacle.NONE:
+            return NEVER_MS
         return self.election.next_deadline_ms()
 
     def stand(self, now_ms: float) -> None:
-        """Act on a deadline of the election."""
-        self.election.is_barred = self._obstacle_to_campaign() is not Obstacle.NONE
+        """Act on a deadline of the election, unless an obstacle keeps this node from campaigning."""
+        if self._obstacle_to_campaign() is not Obstacle.NONE:
+            return
         due = self.election.due(now_ms)
         if due is Due.CAMPAIGN:
             if self._lost_leader is not None:
@@ -204,6 +211,7 @@ class Candidacy:
         raft = self._raft
         if message.term != raft.term or raft.leader_id != peer:
             return True
+        self.observe_obstacles(self._host.monotonic_ms())
         if self.obstacle() is not Obstacle.NONE:
             return False
         self._campaign(TermWhy.TRANSFER)

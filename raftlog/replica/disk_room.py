@@ -16,27 +16,27 @@ DISK_ROOM_AGAIN: Final = 1.25
 
 
 class DiskRoom:
-    """Checks the free space of the disk that `home` is on; writes are refused below `bytes_min`."""
+    """Observes the free space of the disk that `home` is on; writes are refused below `bytes_min`."""
 
     def __init__(self, host: Host, home: str, bytes_min: int, fail: Callable[[BaseException], None]) -> None:
-        self._host = host
+        self._files = host.files
         self._home = home
         self._bytes_min = bytes_min
         self._fail = fail
-        self._checked_ms = float("-inf")
+        self._observed_ms = float("-inf")
         self.is_full = False
+        """Whether the disk was full at the last `observe`."""
 
-    def check(self) -> bool:
-        """Check, at most every `DISK_CHECK_MS`, whether the disk is full."""
-        now_ms = self._host.monotonic_ms()
-        if now_ms - self._checked_ms < DISK_CHECK_MS:
-            return self.is_full
-        self._checked_ms = now_ms
+    def observe(self, now_ms: float) -> None:
+        """Look, at most every `DISK_CHECK_MS`, whether the disk is full."""
+        if now_ms - self._observed_ms < DISK_CHECK_MS:
+            return
+        self._observed_ms = now_ms
         try:
-            free_bytes = self._host.files.free_bytes(self._home)
+            free_bytes = self._files.free_bytes(self._home)
         except OSError as error:
             self._fail(error)
-            return self.is_full
+            return
         least, was_full = self._bytes_min, self.is_full
         self.is_full = free_bytes < (DISK_ROOM_AGAIN * least if was_full else least)
         if self.is_full and not was_full:
@@ -46,4 +46,3 @@ class DiskRoom:
             LOG.error(what, free_bytes, self._home, least)
         elif was_full and not self.is_full:
             LOG.info("%d bytes are free on the disk of %s: writes are accepted again", free_bytes, self._home)
-        return self.is_full

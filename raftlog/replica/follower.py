@@ -128,8 +128,9 @@ class FollowerReplication:
         self._links.send(leader, answer.encode())
 
     def answer(self, leader: int, sent_ms: float, checkpoint: Checkpoint | None = None) -> None:
-        """Acknowledge the synced entries."""
-        raft = self._raft
+        """Acknowledge the synced entries, and report this node's obstacle."""
+        raft, now_ms = self._raft, self._clock()
+        self._candidacy.observe_obstacles(now_ms)
         answer = Ack(
             raft.term,
             raft.acknowledged(self._matched_index),
@@ -137,7 +138,7 @@ class FollowerReplication:
             sent_ms,
             self._candidacy.is_joining,
             checkpoint,
-            self._clock(),
+            now_ms,
             self._candidacy.obstacle(),
         )
         self._links.send(leader, answer.encode())

@@ -386,7 +386,7 @@ class Peering:
             step_ms = self._settings.raft_heartbeat_ms
             due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
         else:
-            due_ms = min(deadline_ms, now_ms + LOOK_AGAIN_MS)  # barred: look again
+            due_ms = min(deadline_ms, now_ms + LOOK_AGAIN_MS)  # an obstacle has no deadline: look again
         if due_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -429,6 +429,7 @@ class Peering:
             self._raft.tick(self._host.monotonic_ms())
         if self._raft.is_leader:
             self.replicate()
+        self._owner.observe_obstacles(self._host.monotonic_ms())
         if self._raft.is_leader and self.leading.transfer_under_way is None:
             self._look_who_should_lead(now_ms)
 

@@ -389,24 +389,34 @@ class Replica:
 
     @property
     def can_append(self) -> bool:
-        """Whether there is room for one more entry, in memory and on disk.
+        """Whether there is room for one more entry, in memory and, at the last `disk_room.observe`, on disk.
 
-        To be checked before the first record of a decision is applied, because `propose` must not fail after
+        To be asked before the first record of a decision is applied, because `propose` must not fail after
         that.
         """
-        if self.disk_room.check() or self.leadership.is_handing_over:
+        if self.disk_room.is_full or self.leadership.is_handing_over:
             return False
         return self.is_ready and self._journal.has_room
+
+    def observe_obstacles(self, now_ms: float) -> None:
+        """Look again at what may keep this node from serving the shard.
+
+        Done at each tick of a leader, before a follower reports its obstacle or takes the lead when asked to,
+        and before an operator is answered. Nothing else changes the answers of `serving_obstacle`.
+        """
+        self.disk_room.observe(now_ms)
+        if self._peering is not None:
+            self._machine.observe_obstacles(now_ms)
 
     def _obstacle(self) -> Obstacle:
         """The obstacle that keeps this node from serving the shard, or would if it led it."""
         if self._peering is not None:
             return self._peering.candidacy.obstacle()
-        return Obstacle.DISK_FULL if self.disk_room.check() else Obstacle.NONE
+        return Obstacle.DISK_FULL if self.disk_room.is_full else Obstacle.NONE
 
     def serving_obstacle(self) -> Obstacle:
         """The obstacle of a replica that may campaign: its disk's, or the machine's."""
-        return Obstacle.DISK_FULL if self.disk_room.check() else self._machine.obstacle()
+        return Obstacle.DISK_FULL if self.disk_room.is_full else self._machine.obstacle()
 
     @property
     def is_installing(self) -> bool:
@@ -553,8 +563,8 @@ class Replica:
         return self._journal.last_timestamp_ms
 
     def status(self) -> dict[str, Any]:
-        """The replica's state for operators; JSON-ready."""
-        self.disk_room.check()
+        """The replica's state for operators, after a look at its obstacles; JSON-ready."""
+        self.observe_obstacles(self._host.monotonic_ms())
         journal, snapshotter = self._journal, self._snapshotter
         return {
             "shard": self.shard,

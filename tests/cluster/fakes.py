@@ -62,7 +62,7 @@ class FakeReplica:
         self.term = 0
         self.is_leader = self.is_current = self.is_disk_full = self.is_handing_over = False
         self.is_rebuilding = False
-        self.leadership = self
+        self.leadership = self.disk_room = self
         self.can_append = True
         self.lease = True
         self.proofs_asked = 0
@@ -100,6 +100,9 @@ class FakeReplica:
         assert self.is_leader
         self.bodies.append(body)
         return self.last_index
+
+    def observe(self, now_ms: float) -> None:
+        """Look at no disk: the test sets `can_append` and `is_disk_full`."""
 
     def ask_proof(self) -> None:
         self.proofs_asked += 1
@@ -232,6 +235,7 @@ class Bench:
         self.runtime_settings = RuntimeSettings()
         self.moves: list[str] = []
         self.given_away: list[int] = []
+        self.catalog_misses: list[int] = []
         self.catalog_changes: list[tuple[list[str], bool]] = []
         self.metadata = ShardRuntime(self, directory, METADATA_SHARD, CatalogShard, CatalogDuties)
         self.shards = [
@@ -252,6 +256,9 @@ class Bench:
 
     def is_catalog_usable(self, version: int) -> bool:
         return self.metadata.replica.is_current and self.catalog.version >= version
+
+    def report_missing_catalog(self, version: int) -> None:
+        self.catalog_misses.append(version)
 
     def is_catalog_fresh(self, now_ms: float) -> bool:
         return self.metadata.duties.committed.is_fresh(now_ms)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.runtime.answers import Unavailable
+from cluster.runtime.shard_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
 from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD, MemberState
@@ -361,13 +362,43 @@ def test_room_that_comes_back_renews_every_session_in_slices(monkeypatch: pytest
 def test_questions_to_a_shard_change_nothing(led: Bench) -> None:
     runtime, requests = led.groups, led.groups.requests
     led.log(runtime).can_append = False
-    before = dict(vars(runtime)), dict(vars(requests))
+    catalog = led.metadata.duties.committed
+    asked = (runtime, requests, catalog)
+    before = [dict(vars(one)) for one in asked]
     assert runtime.duties.may_serve()
     assert runtime.duties.lacks(led.world.now_ms) is Obstacle.NONE
+    assert runtime.obstacle() is Obstacle.NONE
+    assert catalog.is_fresh(led.world.now_ms)
     assert requests.has_room, "only a look notices that there is none"
-    assert (vars(runtime), vars(requests)) == before
+    assert [vars(one) for one in asked] == before
     requests.observe_room(led.world.now_ms)
     assert not requests.has_room
+
+
+def test_a_shard_that_cannot_be_ready_for_its_catalog_reports_the_version(
+    led: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = led.groups
+    led.log(runtime).lose(leader_id=None)
+    monkeypatch.setattr(Bench, "is_catalog_usable", lambda bench, version: False)
+    led.log(runtime).lead()
+    assert runtime.state is ShardState.CATCH_UP
+    assert set(led.catalog_misses) == {runtime.catalog_version()}
+
+
+def test_only_a_look_notices_a_lack_and_that_it_lasts(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = led.groups
+    monkeypatch.setattr(Bench, "is_catalog_usable", lambda bench, version: False)
+    found = []
+    for now_ms in (0.0, LASTING_MS - 1, LASTING_MS):
+        runtime.observe_obstacles(now_ms)
+        found.append(runtime.obstacle())
+    monkeypatch.undo()
+    assert found == [Obstacle.NONE, Obstacle.NONE, Obstacle.CATALOG_BEHIND]
+    assert led.catalog_misses == 3 * [runtime.catalog_version()]
+    assert runtime.obstacle() is Obstacle.CATALOG_BEHIND, "until the next look"
+    runtime.observe_obstacles(LASTING_MS)
+    assert runtime.obstacle() is Obstacle.NONE
 
 
 def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:

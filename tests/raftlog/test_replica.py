@@ -124,6 +124,7 @@ def test_syncs_come_back_to_the_loop_when_they_are_fast_again(disk: SimFiles) ->
 
 
 def _takes_more(node: SingleReplica) -> bool:
+    node.replica.disk_room.observe(node.host.now_ms)
     return node.replica.can_append
 
 

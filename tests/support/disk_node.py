@@ -76,6 +76,8 @@ class ShardProjection:
 
     def deposed(self, reason: str) -> None: ...
 
+    def observe_obstacles(self, now_ms: float) -> None: ...
+
     def obstacle(self) -> Obstacle:
         return Obstacle.NONE
 

@@ -95,6 +95,8 @@ class KeyValues:
     def reset(self) -> None:
         raise AssertionError("nobody replaces what a node that is alone has written")
 
+    def observe_obstacles(self, now_ms: float) -> None: ...
+
     def obstacle(self) -> Obstacle:
         return self.hindered_by
 
