@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from tests.differential.minimise import minimise
 from tests.differential.play import Address, Arena, Played, play
 from tests.differential.script import MEMBERS, RANGE_TOPICS, UNIFORM_TOPIC, Script
 from tests.differential.side import KAFKAS, OURS, Manners, Side, TopicIds
+from tests.support.waiting import until
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
@@ -52,7 +54,6 @@ QUORATE_SETTINGS: Final = {
 }
 SHARED_TOPICS: Final = (*RANGE_TOPICS, UNIFORM_TOPIC)
 READY_S_MAX: Final = 60.0
-PAUSE_S: Final = 0.05
 SIDE_BY_SIDE: Final = 24
 HEAP_MB: Final = 512
 
@@ -149,11 +150,12 @@ async def _prepare(address: Address) -> TopicIds:
         code = await topics.create(side, name, int(name[1:]))
         assert code in (0, 36), f"creating {name}: error {code}"  # 36: it exists from an earlier run
     await side.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="any", key_type=0))
-    async with asyncio.timeout(READY_S_MAX):
-        while not await _serves(side):
-            await asyncio.sleep(PAUSE_S)
-        while len(await side.learn_topics(list(SHARED_TOPICS))) < len(SHARED_TOPICS):
-            await asyncio.sleep(PAUSE_S)
+
+    async def are_known() -> bool:
+        return len(await side.learn_topics(list(SHARED_TOPICS))) >= len(SHARED_TOPICS)
+
+    await until(partial(_serves, side), READY_S_MAX)
+    await until(are_known, READY_S_MAX)
     await side.close()
     return {name: side.topic_ids[name] for name in SHARED_TOPICS}
 

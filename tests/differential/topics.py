@@ -8,17 +8,18 @@ offsets: every later request sees what the probe saw.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from tests.differential.asked import topic_name
 from tests.differential.requests import GROUP_RESOURCE
 from tests.differential.script import Step
 from tests.differential.side import Side
+from tests.support.waiting import until
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -35,7 +36,6 @@ from wire.messages.incremental_alter_configs import (
 VERBS: Final = frozenset({"create", "grow", "drop", "config"})
 TIMEOUT_MS: Final = 10_000
 BARRIER_S_MAX: Final = 15.0
-PAUSE_S: Final = 0.005
 """Seconds between two attempts of a probe."""
 
 PROBE: Final = "probe"
@@ -102,11 +102,14 @@ _CHANGE = {"create": create, "grow": _grow, "drop": _drop}
 
 
 async def _barrier(side: Side, name: str, partitions: int, probe_group: str) -> None:
-    async with asyncio.timeout(BARRIER_S_MAX):
-        while (await side.learn_topics([name])).get(name, 0) != partitions:
-            await asyncio.sleep(PAUSE_S)
-        while await _seen_by_probe(side, name, probe_group) != partitions:
-            await asyncio.sleep(PAUSE_S)
+    async def is_known() -> bool:
+        return (await side.learn_topics([name])).get(name, 0) == partitions
+
+    async def is_seen() -> bool:
+        return await _seen_by_probe(side, name, probe_group) == partitions
+
+    await until(is_known, BARRIER_S_MAX)
+    await until(is_seen, BARRIER_S_MAX)
     await _remove_probe(side, probe_group)
 
 
@@ -152,13 +155,13 @@ async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> i
         for _ in range(2):
             probe_group = probes.fresh()
             await _set_configs(side, probe_group, {CONFIGS["heartbeat"]: PROBE_INTERVAL_MS})
-            async with asyncio.timeout(BARRIER_S_MAX):
-                while (await _join_probe(side, [], probe_group)).heartbeat_interval_ms != int(
-                    PROBE_INTERVAL_MS
-                ):
-                    await asyncio.sleep(PAUSE_S)
+            await until(partial(_is_configured, side, probe_group), BARRIER_S_MAX)
             await _remove_probe(side, probe_group)
     return code
+
+
+async def _is_configured(side: Side, probe_group: str) -> bool:
+    return (await _join_probe(side, [], probe_group)).heartbeat_interval_ms == int(PROBE_INTERVAL_MS)
 
 
 async def _set_configs(side: Side, group_id: str, values: Mapping[str, str]) -> int:
@@ -185,6 +188,7 @@ async def group_epoch(side: Side, group_id: str) -> int:
 
 
 async def await_epoch(side: Side, group_id: str, epoch: int) -> None:
-    async with asyncio.timeout(BARRIER_S_MAX):
-        while await group_epoch(side, group_id) < epoch:
-            await asyncio.sleep(PAUSE_S)
+    async def is_reached() -> bool:
+        return await group_epoch(side, group_id) >= epoch
+
+    await until(is_reached, BARRIER_S_MAX)
