@@ -125,12 +125,15 @@ def test_every_package_opens_with_a_map_of_its_modules(house: str) -> None:
 
 
 def test_where_to_look_names_what_is_there() -> None:
-    """In docs/architecture.md, the first column names files, the second their definitions."""
-    table = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Where is …?\n")[2]
-    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|([^|]*)\|$", table.partition("\n## ")[0], re.MULTILINE)
+    """In docs/architecture.md, one column names files, the next their definitions; steps name both."""
+    section = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Where is …?\n")[2]
+    section = section.partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|([^|]*)\|$", section, re.MULTILINE)
+    walks = [(steps, steps) for steps in re.findall(r"^\d\. [^:]+: (.+(?:\n   .+)*)", section, re.MULTILINE)]
     assert len(rows) >= 10
-    for files, names in rows:
-        code = "\n".join((ROOT / path).read_text() for path in re.findall(r"`([^`]+)`", files))
+    assert len(walks) == 6
+    for files, names in rows + walks:
+        code = "\n".join((ROOT / path).read_text() for path in re.findall(r"`([^`]+/[^`]+)`", files))
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"\b(?:(?:def|class) {name}\b|{name}(?:: .+)? = )", code), (files, name)
 

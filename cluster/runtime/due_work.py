@@ -1,7 +1,8 @@
 """The due work of a group shard: sessions, rebalances, pending targets, checks, expired offsets.
 
-Due work is decided as requests are. The shard's leader state says when the next decision is due. Each is an
-entry of its own, and all of them run in the node's slices.
+Due work is decided as requests are. The shard's leader state says when the next decision is due. When the
+timer fires, `go_on` lets `GroupShard.next_work` take one decision after the other, in the node's slices. Each
+decision is an entry of its own.
 
 Invariants: work runs only while the shard is Ready; nothing expires in the turn in which the loop
 resumed after a gap, and no member expires because this node refused its heartbeats for want of room; due work

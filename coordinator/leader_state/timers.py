@@ -6,6 +6,9 @@ put back with the true deadline, or discarded if the timer was cancelled or repl
 heap operation per timeout, however often it sends heartbeats. Members that join and leave cause obsolete
 entries; when these outnumber the timers, the heap is rebuilt. Nothing here is in the log: after a failover
 every deadline starts again, in full.
+
+No timer runs here. The runtime asks for the next deadline and calls `GroupShard.next_work` when it has come;
+that takes what is due (`GroupContext.collect_expired`) and ends the members (`members.leaving.expire`).
 """
 
 from __future__ import annotations

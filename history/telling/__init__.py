@@ -1,5 +1,8 @@
 """From facts to sentences: one group's log as steps, as a table, entry by entry; the terms of the shards.
 
+`explanation_of` in `explain` puts all parts of an explanation together. Causes get their words in
+`history.words`, findings theirs from the rules of `history.diagnoses`.
+
 story            the steps in words: an epoch, a term, a note
 explain          an explanation put together: why each epoch began, at length
 prose            an explanation as lines of text
