@@ -7,6 +7,7 @@ holds recorded ones, with their command.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +21,14 @@ def known() -> list[str]:
     return sorted(path.name.removesuffix(SUFFIX) for path in HERE.glob(f"*{SUFFIX}"))
 
 
-def main(names: list[str]) -> int:
-    """Run `names`, or all if empty. Returns 0, 2 for an unknown name, or the worst exit code of the runs."""
+def main() -> int:
+    """Run the named benchmarks, or all without a name; returns the worst exit code of the runs."""
     available = known()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(available)}")
+    names = parser.parse_args().names
     if unknown := [name for name in names if name not in available]:
-        print(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(available)}", file=sys.stderr)
-        return 2
+        parser.error(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(available)}")
     worst = 0
     for name in names or available:
         print(f"== {name}", flush=True)
@@ -35,4 +38,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

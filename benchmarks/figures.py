@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 
 def report(what: str, figure: str, target: str = "", kafka: str = "") -> None:
@@ -23,3 +24,16 @@ def cpu_seconds_of(work: Callable[[], object]) -> float:
     started_s = time.process_time()
     work()
     return time.process_time() - started_s
+
+
+def peak_mib(pid: int | str = "self") -> float:
+    """Return the largest resident memory of a process since it was started; 0 if it has ended.
+
+    `ru_maxrss` would be that of the process that started it, if that one was larger.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    kib = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), "0")
+    return int(kib) / 1024

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks.figures import peak_mib
 from benchmarks.mixedlog import Written, group_name, write_log
 from history.answers.findings import findings
 from history.answers.owner import owner, parse_partition
@@ -80,7 +80,7 @@ def ask(name: str, path: str, last_index: int) -> None:
     started = time.process_time()
     QUESTIONS[name][0](log, last_index)
     took = time.process_time() - started
-    print(json.dumps({"s": took, "kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+    print(json.dumps({"s": took, "mib": peak_mib()}))
 
 
 def answer(name: str, path: str, last_index: int) -> tuple[float, float]:
@@ -88,7 +88,7 @@ def answer(name: str, path: str, last_index: int) -> tuple[float, float]:
     command = [sys.executable, "-m", "benchmarks.history_bench", "--ask", name, path, str(last_index)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
-    return said["s"], said["kib"] / 1024
+    return said["s"], said["mib"]
 
 
 def log_of(home: str, records: int) -> tuple[str, Written]:

@@ -29,6 +29,7 @@ PIPELINED = 60_000
 IN_FLIGHT = 1000
 SNAPSHOT_RECORDS = 100_000
 TAIL_RECORDS = 400_000
+MERGED_RECORDS = 200_000
 IDENTITY = NodeIdentity(cluster_id="bench", node_id=1, incarnation="bench", num_shards=1)
 CAUSE = Cause(trigger=Trigger.OFFSETS_COMMITTED, member_id="consumer-7", member_epoch=3)
 
@@ -239,9 +240,9 @@ async def _snapshot_made(bench: Bench) -> None:
         await asyncio.sleep(0.02)
 
 
-def merge_bench() -> None:
+def merge_bench(count: int = MERGED_RECORDS) -> None:
     bench = fresh()
-    _write(bench, 200_000, 1)
+    _write(bench, count, 1)
     shard = PLACE / "shard-0"
     bench.close()
     firsts = sorted(int(path.stem) for path in shard.glob("*.log"))
@@ -249,17 +250,18 @@ def merge_bench() -> None:
         "cluster_id": "bench",
         "shard": 0,
         "num_shards": 1,
-        "last_index": 200_001,
+        "last_index": count + 1,
         "last_term": 1,
         "last_timestamp_ms": 0,
         "state_hash": 0,
         "catalog_version": 0,
         "delete_retention_ms": 0,
+        "now_ms": 0,
     }
     request = merge.request_of(str(shard), "bench", firsts, bytes(16), snapshot)
     cpu = time.process_time()
-    made = merge.run(request, OsFiles())["records"]
-    print(f"merge of 200,000 records into {made:,}: {time.process_time() - cpu:.2f} s CPU")
+    made = merge.check_result(merge.run(request, OsFiles()))["records"]
+    print(f"merge of {count:,} records into {made:,}: {time.process_time() - cpu:.2f} s CPU")
 
 
 if __name__ == "__main__":

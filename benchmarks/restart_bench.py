@@ -21,7 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks import gaps, load
-from benchmarks.figures import report
+from benchmarks.figures import peak_mib, report
 from cluster.launching.launcher import NodeProcess, launch_node
 from records import shard_of
 from wire.apis import ApiKey
@@ -145,7 +145,7 @@ class Children:
                 now = time.monotonic()
                 one = self.seen.setdefault(child, [now, now, 0.0])
                 one[1] = now
-                one[2] = max(one[2], _peak_mib(child))
+                one[2] = max(one[2], peak_mib(child))
 
     def __str__(self) -> str:
         if not self.seen:
@@ -163,15 +163,6 @@ def _children_of(pid: int) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def _peak_mib(pid: int) -> float:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    kib = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), "0")
-    return int(kib) / 1024
 
 
 def commit_all(node: NodeProcess, num_groups: int, total: int) -> float:

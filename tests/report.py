@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 BUDGETS_S: dict[str, int] = {
-    "tests": 5,
+    "tests": 15,
     "records": 30,
     "wire": 120,
     "coordinator": 60,
