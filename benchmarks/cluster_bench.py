@@ -124,15 +124,16 @@ def bench_rest(seconds: float) -> None:
         try:
             pids = [node.pid for node in cluster.nodes]
             time.sleep(SETTLED_S)
-            report("idle CPU of all three, no client", idle_cpu(pids, lambda: time.sleep(seconds)))
+            figure = cpu_share(pids, lambda: time.sleep(seconds))
+            report("CPU of all three, no client", figure, "<= 9 %", "16 %")
             report("RSS of all three, empty", resident(pids))
             with Client(cluster.bootstrap) as client:
                 client.create_topic(TOPIC, PARTITIONS)
             with load.peers(coordinator_of(cluster.nodes, GROUP), MEMBERS) as opened:
                 members = load.settled_members(opened, GROUP, [TOPIC])
                 report(f"RSS of all three, {MEMBERS} members", resident(pids), "<= 240 MB", "1,170 MB")
-                what = f"CPU of all three, {MEMBERS} members beating once a second"
-                report(what, idle_cpu(pids, lambda: beat_each_second(members, seconds)), "<= 9 %", "16 %")
+                figure = cpu_share(pids, lambda: beat_each_second(members, seconds))
+                report(f"CPU of all three, {MEMBERS} members with a heartbeat per second", figure)
         finally:
             cluster.kill()
 
@@ -145,7 +146,7 @@ def beat_each_second(members: list[load.Member], seconds: float) -> None:
         members[number % len(members)].beat()
 
 
-def idle_cpu(pids: list[int], meanwhile: Callable[[], None]) -> str:
+def cpu_share(pids: list[int], meanwhile: Callable[[], None]) -> str:
     begin_s, cpu_s = time.perf_counter(), load.cpu_seconds(*pids)
     meanwhile()
     taken_s, cpu_s = time.perf_counter() - begin_s, load.cpu_seconds(*pids) - cpu_s

@@ -32,6 +32,10 @@ def committing(bootstrap: str, topic: str, num_groups: int = 8) -> Iterator[None
     with subprocess.Popen(command) as child:
         try:
             yield
+            if child.poll() is not None:
+                raise RuntimeError(
+                    f"the background load ended before it was stopped, with {child.returncode}"
+                )
         finally:
             child.kill()
 

@@ -73,6 +73,8 @@ class Watched:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as child:
             try:
                 while not read_diary(self.diary).acked_s:
+                    if child.poll() is not None:
+                        raise RuntimeError(f"the consumer ended with {child.returncode}")
                     time.sleep(0.05)
                 yield
             finally:

@@ -136,12 +136,12 @@ CASES: Final = (
         3,
         lambda n: SOON | {"acks": 1, "topic_data": [{"name": TOPIC, "partition_data": [NO_BATCH] * n}]},
     ),
-    Full("the same name", ApiKey.METADATA, 1, lambda n: {"topics": [{"name": TOPIC}] * n}),
+    Full("times one name", ApiKey.METADATA, 1, lambda n: {"topics": [{"name": TOPIC}] * n}),
     Full("unknown names", ApiKey.METADATA, 9, lambda n: {"topics": _named(n)}),
     Full("names", ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, lambda n: {"topics": _named(n)}),
     Full("keys", ApiKey.FIND_COORDINATOR, 4, lambda n: {"coordinator_keys": [""] * n}),
     Full("large keys", ApiKey.FIND_COORDINATOR, 4, lambda n: {"coordinator_keys": ["k" * 100] * n}),
-    Full("partitions of one", ApiKey.OFFSET_COMMIT, 2, lambda n: GROUP | _in_topic(partitions=[FIRST] * n)),
+    Full("times one partition", ApiKey.OFFSET_COMMIT, 2, lambda n: GROUP | _in_topic(partitions=[FIRST] * n)),
     Full("partitions", ApiKey.OFFSET_COMMIT, 2, lambda n: GROUP | _in_topic(partitions=_numbered(n))),
     Full(
         "topics",
@@ -201,7 +201,7 @@ CASES: Final = (
         5,
         lambda n: SOON | {"topics": _named(n, num_partitions=0, replication_factor=1)},
     ),
-    Full("the same topic", ApiKey.CREATE_TOPICS, 5, lambda n: SOON | {"topics": [{"name": "x"} | ONE] * n}),
+    Full("times one topic", ApiKey.CREATE_TOPICS, 5, lambda n: SOON | {"topics": [{"name": "x"} | ONE] * n}),
     Full(
         "assignments",
         ApiKey.CREATE_TOPICS,

@@ -132,7 +132,7 @@ def report(what: str, times: list[float], idle_p99_ms: float, num_elections: int
     """Print the figures; returns whether they meet the target."""
     p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
     figures = f"p50 {p50:6.1f}   p99 {p99:7.1f}   max {max(times):7.1f} ms"
-    ratio = f"p99 is {p99 / idle_p99_ms:5.1f} of idle"
+    ratio = f"p99 {p99 / idle_p99_ms:5.1f} x that alone"
     print(f"{what:<36} {figures}   {ratio}   {len(times)} commits   {num_elections} elections", flush=True)
     return p99 <= ALLOWED_P99_MS and not num_elections
 

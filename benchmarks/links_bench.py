@@ -179,7 +179,7 @@ async def paced(pair: Pair) -> None:
     cpu = time.process_time() - cpu
     print(
         f"{PACE_PER_S:,} payloads of 200 bytes a second: {100 * cpu / RUN_S:.1f} % of a core, both ends, "
-        f"of which {100 * idle / RUN_S:.1f} % are the waking alone"
+        f"of which {100 * idle / RUN_S:.1f} % are the wake-ups alone"
     )
 
 

@@ -73,6 +73,8 @@ def readers(where: str, count: int, read: list[tuple[float, float]]) -> Iterator
     try:
         time.sleep(1.0 if running else 0.0)  # for the readers to start
         yield
+        if ended := [process.returncode for process in running if process.poll() is not None]:
+            raise RuntimeError(f"readers ended before they were stopped, with {ended}")
     finally:
         for process in running:
             process.kill()

@@ -57,7 +57,7 @@ class Refused(Exception):
 
 
 def coordinator_of(nodes: Iterable[NodeProcess], group_id: str) -> Address:
-    """The coordinator of a group, waited for."""
+    """Return the address of a group's coordinator as soon as a node knows it."""
     group = RawGroup([(node.host, node.port) for node in nodes], group_id)
     try:
         return group.until_accepted(group.find)

@@ -185,7 +185,7 @@ def main() -> None:
     before = 0.0
     for name, label in (
         ("frames", "read and check frames"),
-        ("walk", "order and damage"),
+        ("walk", "check order and damage"),
         ("records", "split into records"),
         ("every", "apply every record"),
     ):

@@ -68,10 +68,10 @@ def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s
     stream.close()
     warm = ends[CAUGHT_UP:]
     if not warm:
-        print(f"no batch behind the first {CAUGHT_UP} in {seconds:g} s")
+        print(f"no batch after the first {CAUGHT_UP} within {seconds:g} s")
         return
     first = ends[0][1]
-    print(f"tables from empty on   {first.entries:>8,} entries, the first batch, in {first.seconds:.1f} s")
+    print(f"tables, the first batch {first.entries:>7,} entries in {first.seconds:.1f} s")
     lags: list[float] = []
     count = 0
     log = open_node(path)

@@ -161,7 +161,7 @@ def main() -> None:
             pids = [node.pid for node in cluster.nodes]
             cpu_s, taken_s = load.cpu_seconds(*pids), commit_all(cluster, names, 1)
             per_offset_us = (load.cpu_seconds(*pids) - cpu_s) / options.offsets * 1e6
-            figure = f"{taken_s:.0f} s, CPU of all three {per_offset_us:.1f} us each"
+            figure = f"{taken_s:.0f} s, CPU of all three {per_offset_us:.1f} us per offset"
             report(f"{options.offsets:,} offsets written on one connection", figure)
             resident = ", ".join(f"{load.resident_bytes(pid) / 1e6:.0f}" for pid in pids)
             report("RSS of the three", f"{resident} MB")

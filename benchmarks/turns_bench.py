@@ -274,11 +274,13 @@ class Scenario:
         self.measure("/v1/groups", partial(self.get, "/v1/groups?limit=1000"))
         self.measure("/metrics", partial(self.get, "/metrics"))
         news = iter(topics_of(100, "new"))
-        self.measure("a topic that nobody knows is made", lambda: self.create([next(news)], 1))
+        self.measure("a topic is created that no group knows", lambda: self.create([next(news)], 1))
         self.measure(
             "a topic grows that half of them subscribe to", partial(self.grow, "common", iter((2,))), 1
         )
-        self.measure("a topic goes whose offsets half of them have", partial(self.delete, ["other"]), 1)
+        self.measure(
+            "a topic is deleted of which half of them have offsets", partial(self.delete, ["other"]), 1
+        )
         self.measure("… in the seconds after", partial(time.sleep, SETTLE_S), 1)
 
     def full_frames(self) -> None:
