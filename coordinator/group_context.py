@@ -21,6 +21,7 @@ from coordinator.leader_state.installing import TargetInstall
 from coordinator.leader_state.pacing import TargetPacing
 from coordinator.leader_state.reports import Reports
 from coordinator.leader_state.resolutions import Resolutions
+from coordinator.leader_state.retries import ExpiredMembers, Retries
 from coordinator.leader_state.timers import Deadline, Deadlines, MemberKey
 from coordinator.limits import Limits
 from coordinator.state.freeing import free_incrementally
@@ -69,7 +70,8 @@ class GroupContext:
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
         """Unfinished searches for offsets whose topic was deleted; each continues at the group's next
         check."""
-        self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
+        self.expired: dict[str, ExpiredMembers] = {}
+        self.retries = Retries()
         self.bumped_ms: dict[str, int] = {}
         """Wall-clock time of each group's newest epoch, if this leader began it."""
         self.moved_ms: dict[MemberKey, int] = {}
@@ -101,6 +103,7 @@ class GroupContext:
             self.rebalances.clear(),
             self.reports.clear(),
             self.resolutions.clear(),
+            self.retries.clear(),
             self.expiry.clear(),
             self.client_side.clear(),
         )
@@ -284,6 +287,16 @@ class GroupContext:
         ):
             for (group_id, member_id), deadline in timers.take_due(now_ms):
                 self.expired.setdefault(group_id, {})[member_id, trigger] = deadline
+
+    def retry_expiry(self, group_id: str, members: ExpiredMembers, ctx: Context) -> None:
+        """Set the expiry of these members aside, because it raised."""
+        self.expired.pop(group_id, None)
+        self.retries.expiry_failed(group_id, members, ctx.monotonic_ms)
+
+    def retry_check(self, group_id: str, trigger: Trigger, ctx: Context) -> None:
+        """Set the check of the group aside, because it raised."""
+        self.checks.pop(group_id, None)
+        self.retries.check_failed(group_id, trigger, ctx.monotonic_ms)
 
     def was_rearmed(self, trigger: Trigger, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
         """Whether a heartbeat or a pause of the node moved the deadline after it was collected."""

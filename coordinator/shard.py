@@ -20,6 +20,7 @@ from coordinator import admin, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.group_context import GroupContext
+from coordinator.leader_state.retries import RETRY_MS
 from coordinator.leader_state.timers import Deadline
 from coordinator.limits import Limits, SameForAll, SettingsView
 from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
@@ -189,6 +190,7 @@ class GroupShard:
             groups.pacing.next_ms(),
             groups.resolutions.next_ms(),
             groups.expiry.next_ms,
+            groups.retries.next_ms(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -197,33 +199,39 @@ class GroupShard:
 
         Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
         check, a target or the rest of one that is partly written, a round of regular expressions, or one pass
-        of the search for expired offsets. Work that raises before its first record stays due, after the rest
-        of its kind."""
+        of the search for expired offsets. Work that raises before its first record is tried again after a
+        pause, and after everything else that is due (`Retries`)."""
         builder = DecisionBuilder()
         due = self._due_work(ctx, builder)
         if due is None:
             return None
-        work, again = due
+        work, on_failure = due
         try:
             return self._run(work, ctx, builder)
         except Exception:
-            again()
+            on_failure()
             raise
 
     def _due_work(self, ctx: Context, builder: DecisionBuilder) -> tuple[Steps, Callable[[], None]] | None:
-        """Return the work that is due first, and a function that makes it due again."""
+        """Return the work that is due first, and a function to be called if it raises."""
         groups = self.groups
         groups.collect_expired(ctx.monotonic_ms)
+        due = self._due_now(ctx, builder)
+        if due is None and groups.retries.resume(groups.expired, groups.checks, ctx.monotonic_ms):
+            due = self._due_now(ctx, builder)
+        return due
+
+    def _due_now(self, ctx: Context, builder: DecisionBuilder) -> tuple[Steps, Callable[[], None]] | None:
+        groups = self.groups
         if groups.expired:
-            group_id, members = next(iter(groups.expired.items()))
-            return expire(groups, group_id, ctx, builder), partial(
-                groups.expired.__setitem__, group_id, members
-            )
+            group_id = next(iter(groups.expired))
+            work = expire(groups, group_id, ctx, builder)
+            return work, partial(groups.retry_expiry, group_id, groups.expired[group_id], ctx)
         if groups.catalog_changes:
             # Only every other turn: constant topic changes must not starve the other work.
             self._have_changes_had_turn = not self._have_changes_had_turn
-            work = None if self._have_changes_had_turn else self._due_beside_changes(ctx, builder)
-            return work or (_schedule_affected(groups, ctx), _nothing)
+            due = None if self._have_changes_had_turn else self._due_beside_changes(ctx, builder)
+            return due or (_schedule_affected(groups, ctx), _nothing)
         return self._due_beside_changes(ctx, builder)
 
     def _due_beside_changes(
@@ -233,17 +241,17 @@ class GroupShard:
         if groups.checks:
             group_id, trigger = next(iter(groups.checks.items()))
             work = checks.check_group(groups, group_id, ctx, builder)
-            return work, partial(groups.checks.__setitem__, group_id, trigger)
+            return work, partial(groups.retry_check, group_id, trigger, ctx)
         if groups.installs:
             group_id = next(iter(groups.installs))
-            return install_more(groups, group_id, ctx, builder), partial(groups.pacing.defer, group_id, ctx)
+            work = install_more(groups, group_id, ctx, builder)
+            return work, partial(groups.pacing.defer, group_id, ctx, RETRY_MS)
         if (deferred := groups.pacing.take_due(ctx)) is not None:
             work = checks.compute_deferred_target(groups, deferred, ctx, builder)
-            return work, partial(groups.pacing.defer, deferred, ctx)
+            return work, partial(groups.pacing.defer, deferred, ctx, RETRY_MS)
         if (unresolved := groups.resolutions.take_due(ctx)) is not None:
-            return resolve(groups, unresolved, ctx, builder), partial(
-                groups.resolutions.want, unresolved, ctx
-            )
+            work = resolve(groups, unresolved, ctx, builder)
+            return work, partial(groups.resolutions.want, unresolved, ctx, RETRY_MS)
         if groups.expiry.next_ms is not None and groups.expiry.next_ms <= ctx.monotonic_ms:
             return expire_offsets(groups, ctx, builder), partial(groups.give_up_reading, ctx)
         return None
@@ -331,6 +339,8 @@ class GroupShard:
         timer = self.groups.sessions.get((group_id, member_id))
         if group is None or member is None or timer is None or group_id in self.groups.checks:
             return None
+        if self.groups.retries.waits_for_check(group_id):
+            return None
         if self.groups.catalog_changes and self.groups.catalog_changes.concerns(group):
             return None
         current = member.current
@@ -383,7 +393,7 @@ class FastEntry:
 
 
 def _nothing() -> None:
-    """Do nothing: the work is already due again."""
+    """Do nothing: the search goes on with the groups after those that raised."""
 
 
 def _schedule_affected(groups: GroupContext, ctx: Context) -> Steps:

@@ -25,9 +25,6 @@ from raftlog.env.host import Timer
 TIMER_MIN_MS: Final = 1.0
 """Least delay of a timer. Event loops round to about a millisecond, so a shorter one would fire too early."""
 
-FAILED_WORK_PAUSE_MS: Final = 1_000.0
-"""Pause after due work that raised, because it would raise again at once: one log line a second is enough."""
-
 
 class DueWork:
     """The timer of one group shard, and the work that it starts (`slices.Work`)."""
@@ -117,4 +114,4 @@ class DueWork:
         if decision is None:
             return TIMER_MIN_MS
         self._jobs.start(decision.jobs)
-        return 0.0 if decision.error is None else FAILED_WORK_PAUSE_MS
+        return 0.0

@@ -10,5 +10,6 @@ reports          what each member last reported to own
 catalog_changes  topic changes, and the groups to compare with them
 resolutions      the schedule of regular-expression rounds
 clientrounds     which member is asked to compute a target
+retries          due work that raised, tried again when nothing else is due
 expiry           when offsets or groups may have expired
 """

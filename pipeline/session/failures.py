@@ -28,11 +28,6 @@ _SETTING = re.compile(
 )
 SAYS_NOTHING = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(?:Spark\w*|IllegalArgument)Exception: ")
 """Java class names in front of a message from Spark that is clear without them."""
-_JVM_IS_GONE = re.compile(
-    r"does not exist in the JVM|Answer from Java side is empty|trying to connect to the Java server|"
-    r"Error while (?:sending|receiving|sending or receiving)|SparkContext was shut down|Connection refused"
-)
-"""Messages of py4j and Spark when the JVM has ended or is ending; py4j takes every name for unknown then."""
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
@@ -89,13 +84,13 @@ def unwrapped(error: BaseException) -> PipelineError | None:
     if setting:
         value, name, why = setting.groups()
         return OptionError(f"{name}={value} is not a valid Spark setting", why[:1].lower() + why[1:])
-    ended = how_it_ended() if _JVM_IS_GONE.search(text) else None
-    if ended is not None:
-        return PipelineError(f"Spark's JVM {ended}", _after_the_end(ended))
     for pattern, message, hint in _KNOWN:
         found = re.search(pattern, text)
         if found:
             return PipelineError(message.format(*found.groups()), hint)
+    ended = how_it_ended()
+    if ended is not None:  # whatever Spark and py4j make of it: an unknown name, a cancelled job, ...
+        return PipelineError(f"Spark's JVM {ended}", _after_the_end(ended))
     return PipelineError(f"Spark failed: {_first_words(text)}", _see_logs())
 
 

@@ -101,7 +101,7 @@ def how_it_ended() -> str | None:
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
+    if process is None or _serves(SparkContext._active_spark_context):
         return None
     try:
         code = process.wait(ENDING_S)
@@ -111,6 +111,14 @@ def how_it_ended() -> str | None:
     if signal in set(Signals):
         return f"ended by {Signals(signal).name}"
     return f"ended with exit code {code}"
+
+
+def _serves(context: Any) -> bool:
+    """Whether the JVM answers and its SparkContext is not stopped; it stops first when the JVM is to end."""
+    try:
+        return context is None or not context._jsc.sc().isStopped()
+    except Exception:  # py4j raises errors of several kinds
+        return False
 
 
 def _end_processes_of(error: BaseException) -> None:

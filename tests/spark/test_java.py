@@ -90,20 +90,24 @@ def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
 )
 def test_a_jvm_that_ends_during_a_run_is_one_line(signal: str, says: str, tmp_path: Path) -> None:
     """py4j and Spark report it as an unknown name, a refused connection or a cancelled job."""
+    fifo = tmp_path / "runs"
+    os.mkfifo(fifo)
     script = (
         "import os, signal, threading, time\n"
         "from pyspark import SparkContext\n"
         "from pipeline.errors import PipelineError\n"
         "from pipeline.session.failures import spark_errors\n"
         "from pipeline.session.sessions import spark_session\n"
+        f"runs, told = os.open({str(fifo)!r}, os.O_RDWR), {str(fifo)!r}\n"
         "def wait(batches):\n"
+        "    os.write(os.open(told, os.O_RDWR), b'.')\n"
         "    time.sleep(600)\n"
         "    yield from batches\n"
-        "def end(spark):\n"
-        "    while not spark.sparkContext.statusTracker().getActiveStageIds(): pass\n"
+        "def end():\n"
+        "    os.read(runs, 1)\n"
         f"    os.kill(SparkContext._gateway.proc.pid, signal.{signal})\n"
         "spark = spark_session('local[1]', conf={'spark.driver.memory': '1g'})\n"
-        "threading.Thread(target=end, args=(spark,), daemon=True).start()\n"
+        "threading.Thread(target=end, daemon=True).start()\n"
         "try:\n"
         "    with spark_errors(): spark.range(1).mapInArrow(wait, 'id bigint').collect()\n"
         "except PipelineError as error: print(error)\n"
