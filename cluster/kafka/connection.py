@@ -6,12 +6,11 @@ one turn leave in one write.
 
 Invariants:
 
-- Replies leave in the order of the requests, whenever they become ready.
+- Replies leave in the order of the requests, whenever they become ready (`reply_queue`).
 - Memory is bounded: every byte kept for a connection counts towards its bound and the listener's. These are
-  bytes read and not served, the frames of unanswered requests, replies that wait (for an earlier one, or for
-  time to pass), replies that the client does not read, and cached heartbeats. At the first bound the
-  connection is no longer read; at the last it is closed. Frames read and not yet served are at most one
-  read's worth.
+  bytes read and not served (`unserved`, at most one read's worth), what `reply_queue` keeps, replies
+  that the client does not read, and cached heartbeats. At the first bound the connection is no longer read;
+  at the last it is closed.
 - Requests after one that may be decided in several parts, or whose answer is made in slices, wait until that
   is answered (`serve_alone`): a later commit must not overtake the rest of an earlier one, and a connection
   has only one long answer in the making.
@@ -28,14 +27,15 @@ Invariants:
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from cluster.kafka import dispatch
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange
+from cluster.kafka.reply_queue import ReplyQueue
 from cluster.kafka.steady import CORRELATION_END, TAIL_BEGIN, FastReplies, FastReply
+from cluster.kafka.unserved import UnservedFrames
 from cluster.kafka.waiting import cut_waits_short
 from cluster.node_info import ClientInfo
 from cluster.runtime.slices import MORE, SOON
@@ -44,13 +44,8 @@ from raftlog.env.host import Stream
 from records import shard_of
 from wire.apis import ApiKey
 from wire.errors import MalformedFrame
-from wire.framing import Framer
 
 P = ParamSpec("P")
-
-SHARE_REQUESTS = 256
-"""A connection's share of a turn is bounded by the clock, and by this many requests: some take less time than
-reading the clock, and in simulation no time passes within a turn."""
 
 LITTLE_BYTES = 16_384
 """A client that sends more than this at once has much more work for the node than one share, and waits in the
@@ -99,31 +94,24 @@ class Connection:
     """An `asyncio.Protocol` in shape; see `raftlog.env.host.StreamHandler`."""
 
     __slots__ = (
-        "_alone",
-        "_asked_bytes",
-        "_backlog",
-        "_backlog_bytes",
         "_context",
         "_draining",
-        "_early_bytes",
         "_fast",
         "_first_bytes",
         "_flush_due",
-        "_framer",
-        "_has_more",
         "_is_new",
         "_is_queued",
         "_last_group",
         "_num_shards",
-        "_patient_bytes",
         "_pause_bytes",
         "_reading",
         "_ready",
-        "_requests_max",
+        "_replies",
         "_table",
         "_transport",
+        "_unanswered",
         "_unread",
-        "_waiting",
+        "_unserved",
         "active_ms",
         "client",
         "closed",
@@ -152,19 +140,12 @@ class Connection:
         self._num_shards = settings.cluster_shards
         self._draining = ""  # why it closes once everything is answered
         self._transport: Stream
-        self._framer = Framer(settings.socket_request_max_bytes)
-        self._requests_max = settings.connection_requests_max
         self._pause_bytes = settings.connection_buffered_pause_bytes
-        self._waiting: deque[Exchange] = deque()
-        self._alone: set[Exchange] = set()  # later requests are not served until these are answered
-        self._asked_bytes = 0  # frames of unanswered requests
-        self._early_bytes = 0  # replies that wait for an earlier one
-        self._patient_bytes = 0  # replies that wait for time to pass
-        self._backlog_bytes = 0
-        self._ready: list[bytes] = []
-        self._backlog: list[bytes] = []
+        self._unserved = UnservedFrames(settings.socket_request_max_bytes)
+        self._replies = ReplyQueue(settings.connection_requests_max, self._pause_bytes)
+        self._unanswered = self._replies.unanswered  # its own deque: looked at for every request
+        self._ready: list[bytes] = []  # replies for the next write
         self._fast = FastReplies()
-        self._has_more = False  # the framer may hold whole frames
         self._is_queued = False  # in a lane of the slices
         self._flush_due = False
         self._reading = True
@@ -195,15 +176,14 @@ class Connection:
             self._context.host.fatal(f"closing the connection of {self.peer} failed: {in_one_line(error)}")
 
     def _let_go(self) -> None:
-        for exchange in self._waiting:
+        for exchange in self._unanswered:
             self._context.long_reads.pop(exchange, None)
             exchange.drop()
-        self._waiting.clear()
+        self._replies.clear()
         self._ready.clear()
-        self._backlog.clear()
+        self._unserved.drop()
         self._fast.clear()
         self.deferred.clear()
-        self._alone.clear()
         self._table.lost(self)
 
     def eof_received(self) -> bool | None:
@@ -232,21 +212,19 @@ class Connection:
                 self._fast.forget(data[TAIL_BEGIN:])
             if self._is_new:
                 self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
-            frames = self._framer.feed(data, 0 if self._is_queued else SHARE_REQUESTS)
+            unserved = self._unserved
             if self._is_queued:  # earlier frames come first
-                self._has_more = True
+                unserved.read_behind(data)
                 self._read(False)
-            elif frames:
+            elif unserved.read(data):
                 if self._is_new:
                     self._is_new = False
                     self._table.asked(self)
-                self._backlog = frames
-                self._has_more = len(frames) == SHARE_REQUESTS
                 self._is_queued = True
-                is_little = len(data) <= LITTLE_BYTES and not self._has_more
+                is_little = len(data) <= LITTLE_BYTES and not unserved.has_more
                 if self.slices.submit(self, SOON if is_little else MORE):
                     return
-                self._put_off(self._backlog)
+                unserved.put_off(unserved.frames)
             self._count()
         except MalformedFrame as error:
             hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
@@ -258,7 +236,9 @@ class Connection:
 
     def _is_at_rest(self) -> bool:
         """Whether nothing is read in part, waiting, or to be sent: a request may be answered out of hand."""
-        return not (self._framer.rest or self._is_queued or self._waiting or self._flush_due or self._unread)
+        return not (
+            self._unserved.rest or self._is_queued or self._unanswered or self._flush_due or self._unread
+        )
 
     def _answer_alone(self, hit: FastReply, data: bytes) -> None:
         """Answer a read that is one cached heartbeat, as nearly all reads of consumers are.
@@ -287,14 +267,12 @@ class Connection:
         self._is_queued = False
         if self.closed:
             return now_ms
-        frames = self._backlog
-        if not frames and self._has_more:
-            try:
-                frames = self._framer.feed(b"", SHARE_REQUESTS)
-            except MalformedFrame as error:
-                self.refuse("malformed", str(error))
-                return now_ms
-            self._has_more = len(frames) == SHARE_REQUESTS
+        unserved = self._unserved
+        try:
+            frames = unserved.take()
+        except MalformedFrame as error:
+            self.refuse("malformed", str(error))
+            return now_ms
         context = self._context
         self.active_ms = now_ms
         context.node.observe_clock(now_ms)
@@ -303,10 +281,8 @@ class Connection:
         if num_served is None:
             return context.host.monotonic_ms()
         if num_served < len(frames):
-            self._put_off(frames[num_served:])
-        else:
-            self._backlog, self._backlog_bytes = [], 0
-        if self._backlog or self._has_more:
+            unserved.put_off(frames[num_served:])
+        if unserved.frames or unserved.has_more:
             self._is_queued = not self._is_blocked()
             self._read(False)
         is_done = not self._is_queued
@@ -320,6 +296,7 @@ class Connection:
         host = self._context.host
         wall_ms = self._context.node.clock.wall_at(now_ms)
         fast = self._fast.by_tail
+        unanswered = self._unanswered
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
             if is_blocked or now_ms > end_ms:
@@ -330,7 +307,7 @@ class Connection:
                 if entry.is_valid():
                     entry.touch(now_ms, wall_ms)
                     self._answer_fast(hit, payload, now_ms)
-                    if self._waiting:
+                    if unanswered:
                         is_blocked = self._is_blocked()
                     continue
                 self._fast.forget(payload[CORRELATION_END:])
@@ -346,29 +323,22 @@ class Connection:
         if self.deferred:
             cut_waits_short(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
-        if not self._waiting:
+        if not self._unanswered:
             self._ready.append(data)
             return
         exchange = Exchange(self, now_ms)
         exchange.data = data
-        self._early_bytes += len(data)
-        self._waiting.append(exchange)
+        self._replies.add(exchange)
 
     def _serve_slowly(self, payload: bytes, now_ms: float) -> None:
         exchange = Exchange(self, now_ms)
-        exchange.asked_bytes = num_bytes = len(payload)
-        self._asked_bytes += num_bytes
-        self._waiting.append(exchange)
+        exchange.asked_bytes = len(payload)
+        self._replies.add(exchange)
         dispatch.serve(self._context, self, exchange, payload)
-
-    def _put_off(self, frames: list[bytes]) -> None:
-        """Keep frames to be served later."""
-        self._backlog = frames
-        self._backlog_bytes = sum(map(len, frames)) if frames else 0
 
     def serve_alone(self, exchange: Exchange) -> None:
         """Leave the client's later requests unread until this one is answered."""
-        self._alone.add(exchange)
+        self._replies.serve_alone(exchange)
 
     def uses(self, group_id: str) -> None:
         """Remember the shard of a group that a request names."""
@@ -392,33 +362,21 @@ class Connection:
     # Replies.
 
     def answered(self, exchange: Exchange) -> None:
-        """Take the bytes of a reply, and send those now at the head of the queue in this turn's one write."""
-        data = exchange.data
-        assert data is not None
+        """Take the bytes of a reply, and send those that are ready in this turn's one write."""
         self._context.observe(exchange)
-        if self._alone:
-            self._alone.discard(exchange)
-        self._asked_bytes -= exchange.asked_bytes
-        self._early_bytes += len(data)
-        waiting = self._waiting
-        while waiting and (data := waiting[0].data) is not None:
-            waiting.popleft().connection = None
-            self._early_bytes -= len(data)
-            self._ready.append(data)
-        if self._draining and not waiting:
+        self._replies.answered(exchange, self._ready)
+        if self._draining and not self._unanswered:
             self.close(self._draining)
         else:
             self._flush_soon()
 
     def may_wait_with(self, num_bytes: int) -> bool:
         """Whether a reply of this size may wait for time to pass: one may, several if they are small."""
-        return not self._patient_bytes or self._patient_bytes + num_bytes <= self._pause_bytes
+        return self._replies.may_wait_with(num_bytes)
 
     def waits_with(self, exchange: Exchange, num_bytes: int) -> None:
         """Count a reply that waits for time to pass; a negative number ends the wait."""
-        self._asked_bytes -= exchange.asked_bytes  # the request itself is no longer needed
-        exchange.asked_bytes = 0
-        self._patient_bytes += num_bytes
+        self._replies.waits_with(exchange, num_bytes)
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -439,7 +397,7 @@ class Connection:
             self._ready.clear()
             self.counters.bytes_sent += len(data)
             self._transport.write(data)
-        if not self._reading or self._waiting or self._unread or self._draining:
+        if not self._reading or self._unanswered or self._unread or self._draining:
             self._serve_soon()
         self._count()
 
@@ -452,13 +410,13 @@ class Connection:
     def kept_now(self) -> int:
         """Return the number of bytes that the node keeps for this connection."""
         num_bytes = (
-            len(self._framer.rest)
-            + self._backlog_bytes
+            len(self._unserved.rest)
+            + self._unserved.put_off_bytes
             + self._fast.num_bytes
             + self._transport.get_write_buffer_size()
         )
-        if self._waiting:  # otherwise no request is unanswered
-            num_bytes += self._asked_bytes + self._early_bytes + self._patient_bytes
+        if self._unanswered:
+            num_bytes += self._replies.num_bytes
         return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0
 
     def _count(self) -> None:
@@ -469,8 +427,8 @@ class Connection:
     def give_up(self, how: str) -> None:
         """Close the connection at once, with everything kept for it, because that is too much."""
         unread = self.unread_bytes()
-        unserved = len(self._framer.rest) + self._backlog_bytes
-        waiting = self._early_bytes + self._patient_bytes
+        unserved = len(self._unserved.rest) + self._unserved.put_off_bytes
+        waiting = self._replies.reply_bytes
         why = "flooding" if unserved > unread + waiting else "slow"
         self.refuse(
             why,
@@ -485,13 +443,7 @@ class Connection:
     def _is_blocked(self) -> bool:
         if self._unread or self._draining:
             return True
-        if not self._waiting:  # nothing is in flight
-            return False
-        return (
-            len(self._waiting) >= self._requests_max
-            or self._asked_bytes + self._early_bytes > self._pause_bytes
-            or bool(self._alone)
-        )
+        return bool(self._unanswered) and self._replies.is_full()
 
     def _serve_soon(self) -> None:
         """Continue serving, or reading if nothing is left to serve, unless the connection is blocked."""
@@ -500,7 +452,7 @@ class Connection:
         if self._is_blocked():
             if not self._draining:
                 self._read(False)
-        elif self._backlog or self._has_more:
+        elif self._unserved.frames or self._unserved.has_more:
             self._is_queued = True
             self._read(False)
             self.slices.submit(self, MORE)
@@ -520,12 +472,12 @@ class Connection:
     @property
     def num_unserved(self) -> int:
         """The number of requests read whole that have not been served yet."""
-        return len(self._backlog)
+        return len(self._unserved.frames)
 
     @property
     def is_waiting(self) -> bool:
         """Whether a reply is outstanding: such a connection is not idle."""
-        return bool(self._waiting)
+        return bool(self._unanswered)
 
     def drain(self, why: str) -> None:
         """Take no more requests, deliver the outstanding replies, then close; all within LINGER_MS.
@@ -536,11 +488,10 @@ class Connection:
         if self.closed or self._draining:
             return
         self._draining = why
-        self._put_off([])
-        self._has_more = False
+        self._unserved.drop()
         for end in list(self.deferred.values()):
             end()
-        if not self._waiting:
+        if not self._unanswered:
             self.close(why)
             return
         if not self._unread:

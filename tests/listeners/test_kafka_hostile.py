@@ -52,7 +52,7 @@ def test_random_bytes_are_answered_or_closed(chunks: list[bytes]) -> None:
     bystander.send(heartbeat(9))
     rig.run(50)
     assert bystander.correlation_ids == [9]
-    assert client.is_lost or len(next(reversed(rig.listener.connections))._framer.rest) <= 4 + 2400
+    assert client.is_lost or len(next(reversed(rig.listener.connections))._unserved.rest) <= 4 + 2400
 
 
 @pytest.mark.parametrize("api_key", sorted(API_VERSIONS))
@@ -456,7 +456,7 @@ def test_unfinished_frames_of_all_together_are_bounded(caplog: pytest.LogCapture
         assert [client.is_lost for client in clients] == [False, False, False, True]
         assert "unfinished frame" in lines()[0]
         assert "listener.buffered.max.bytes" in lines()[0]
-    held = sum(len(connection._framer.rest) for connection in rig.listener.connections)
+    held = sum(len(connection._unserved.rest) for connection in rig.listener.connections)
     assert held <= 2**20
     clients[0].transport.abort()
     clients[1].transport.abort()

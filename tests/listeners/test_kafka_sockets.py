@@ -16,7 +16,7 @@ import pytest
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.kafka import KafkaListener
-from cluster.kafka.connection import SHARE_REQUESTS
+from cluster.kafka.unserved import SHARE_REQUESTS
 from cluster.settings import Settings
 from tests.support.listener_rig import CountingEntry, FakeNode, heartbeat
 from tests.support.waiting import until

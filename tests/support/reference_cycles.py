@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 OF_THE_SIMULATION = (
     "cluster.kafka.connection.Connection",
+    "cluster.kafka.reply_queue.ReplyQueue",
     "cluster.kafka.steady.FastReplies",
+    "cluster.kafka.unserved.UnservedFrames",
     "wire.framing.Framer",
     "raftlog.env.simulated_files.SimFiles",
 )
