@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
@@ -93,78 +94,100 @@ def bench_assignor(members: int, partitions: int, topics: int, kind: str, chosen
         _line(f"{members} x {partitions}, {topics} topics, {kind}, {name}", figures)
 
 
+def _catalog(partitions: int, topics: int) -> CatalogView:
+    return CatalogView(
+        (CatalogTopic(f"topic-{n}", i, partitions // topics) for n, i in enumerate(_ids(topics))), 1
+    )
+
+
+class _GrowingGroup:
+    """A group whose members subscribe to all topics; each call has a context of its own."""
+
+    def __init__(self, catalog: CatalogView, settings: GroupSettings) -> None:
+        self._catalog = catalog
+        self._settings = settings
+        self._names = [topic.name for topic in catalog.topics()]
+        self._index = 0
+        self.shard = GroupShard(0)
+        self.turn = 0
+        """The turn of the loop: the group gets one target at most in each, but any number in turn 0."""
+
+    def ctx(self) -> Context:
+        self._index += 1
+        return Context(
+            monotonic_ms=float(self._index * 10_000),
+            wall_ms=self._index,
+            next_index=self._index,
+            catalog=self._catalog,
+            settings=SameForAll(self._settings),
+            fresh_id=lambda: "",
+            fresh_uuid=lambda: b"",
+            turn=self.turn,
+        )
+
+    def join(self, number: int) -> Decision:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=f"member-{number}",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=self._names,
+            topic_partitions=[],
+        )
+        decision = self.shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, self.ctx())
+        assert decision.error is None, decision.error
+        return decision
+
+    def fill(self, members: int) -> None:
+        """Let members join in one turn of the loop: a target for the first, none for the others."""
+        self.turn = 1
+        for number in range(members):
+            for job in self.join(number).jobs:
+                self.shard.job_ended(job, _worked_out(job), None, self.ctx())
+        self.turn = 0
+
+
+def _worked_out(job: Job) -> object:
+    asked = msgpack.unpackb(msgpack.packb(job.request))
+    return answer(asked, {"uniform": UniformAssignor()}.__getitem__)
+
+
+def _measured(turns: list[float], decide: Callable[[], Decision | None]) -> Decision:
+    """Decide, with what the runtime does in the same turn; append the milliseconds to `turns`."""
+    started = time.process_time()
+    decision = decide()
+    assert decision is not None
+    assert decision.error is None
+    if decision.cause is not None:
+        encode_entry(decision.cause, decision.records)
+    for job in decision.jobs:
+        msgpack.packb(job.request)
+    turns.append((time.process_time() - started) * 1e3)
+    return decision
+
+
 def bench_large(members: int, partitions: int, topics: int) -> None:
     """Loop turns for a large group's target and its description.
 
     The target takes turns to request, receive and install it, first for all members, then for one more and
     another.
     """
-    catalog = CatalogView(
-        (CatalogTopic(f"topic-{n}", i, partitions // topics) for n, i in enumerate(_ids(topics))), 1
-    )
-    names = [topic.name for topic in catalog.topics()]
-    shard = GroupShard(0)
-    index = 0
-    turns: dict[str, list[float]] = {}
-
-    def ctx() -> Context:
-        nonlocal index
-        index += 1
-        return Context(
-            monotonic_ms=float(index * 10_000),
-            wall_ms=index,
-            next_index=index,
-            catalog=catalog,
-            settings=SameForAll(GroupSettings(max_size=members + REPEATS, session_timeout_ms=2**30)),
-            fresh_id=lambda: "",
-            fresh_uuid=lambda: b"",
-            turn=turn,
-        )
-
-    def in_turn(what: str, decide: Callable[[], Decision | None]) -> Decision:
-        started = time.process_time()
-        decision = decide()
-        assert decision is not None
-        assert decision.error is None
-        if decision.cause is not None:
-            encode_entry(decision.cause, decision.records)
-        for job in decision.jobs:
-            msgpack.packb(job.request)
-        turns.setdefault(what, []).append((time.process_time() - started) * 1e3)
-        return decision
-
-    def join(number: int) -> Decision:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=f"member-{number}",
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=names,
-            topic_partitions=[],
-        )
-        return shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx())
-
-    def worked_out(job: Job) -> object:
-        asked = msgpack.unpackb(msgpack.packb(job.request))
-        return answer(asked, {"uniform": UniformAssignor()}.__getitem__)
-
-    turn = 1
-    for number in range(members - 1):
-        for job in join(number).jobs:  # the first member's
-            shard.job_ended(job, worked_out(job), None, ctx())
-    turn = 0
+    settings = GroupSettings(max_size=members + REPEATS, session_timeout_ms=2**30)
+    group = _GrowingGroup(_catalog(partitions, topics), settings)
+    group.fill(members - 1)
+    turns: dict[str, list[float]] = defaultdict(list)
+    shard = group.shard
     for number in range(members - 1, members + REPEATS):
-        (job,) = in_turn("ask", partial(join, number)).jobs
-        result = worked_out(job)
-        in_turn("take the answer", partial(shard.job_ended, job, result, None, ctx()))
+        (job,) = _measured(turns["ask"], partial(group.join, number)).jobs
+        result = _worked_out(job)
+        _measured(turns["take the answer"], partial(shard.job_ended, job, result, None, group.ctx()))
         while shard.groups.installs:
-            in_turn("install a part", lambda: shard.next_work(ctx()))
+            _measured(turns["install a part"], lambda: shard.next_work(group.ctx()))
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     for _ in range(REPEATS):
-        decision = in_turn(
-            "describe", lambda: shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, ctx())
-        )
+        describe = partial(shard.handle, ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, group.ctx())
+        decision = _measured(turns["describe"], describe)
         while (continuation := decision.continuation) is not None:
-            decision = in_turn("describe", partial(continuation, ctx()))
+            decision = _measured(turns["describe"], partial(continuation, group.ctx()))
     reply: Any = decision.reply
     turns["encode the description"] = [
         1e3 * cpu_seconds_of(lambda: encode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0, reply))
@@ -176,48 +199,13 @@ def bench_large(members: int, partitions: int, topics: int) -> None:
 
 def bench_decision(topics: int) -> None:
     """One more join in a full group, from request to reply."""
-    catalog = CatalogView(
-        (
-            CatalogTopic(f"topic-{n}", topic_id, PARTITIONS // topics)
-            for n, topic_id in enumerate(_ids(topics))
-        ),
-        1,
-    )
-    shard = GroupShard(0)
-    index = 0
-
-    def join(member_id: str) -> None:
-        nonlocal index
-        index += 1
-        ctx = Context(
-            monotonic_ms=float(index * 10_000),
-            wall_ms=index,
-            next_index=index,
-            catalog=catalog,
-            settings=SameForAll(),
-            fresh_id=lambda: "",
-            fresh_uuid=lambda: b"",
-            turn=turn,
-        )
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member_id,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[topic.name for topic in catalog.topics()],
-            topic_partitions=[],
-        )
-        decision = shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx)
-        assert decision.error is None, decision.error
-
-    turn = 1  # one turn of the loop for all: a target for the first, none for the others
-    for number in range(MEMBERS - 1):
-        join(f"member-{number}")
-    turn = 0
+    group = _GrowingGroup(_catalog(PARTITIONS, topics), GroupSettings())
+    group.fill(MEMBERS - 1)
     _line(
         f"whole decision, {topics} topics, first target of {MEMBERS}",
-        [1e3 * cpu_seconds_of(lambda: join("last"))],
+        [1e3 * cpu_seconds_of(lambda: group.join(MEMBERS - 1))],
     )
-    figures = [1e3 * cpu_seconds_of(lambda n=n: join(f"more-{n}")) for n in range(REPEATS)]
+    figures = [1e3 * cpu_seconds_of(lambda n=n: group.join(MEMBERS + n)) for n in range(REPEATS)]
     _line(f"whole decision, {topics} topics, one more member", figures)
 
 

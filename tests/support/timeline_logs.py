@@ -139,93 +139,105 @@ def crowd_facts(*, members: int = 200, partitions: int = 1_000, epochs: int = 3_
     """
     rng = random.Random(7)
     ids = [f"{number:022}" for number in range(members)]
-    place: dict[str, Any] = {"group_id": ADS, "shard": 0}
     held = {number: (ids[number % members], 0) for number in range(partitions)}
     rows: list[EpochRow] = []
     spans: list[OwnershipSpan] = []
-
-    def span(partition: int, kind: SpanKind, member: str | None, begin: int, end: int | None) -> None:
-        times = {"from_index": begin, "from_ms": begin, "to_index": end, "to_ms": end}
-        spans.append(
-            OwnershipSpan(
-                partition=TopicPartition(topic="clicks", partition=partition),
-                kind=kind,
-                member_id=member,
-                epoch=len(rows),
-                **place,
-                **times,
-            )
-        )
-
     at = 0
     for epoch in range(1, epochs + 1):
         member, moved, begin = rng.choice(ids), rng.sample(range(partitions), 5), at
-        steps = []
         for partition in moved:
             owner, since = held[partition]
-            span(partition, SpanKind.OWNED, owner, since, begin + 100)
-            span(partition, SpanKind.REVOKING, owner, begin + 100, begin + 300)
-            span(partition, SpanKind.UNOWNED, None, begin + 300, begin + 400)
+            spans += (
+                _crowd_span(partition, epoch - 1, SpanKind.OWNED, owner, since, begin + 100),
+                _crowd_span(partition, epoch - 1, SpanKind.REVOKING, owner, begin + 100, begin + 300),
+                _crowd_span(partition, epoch - 1, SpanKind.UNOWNED, None, begin + 300, begin + 400),
+            )
             held[partition] = (member, begin + 400)
-        for number, one in enumerate(ids):
-            steps.append(
-                MemberProgress(member_id=one, index=begin + number, timestamp_ms=begin + number, reached=True)
-            )
         at += rng.choice([500, 2_000, 60_000])
-        reason = Reason(kind=ReasonKind.MEMBER_JOINED, member_id=member)
-        parts = [TopicPartition(topic="clicks", partition=partition) for partition in moved]
-        rows.append(
-            EpochRow(
-                **place,
-                epoch=epoch,
-                epoch_before=epoch - 1,
-                index=begin,
-                timestamp_ms=begin,
-                cause=Cause(trigger=Trigger.MEMBER_REJOINED, member_id=member, reasons=(reason,)),
-                away=(),
-                members=tuple(ids),
-                num_members=members,
-                target_index=begin,
-                target_ms=begin,
-                moves=tuple(Moved(partition=part, source=ids[0], target=member) for part in parts),
-                progress=tuple(steps),
-                waits=(),
-                settled_index=begin + 400,
-                settled_ms=begin + 400,
-                state="Stable",
-                overtaken_by=None,
-                end_index=at if epoch < epochs else None,
-                end_ms=at if epoch < epochs else None,
-            )
-        )
+        rows.append(_crowd_epoch(epoch, ids, member, moved, begin, at if epoch < epochs else None))
     for partition, (owner, since) in held.items():
-        span(partition, SpanKind.OWNED, owner, since, None)
-    sessions = tuple(
-        MemberSession(
-            **place,
-            member_id=one,
-            instance_id=None,
-            client_id=f"worker-{number:03}",
-            client_host="127.0.0.1",
-            from_index=0,
-            from_ms=0,
-            to_index=None,
-            to_ms=None,
-            end=SessionEnd.OPEN,
-            timeout_ms=None,
-            last_heartbeat_ms=None,
-            deadline_ms=None,
-            rejoins=0,
-            aways=(),
-        )
-        for number, one in enumerate(ids)
-    )
+        spans.append(_crowd_span(partition, epochs, SpanKind.OWNED, owner, since, None))
     return GroupRows(
-        **place,
+        **_CROWD,
         epochs=tuple(rows),
         spans=tuple(spans),
-        sessions=sessions,
+        sessions=tuple(_crowd_session(number, one) for number, one in enumerate(ids)),
         terms=(),
         last_index=at,
         last_ms=at,
+    )
+
+
+_CROWD: dict[str, Any] = {"group_id": ADS, "shard": 0}
+
+
+def _clicks(partition: int) -> TopicPartition:
+    return TopicPartition(topic="clicks", partition=partition)
+
+
+def _crowd_span(
+    partition: int, epoch: int, kind: SpanKind, member: str | None, begin: int, end: int | None
+) -> OwnershipSpan:
+    return OwnershipSpan(
+        **_CROWD,
+        partition=_clicks(partition),
+        kind=kind,
+        member_id=member,
+        epoch=epoch,
+        from_index=begin,
+        from_ms=begin,
+        to_index=end,
+        to_ms=end,
+    )
+
+
+def _crowd_epoch(
+    epoch: int, ids: list[str], member: str, moved: list[int], begin: int, end: int | None
+) -> EpochRow:
+    """The epoch in which `member` rejoins and gets the `moved` partitions."""
+    reason = Reason(kind=ReasonKind.MEMBER_JOINED, member_id=member)
+    return EpochRow(
+        **_CROWD,
+        epoch=epoch,
+        epoch_before=epoch - 1,
+        index=begin,
+        timestamp_ms=begin,
+        cause=Cause(trigger=Trigger.MEMBER_REJOINED, member_id=member, reasons=(reason,)),
+        away=(),
+        members=tuple(ids),
+        num_members=len(ids),
+        target_index=begin,
+        target_ms=begin,
+        moves=tuple(Moved(partition=_clicks(one), source=ids[0], target=member) for one in moved),
+        progress=tuple(
+            MemberProgress(member_id=one, index=at, timestamp_ms=at, reached=True)
+            for at, one in enumerate(ids, begin)
+        ),
+        waits=(),
+        settled_index=begin + 400,
+        settled_ms=begin + 400,
+        state="Stable",
+        overtaken_by=None,
+        end_index=end,
+        end_ms=end,
+    )
+
+
+def _crowd_session(number: int, member_id: str) -> MemberSession:
+    return MemberSession(
+        **_CROWD,
+        member_id=member_id,
+        instance_id=None,
+        client_id=f"worker-{number:03}",
+        client_host="127.0.0.1",
+        from_index=0,
+        from_ms=0,
+        to_index=None,
+        to_ms=None,
+        end=SessionEnd.OPEN,
+        timeout_ms=None,
+        last_heartbeat_ms=None,
+        deadline_ms=None,
+        rejoins=0,
+        aways=(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from quorate.output import print_json, say
 if TYPE_CHECKING:
     from history.facts.rows import GroupFinding, GroupRows
     from history.reading.node import NodeLog
+    from history.render import TimeStyle
 
 
 def timeline(
@@ -59,42 +61,13 @@ def timeline(
         _table(log, group, shard, begin, end, utc=utc, json=json)
         return
     picture = read_log(log.path, lambda: _picture(log, group, shard, begin, end))
-    facts = picture.facts
-    if picture.from_ms is not None and picture.from_ms > facts.last_ms:
-        style = style_of(utc)
-        raise CommandError(
-            f"nothing of group {group} happened from {style.full(picture.from_ms)} on",
-            hint=f"the log that was read ends at {style.full(facts.last_ms)}",
-            code=ExitCode.UNREADABLE,
-        )
+    _demand_a_row(picture, group, style_of(utc))
     rests_on = _rests_on(log.path, picture)
     if html is not None:
-        from history.pages.timeline import timeline_page
-
-        text = timeline_page(
-            facts,
-            picture.findings,
-            whole=picture.whole,
-            style=style_of(utc),
-            from_ms=picture.from_ms,
-            to_ms=end[1],
-            rests_on=rests_on,
-        )
+        text = _page(picture, end[1], style_of(utc), rests_on)
         say(write_page(html, text, force=force))
         return
-    from history.pages.terminal import ASCII, BLOCKS, lanes_text
-
-    lines = lanes_text(
-        facts,
-        picture.findings,
-        whole=picture.whole,
-        width=terminal_width(),
-        style=style_of(utc),
-        signs=BLOCKS if _writes_blocks(BLOCKS.heights) else ASCII,
-        from_ms=picture.from_ms,
-        to_ms=end[1],
-    )
-    print_lines(log.path, lines)
+    print_lines(log.path, _lanes(picture, end[1], style_of(utc)))
     for line in rests_on:
         say(line)
 
@@ -145,6 +118,45 @@ def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Poi
         ),
         from_ms=from_ms,
         has_notes=notes is not None,
+    )
+
+
+def _demand_a_row(picture: _Picture, group: str, style: TimeStyle) -> None:
+    last_ms = picture.facts.last_ms
+    if picture.from_ms is not None and picture.from_ms > last_ms:
+        raise CommandError(
+            f"nothing of group {group} happened from {style.full(picture.from_ms)} on",
+            hint=f"the log that was read ends at {style.full(last_ms)}",
+            code=ExitCode.UNREADABLE,
+        )
+
+
+def _page(picture: _Picture, to_ms: int | None, style: TimeStyle, rests_on: list[str]) -> str:
+    from history.pages.timeline import timeline_page
+
+    return timeline_page(
+        picture.facts,
+        picture.findings,
+        whole=picture.whole,
+        style=style,
+        from_ms=picture.from_ms,
+        to_ms=to_ms,
+        rests_on=rests_on,
+    )
+
+
+def _lanes(picture: _Picture, to_ms: int | None, style: TimeStyle) -> Iterator[str]:
+    from history.pages.terminal import ASCII, BLOCKS, lanes_text
+
+    return lanes_text(
+        picture.facts,
+        picture.findings,
+        whole=picture.whole,
+        width=terminal_width(),
+        style=style,
+        signs=BLOCKS if _writes_blocks(BLOCKS.heights) else ASCII,
+        from_ms=picture.from_ms,
+        to_ms=to_ms,
     )
 
 
