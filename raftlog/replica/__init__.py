@@ -10,8 +10,10 @@ candidacy      its part in elections: votes, campaigns, what keeps it from them
 peering        messages of peers and the timer: to elections, the leader's half or the follower's
 leader         entries to followers, what their answers mean, proofs, hand-over
 follower       entries of the leader, and when they are acknowledged
+delivery       what follows from the commit index: the state machine applies, and is told
 applier        the state machine kept level with the log, and rebuilt if applied entries were truncated
 log_replay     applying what is on disk already
+sliced_work    work that grows with the log, a slice in each turn
 agreement      hashes of entries and state, compared between nodes
 comparison     when they are sent, and what follows from a difference
 balancing      which node should lead which shard

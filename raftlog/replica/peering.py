@@ -68,7 +68,8 @@ _SETTLED = (ReplicaState.FOLLOWING, ReplicaState.READY)
 class Owner(Candidate, Protocol):
     """The replica, as this module sees it."""
 
-    is_current: bool
+    @property
+    def is_current(self) -> bool: ...
 
     def past_ms(self) -> int: ...
     def advance(self) -> None: ...

@@ -9,7 +9,7 @@ when a majority has synced them.  Invariants:
 - Nothing is committed that is not synced; no entry is applied twice, though its proposer applies it at once.
 - A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing
   is acknowledged after it.
-- Work that grows with the log (restore, scan, apply) is done in slices of `load_slice_ms`.
+- Work that grows with the log (restore, scan, apply) is done in slices (`sliced_work`, `delivery`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateM
 from raftlog.replica.applier import Applier
 from raftlog.replica.clock import AgreedClock, LogTime
 from raftlog.replica.committed_log import CommittedLog
+from raftlog.replica.delivery import CommitDelivery
 from raftlog.replica.disk_room import DiskRoom
 from raftlog.replica.leadership import ReplicaLeadership
 from raftlog.replica.peering import Peering
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
+from raftlog.replica.sliced_work import SlicedWork
 from raftlog.replica.term_start import term_start
 from raftlog.storage.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.storage.group_commit import GroupCommit
@@ -83,7 +85,12 @@ class Replica:
             host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
         )
         self._time = LogTime(AgreedClock(host) if clock is None else clock, self.home)
+        self.replica_status = ReplicaStatus(host.wall_ms)
         self._applying = Applier(host, self._journal, machine, settings)
+        self._delivery = CommitDelivery(
+            host, self._journal, machine, self._applying, self.replica_status, self.fail
+        )
+        self._slow_work = SlicedWork(host, settings.load_slice_ms, self.replica_status, self.fail)
         self._raft: RaftCore | None = None
         self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None
@@ -96,16 +103,11 @@ class Replica:
             synced=self._synced,
             fail=self.fail,
         )
-        self._advance_queued = False
-        self._slow_work: Iterator[None] | None = None
         self.log = CommittedLog(host.files, self._journal, lambda: self.commit_index)
         self.leadership = ReplicaLeadership(host, self.fail)
         self.disk_room = DiskRoom(host, self.home, settings.disk_free_bytes_min, self.fail)
         self._told_leader: int | None = None
-        self._told_commit = 0
         self._stop_done: Callable[[], None] | None = None
-        self.replica_status = ReplicaStatus(host.wall_ms)
-        self.is_current = False
         self.term = 0
         self.vote: str | None = None
         self.halted_reason: str | None = None
@@ -115,12 +117,12 @@ class Replica:
     def start(self) -> None:
         """Begin to load, in slices; `StateMachine.ready` is called later."""
         self.replica_status.on(ReplicaEvent.STARTS)
-        self._slow_work = self._load_steps()
-        self._host.call_soon(self._in_slices, self._slow_work, self._open)
+        self._slow_work.start(self._load_steps(), self._open)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Sync the proposed entries, mark a clean stop, close the journal, then call `done()`."""
         self._stop_done = done
+        self._delivery.stop()
         if self._snapshotter is not None:
             self._snapshotter.stop()
         if self._peering is not None:
@@ -163,7 +165,7 @@ class Replica:
         if self._is_over or self.state is ReplicaState.HALTED:
             return
         LOG.error("%s: halted: %s", self.home, reason)
-        self.is_current = False
+        self._delivery.is_current = False
         self.halted_reason = reason
         if self.is_leader:
             assert self._raft is not None
@@ -202,20 +204,6 @@ class Replica:
 
     # Load
 
-    def _in_slices(self, steps: Iterator[None], done: Callable[[], None]) -> None:
-        """Do work that grows with the log, a slice in each turn, then call `done`; dropped once replaced."""
-        if self._is_over or steps is not self._slow_work:
-            return
-        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
-        try:
-            for _ in steps:
-                if self._host.monotonic_ms() >= deadline_ms:
-                    self._host.call_soon(self._in_slices, steps, done)
-                    return
-            done()
-        except Exception as error:
-            self.fail(error)
-
     def _load_steps(self) -> Iterator[None]:
         files, identity = self._host.files, self._directory.identity
         self.term, self.vote, is_named = read_term(files, self.home, identity)
@@ -249,6 +237,7 @@ class Replica:
         self._applying.observers.append(self._snapshotter)
         saved = SaveTerm(self.term, self.vote)
         self._raft = self.core(identity.node_id, peers, journal, saved, settings, self._act)
+        self._delivery.begin(self._raft, self._snapshotter)
         if self._links is None or not peers:
             self.replica_status.on(ReplicaEvent.CAMPAIGNS)
             self.leadership.begin(self._raft, None, None)
@@ -264,6 +253,7 @@ class Replica:
             self._applying,
             self._snapshotter,
         )
+        self._delivery.compare_with_peers(self._peering.is_level)
         self.leadership.begin(self._raft, self._peering.leading, self._peering.following)
         self._peering.start(sorted(self._linked))
 
@@ -374,9 +364,8 @@ class Replica:
 
     def _rebuild(self) -> None:
         """Rebuild the machine from scratch, in slices; a rebuild under way is abandoned."""
-        self._slow_work = self._applying.rebuild()
         self._applying.is_rebuilding = True
-        self._host.call_soon(self._in_slices, self._slow_work, self.advance)
+        self._slow_work.start(self._applying.rebuild(), self.advance)
 
     def leader_changed(self) -> None:
         """Notify the machine if the known leader has changed."""
@@ -458,7 +447,7 @@ class Replica:
         assert self._raft is not None
         if self._peering is not None and not self.is_leader:
             self._peering.flushed()
-            self._advance_soon()  # acknowledge the synced entries before applying takes its time
+            self._delivery.advance_soon()  # acknowledge the synced entries before applying takes its time
         else:
             self._raft.commit()
             self.advance()
@@ -466,38 +455,13 @@ class Replica:
             self._finish_stop()
 
     def advance(self) -> None:
-        """Apply a slice of what is committed and notify the machine; the rest follows in later turns."""
-        self._advance_queued = False
-        raft, applier = self._raft, self._applying
-        if self._is_over or raft is None or applier.is_rebuilding:
-            return
-        assert self._snapshotter is not None
-        try:
-            applier.apply(raft.commit_index)
-            self._tell_committed(raft, applier.applied_index)
-            self._snapshotter.start_if_due(applier.applied_index)
-        except Exception as error:
-            self.fail(error)
-            return
-        if applier.applied_index < min(raft.commit_index, self._journal.durable_index):
-            self._advance_soon()
+        """Deliver what is committed."""
+        self._delivery.advance()
 
-    def _advance_soon(self) -> None:
-        if not self._advance_queued:
-            self._advance_queued = True
-            self._host.call_soon(self.advance)
-
-    def _tell_committed(self, raft: RaftCore, applied: int) -> None:
-        """Notify the machine of entries that it has applied and that are committed."""
-        if not self.is_current and self._peering is not None and self.state is not ReplicaState.HALTED:
-            self.is_current = self._peering.is_level(applied)
-        known = max(applied, min(raft.commit_index, self._applying.projected_index))
-        self._told_commit = max(self._told_commit, known)  # after a rebuild less may be known again
-        self._machine.committed(self._told_commit)
-        if self.state is ReplicaState.CATCH_UP and raft.is_serving(applied) and self._stop_done is None:
-            self.is_current = True
-            self.replica_status.on(ReplicaEvent.CAUGHT_UP)
-            self._machine.ready(raft.term)
+    @property
+    def is_current(self) -> bool:
+        """Whether the machine was level with the cluster once, and the replica has not been halted since."""
+        return self._delivery.is_current
 
     # Properties and calls for the runtime
 
@@ -541,10 +505,7 @@ class Replica:
     @property
     def applied_everywhere(self) -> int:
         """The last entry that every node, in contact or not, has applied, as far as this leader knows."""
-        if self._raft is None:
-            return self._told_commit
-        applied = (peer.applied_index for peer in self._raft.progress.peers.values())
-        return min([self._told_commit, *applied])
+        return self._delivery.applied_everywhere
 
     def time_at(self, now_ms: float) -> int:
         """The timestamp of an entry that arrives at `now_ms` of the monotonic clock.
