@@ -147,7 +147,8 @@ class CatalogDuties:
     def raise_format_level(self, level: int, done: Callable[[str | None], None]) -> None:
         """Let all nodes write records of `level` from now on; `done` gets None, or the reason why not."""
         shard, requests, now_ms = self._shard, self._shard.requests, self._host.monotonic_ms()
-        if (why := requests.why_not(now_ms)) is not None:
+        requests.observe_room(now_ms)
+        if (why := requests.why_not()) is not None:
             done(why.value)
             return
         ctx = requests.context(now_ms)

@@ -124,7 +124,11 @@ class ShardRequests:
         now_ms = self._host.monotonic_ms()
         self._node.observe_clock(now_ms)
         api_key = pending.api_key
-        why = self._why_not_read() if api_key in READ_APIS else self.why_not(now_ms)
+        if api_key in READ_APIS:
+            why = self._why_not_read()
+        else:
+            self.observe_room(now_ms)
+            why = self.why_not()
         if why is None and not shard.is_alone:
             why = shard.duties.refuses(api_key, pending.api_version, now_ms)
         if why is not None:
@@ -228,12 +232,11 @@ class ShardRequests:
 
     # Whether a request can be taken.
 
-    def why_not(self, now_ms: float) -> Unavailable | None:
-        """Look for room, and return why a request that may write cannot be taken; None if it can."""
+    def why_not(self) -> Unavailable | None:
+        """Return why a request that may write is refused as of the last `observe_room`, or None."""
         shard = self._shard
         if not shard.is_ready:
             return self._not_ready()
-        self.observe_room(now_ms)
         if self.has_room:
             return None
         if shard.replica.leadership.is_handing_over:
@@ -260,8 +263,12 @@ class ShardRequests:
 
         The first look that finds room again after a lack that lasted begins to renew all sessions.
         """
-        self._shard.replica.disk_room.observe(now_ms)
-        if not (self._can_hold and self._shard.replica.can_append):
+        shard = self._shard
+        if not shard.is_ready:
+            self.has_room = False
+            return
+        shard.replica.disk_room.observe(now_ms)
+        if not (self._can_hold and shard.replica.can_append):
             self.has_room = False
             if self._no_room_since_ms is None:
                 self._no_room_since_ms = now_ms

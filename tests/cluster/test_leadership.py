@@ -370,9 +370,11 @@ def test_questions_to_a_shard_change_nothing(led: Bench) -> None:
     assert runtime.obstacle() is Obstacle.NONE
     assert catalog.is_fresh(led.world.now_ms)
     assert requests.has_room, "only a look notices that there is none"
+    assert requests.why_not() is None
     assert [vars(one) for one in asked] == before
     requests.observe_room(led.world.now_ms)
     assert not requests.has_room
+    assert requests.why_not() is Unavailable.OVERLOADED
 
 
 def test_a_shard_that_cannot_be_ready_for_its_catalog_reports_the_version(
