@@ -6,7 +6,6 @@ when the leader is killed right after it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault
 from tests.support.polled_consumers import Crowd
+from tests.support.waiting import wait_for
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -77,13 +77,14 @@ def alter(admin: AdminClient, group: str, topic: str, to: dict[int, int]) -> Any
 
 def listed(admin: AdminClient, **filters: Any) -> set[str]:
     """Retry while a restarted node is still loading, which librdkafka does not do by itself."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while True:
-        found = admin.list_consumer_groups(**filters).result(TIMEOUT_S)
-        if not found.errors:
-            return {one.group_id for one in found.valid}
-        assert time.monotonic() < deadline_s, found.errors
-        time.sleep(0.05)
+    answers: list[Any] = []
+
+    def is_complete() -> bool:
+        answers.append(admin.list_consumer_groups(**filters).result(TIMEOUT_S))
+        return not answers[-1].errors
+
+    wait_for(is_complete, lambda: f"a listing without errors: {answers[-1].errors}", TIMEOUT_S)
+    return {one.group_id for one in answers[-1].valid}
 
 
 def delete_offsets(raw: RawGroup, topic: str, *partitions: int) -> list[int]:

@@ -274,15 +274,16 @@ class Rounds:
 
     def _wait_for_commits(self, files: Path, groups: list[str]) -> None:
         """Wait until every client has committed, and all of them fast enough for `COMMIT_S` seconds."""
-        deadline_s = time.monotonic() + START_S
-        while True:
+        recent = 0
+
+        def are_fast() -> bool:
+            nonlocal recent
             since_ms = (time.time() - COMMIT_S) * 1000
             told = [committers.acknowledged(files / group) for group in groups]
             recent = sum(at_ms > since_ms for one in told for at_ms, _ in one)
-            if all(told) and recent >= COMMIT_S * COMMITS_PER_S_MIN:
-                return
-            assert time.monotonic() < deadline_s, f"only {recent / COMMIT_S:.0f} commits per second"
-            time.sleep(0.01)
+            return all(told) and recent >= COMMIT_S * COMMITS_PER_S_MIN
+
+        wait_for(are_fast, lambda: f"only {recent / COMMIT_S:.0f} commits per second", START_S)
 
     def _check(self, files: Path, groups: list[str], faulted_ms: float, nodes: list[tuple[str, int]]) -> None:
         """Fetch every key from the new leader before any client commits it again."""

@@ -19,6 +19,7 @@ from benchmarks.raw import RawGroup, RawMember
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from tests.report import count_fault
+from tests.support.waiting import wait_for
 from wire.errors import ErrorCode
 
 TOPIC = "orders"
@@ -53,12 +54,15 @@ def test_clients_hear_loading_and_then_success_after_a_full_restart(cluster: Clu
     for thread in starting:
         thread.start()
     seen: set[str] = set()
-    while any(thread.is_alive() for thread in starting):
+
+    def have_started() -> bool:
         for node in cluster.nodes:
-            seen |= _states(f"http://{node.host}:{node.http_port}")
+            seen.update(_states(f"http://{node.host}:{node.http_port}"))
         groups[0].coordinator = addresses[0]
         _look(groups[0])
-        time.sleep(0.02)
+        return not any(thread.is_alive() for thread in starting)
+
+    wait_for(have_started, "the start of all nodes", within_s=240)
     assert groups[0].refusals[LOADING] > 0, groups[0].refusals
     assert "CatchUp" in seen, seen
     for group in groups:

@@ -9,18 +9,17 @@ import contextlib
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from benchmarks.apache import java_command
+from tests.support.waiting import wait_for
 
 VERIFIABLE: Final = "org.apache.kafka.tools.VerifiableConsumer"
 BY_PATTERN: Final = str(Path(__file__).parent / "src" / "PatternConsumer.java")
 ASSIGNED_S_MAX: Final = 60.0
-PAUSE_S: Final = 0.05
 
 
 class JavaConsumer:
@@ -136,12 +135,13 @@ class Fleet:
         self.until(is_even)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + ASSIGNED_S_MAX
-        while not condition():
-            assert time.monotonic() < deadline_s, self.report()
-            for consumer in self.consumers:
-                assert consumer.is_running, self.report()
-            time.sleep(PAUSE_S)
+        def holds() -> bool:
+            if condition():
+                return True
+            assert all(consumer.is_running for consumer in self.consumers), self.report()
+            return False
+
+        wait_for(holds, self.report, ASSIGNED_S_MAX)
 
     def report(self) -> str:
         return "\n".join(

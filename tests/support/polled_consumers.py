@@ -123,7 +123,7 @@ class PolledConsumer:
                 with self._crowd.changed:
                     self.errors.append(str(message.error()))
                     self._crowd.changed.notify_all()
-                time.sleep(0.05)
+                self._stopping.wait(0.05)  # an error is reported again at once
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         given = {partition.partition for partition in partitions}
