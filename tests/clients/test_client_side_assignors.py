@@ -1,6 +1,6 @@
 """A client of ours with assignors of its own, over the wire, against one real node and against three.
 
-Every branch of the rules is in `tests/kip848/test_h1_clientside.py`; the bytes, the listener, the fast path
+Every branch of the rules is in `tests/kip848/test_h1_clientside*.py`; the bytes, the listener, the fast path
 and a leader killed in the middle are tested here.
 """
 
