@@ -55,7 +55,7 @@ COUNTED_BYTES_MIN = 4096
 """A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
 
 LINGER_MS = 5_000
-"""How long a closed connection may take to deliver what was written before it is aborted."""
+"""Milliseconds for a closed connection to deliver what was written before it is aborted."""
 
 FIRST_BYTES = 4
 """Bytes by which other protocols are recognised: as many as the length of a frame has."""
