@@ -1,4 +1,4 @@
-"""What has been read from one connection and is not served yet.
+"""The frames and bytes read from one connection that are not served yet.
 
 A read may hold thousands of frames. They are split off a share at a time, and the rest stays bytes: objects
 for all of them would take a multiple of the memory.

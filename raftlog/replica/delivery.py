@@ -1,4 +1,4 @@
-"""What follows from the commit index: the state machine applies the entries, and is told of them.
+"""The work after a commit: the state machine applies the entries, and is told of them.
 
 Entries are applied in slices of `load_slice_ms`, the rest in later turns. Invariants:
 
