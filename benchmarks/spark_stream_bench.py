@@ -52,6 +52,9 @@ def tail(spark: SparkSession, path: str, scratch: str, seconds: float) -> None:
     query.awaitTermination(round(seconds))
     query.stop()
     warm = found[WARM_BATCHES:]
+    if not warm:
+        print(f"no batch after the first {WARM_BATCHES} within {seconds:g} s")
+        return
     span_s = (warm[-1][1] - warm[0][0]) / 1000
     lags = sorted(end - ms for _, end, written in warm for ms in written)
     count = len(lags)
