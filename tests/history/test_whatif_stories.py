@@ -15,13 +15,13 @@ from records.ids import topic_id_text
 from tests.support.world import FIRST_TOPIC
 from wire.apis import ApiKey
 
-from .whatif_story import RANGE, Story, unequal
+from .whatif_story import RANGE, WhatIfStory, unequal
 
 
-def handing_over(rebalance_ms: int = 60_000, slow_ms: int = 500) -> Story:
+def handing_over(rebalance_ms: int = 60_000, slow_ms: int = 500) -> WhatIfStory:
     """``a`` has orders 0-3; ``b`` joins at 10 s and is to have two of them. ``a`` is told at 11 s, gives up
     after ``slow_ms``, and ``b`` takes them at 18 s."""
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a", rebalance_ms=rebalance_ms), story.client("b")
     a.beat()
@@ -72,10 +72,10 @@ def test_a_longer_rebalance_timeout_than_it_took_changes_nothing() -> None:
     assert result.whatif == result.really
 
 
-def fenced_while_giving_up(back_ms: int | None = None) -> Story:
+def fenced_while_giving_up(back_ms: int | None = None) -> WhatIfStory:
     """``a`` is told at 2 s to give up two of orders 0-3 within 4 s, is heard of, and does not; it may join
     again. ``b`` beats until 20 s."""
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a", rebalance_ms=4_000), story.client("b")
     a.beat()
@@ -141,9 +141,9 @@ def test_silences_over_a_failover_are_not_the_rhythm_of_heartbeats() -> None:
     assert story.recorded(has_evidence=True).interval_ms == 505
 
 
-def falling_silent() -> Story:
+def falling_silent() -> WhatIfStory:
     """``b`` is heard last at 20 s and expires at 30 s; ``a`` beats every second until 60 s."""
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a"), story.client("b")
     story.keep(a, b, from_ms=0, to_ms=20_000)
@@ -190,7 +190,7 @@ def test_evidence_of_nothing_is_evidence_of_absence() -> None:
 
 
 def test_who_joined_again_in_time_would_have_stayed_and_not_joined_again() -> None:
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a"), story.client("b")
     story.keep(a, b, from_ms=0, to_ms=20_000)
@@ -207,7 +207,7 @@ def test_who_joined_again_in_time_would_have_stayed_and_not_joined_again() -> No
 
 
 def test_a_noted_gap_longer_than_the_session_timeout_would_have_ended_it() -> None:
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a"), story.client("b")
     story.keep(a, b, from_ms=0, to_ms=200_000)
@@ -228,7 +228,7 @@ def test_a_noted_gap_longer_than_the_session_timeout_would_have_ended_it() -> No
 
 
 def test_a_static_member_that_was_away_too_long_would_have_lost_its_place() -> None:
-    story = Story()
+    story = WhatIfStory()
     story.world.create_topic("orders", 4)
     a, b = story.client("a"), story.client("b", instance="i")
     story.keep(a, b, from_ms=0, to_ms=10_000)
@@ -258,7 +258,7 @@ def test_range_instead_of_uniform() -> None:
 
 
 def test_the_assignor_that_a_log_does_not_name_is_found_by_what_it_did() -> None:
-    story = Story(order=RANGE)
+    story = WhatIfStory(order=RANGE)
     story.world.create_topic("orders", 3)
     story.world.create_topic("events", 3)
     a, b = story.client("a", "orders", "events"), story.client("b", "orders", "events")

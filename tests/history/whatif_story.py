@@ -17,7 +17,7 @@ UNIFORM, RANGE = ("uniform", "range"), ("range", "uniform")
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 
-class Story:
+class WhatIfStory:
     """A group made by hand: members beat when the story says so."""
 
     def __init__(self, *, session_ms: int = 10_000, order: tuple[str, ...] = UNIFORM) -> None:
@@ -25,7 +25,7 @@ class Story:
         self.begin_ms = self.world.now_ms
         self.notes: list[dict[str, Any]] = []
 
-    def at(self, ms: int) -> Story:
+    def at(self, ms: int) -> WhatIfStory:
         self.world.sleep(self.begin_ms + ms - self.world.now_ms)
         return self
 
@@ -70,9 +70,9 @@ class Story:
         return extractor.finish()
 
 
-def unequal() -> Story:
+def unequal() -> WhatIfStory:
     """Three topics of one partition each, two members: range gives all to one of them."""
-    story = Story()
+    story = WhatIfStory()
     for name in ("orders", "events", "late"):
         story.world.create_topic(name, 1)
     a, b = story.client("a", "orders", "events", "late"), story.client("b", "orders", "events", "late")
