@@ -8,19 +8,9 @@ from cluster.runtime.answers import Unavailable
 from cluster.runtime.shard_state import ShardState
 from records import METADATA_SHARD
 from tests.cluster.fakes import Bench, records_of
-from tests.cluster.led_node import create, delete, lead, spread_everywhere
+from tests.cluster.led_node import create, delete, spread_everywhere
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
-
-
-@pytest.fixture
-def led(bench: Bench) -> Bench:
-    return lead(bench)
 
 
 def test_a_shard_waits_for_the_catalog_that_its_groups_were_decided_on(

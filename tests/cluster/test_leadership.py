@@ -6,21 +6,10 @@ import pytest
 
 from cluster.runtime.answers import Unavailable
 from tests.cluster.fakes import Bench
-from tests.cluster.led_node import FETCH, JOIN, error_of, lead
+from tests.cluster.led_node import FETCH, JOIN, error_of
 from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
-
-
-@pytest.fixture
-def led(bench: Bench) -> Bench:
-    return lead(bench)
-
 
 # The node's log.
 

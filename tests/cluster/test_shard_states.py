@@ -9,8 +9,8 @@ from cluster.runtime.shard_runtime import LASTING_MS
 from cluster.runtime.shard_state import ShardState
 from raftlog.env.obstacles import Obstacle
 from records import METADATA_SHARD, MemberState
-from tests.cluster.fakes import Bench, records_of
-from tests.cluster.led_node import FETCH, JOIN, create, error_of, lead
+from tests.cluster.fakes import Bench, FakeReplica, records_of
+from tests.cluster.led_node import FETCH, JOIN, create, error_of
 from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -19,14 +19,15 @@ from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.list_groups import ListGroupsRequest
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
-
-
-@pytest.fixture
-def led(bench: Bench) -> Bench:
-    return lead(bench)
+def _lead_groups(bench: Bench, number: int) -> FakeReplica:
+    """Lead, with this many groups of one member."""
+    bench.log(bench.metadata).lead()
+    replica = bench.log(bench.groups)
+    replica.lead()
+    for group in range(number):
+        bench.heartbeat(join_request(f"group-{group}", "one", "orders"))
+    replica.commit()
+    return replica
 
 
 # States.
@@ -56,14 +57,8 @@ def test_the_states_of_a_shard_from_its_start_to_its_end(bench: Bench) -> None:
     assert entered["CatchUp"] + 7 == entered["Ready"] == entered["Down"]
 
 
-def test_a_term_begins_in_slices_and_ends_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    bench.log(bench.metadata).lead()
-    replica = bench.log(bench.groups)
-    replica.lead()
-    for number in range(300):
-        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
-    replica.commit()
+def test_a_term_begins_in_slices_and_ends_in_the_middle(bench: Bench) -> None:
+    replica = _lead_groups(bench, 300)
     replica.lose()
     bench.host.clock_step_ms = 0.1
     replica.lead()
@@ -92,14 +87,8 @@ def test_a_term_begins_in_slices_and_ends_in_the_middle(monkeypatch: pytest.Monk
     assert len(replica.bodies) == before + 300
 
 
-def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    bench.log(bench.metadata).lead()
-    replica = bench.log(bench.groups)
-    replica.lead()
-    for number in range(200):
-        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
-    replica.commit()
+def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(bench: Bench) -> None:
+    replica = _lead_groups(bench, 200)
     replica.lose()
     bench.host.clock_step_ms = 0.1
     began_ms = bench.world.now_ms
@@ -113,14 +102,8 @@ def test_a_pause_in_the_middle_of_becoming_ready_expires_no_member(monkeypatch: 
     assert first.deadline_ms >= began_ms + 60_000 + 45_000
 
 
-def test_room_that_comes_back_renews_every_session_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch)
-    bench.log(bench.metadata).lead()
-    replica = bench.log(bench.groups)
-    replica.lead()
-    for number in range(300):
-        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
-    replica.commit()
+def test_room_that_comes_back_renews_every_session_in_slices(bench: Bench) -> None:
+    replica = _lead_groups(bench, 300)
     bench.later(10)
     replica.can_append, replica.is_disk_full = False, True
     assert bench.heartbeat(JOIN)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
