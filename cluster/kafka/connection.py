@@ -203,8 +203,8 @@ class Connection:
             return
         try:
             self.counters.bytes_received += len(data)
-            fast = self._fast.by_tail
-            hit = fast.get(data[TAIL_BEGIN:]) if fast and len(data) <= dispatch.FAST_FRAME_BYTES_MAX else None
+            fast = self._fast
+            hit = fast.by_tail.get(data[TAIL_BEGIN:]) if len(data) <= fast.frame_bytes_max else None
             if hit is not None and data.startswith(hit.frame_head) and self._is_at_rest():
                 if hit.entry.is_valid():
                     self._answer_alone(hit, data)

@@ -39,10 +39,12 @@ class FastReply:
 class FastReplies:
     """The replies, by the bytes of their requests after the correlation id."""
 
-    __slots__ = ("by_tail", "num_bytes")
+    __slots__ = ("by_tail", "frame_bytes_max", "num_bytes")
 
     def __init__(self) -> None:
         self.by_tail: dict[bytes, FastReply] = {}
+        self.frame_bytes_max = 0
+        """Bytes of the longest request: what is longer cannot be one of them alone."""
         self.num_bytes = 0
 
     def __len__(self) -> int:
@@ -55,6 +57,7 @@ class FastReplies:
         num_bytes = CORRELATION_END + len(exchange.tail)
         head = FRAME_HEAD.pack(num_bytes, exchange.api_key, exchange.api_version)
         self.by_tail[exchange.tail] = FastReply(head, data, entry)
+        self.frame_bytes_max = max(self.frame_bytes_max, TAIL_BEGIN + len(exchange.tail))
         self.num_bytes += len(exchange.tail) + len(data)
 
     def forget(self, tail: bytes) -> None:
@@ -64,4 +67,4 @@ class FastReplies:
 
     def clear(self) -> None:
         self.by_tail.clear()
-        self.num_bytes = 0
+        self.frame_bytes_max = self.num_bytes = 0
