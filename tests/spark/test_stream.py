@@ -27,7 +27,7 @@ from quorate.client import Client
 from tests.report import count_fault
 from tests.support.real_cluster import TOPIC, leader_of
 from tests.support.table_rows import exported, held
-from tests.support.waiting import wait_for
+from tests.support.waiting import descendants, wait_for, wait_for_end
 
 from .drivers import run_driver, start_driver
 
@@ -113,8 +113,10 @@ class Following:
 
     def kill(self) -> None:
         count_fault("spark", "stream killed")
+        left = descendants(self.process.pid)
         self.process.kill()
         self.end()
+        wait_for_end(*left)  # the JVM ends when its stdin does, and writes until then
 
     def stop(self) -> int:
         """Stop it with SIGTERM and return the exit code."""

@@ -45,6 +45,14 @@ def state_of(pid: int) -> str:
         return "Z"
 
 
+def descendants(pid: int) -> list[int]:
+    """The ids of the processes that a process started, and of those that these started."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        children += map(int, task.read_text().split())
+    return [*children, *(one for child in children for one in descendants(child))]
+
+
 def has_ended(pid: int) -> bool:
     """Whether a process ended, reaped or not."""
     return state_of(pid) == "Z"
