@@ -37,3 +37,14 @@ def peak_mib(pid: int | str = "self") -> float:
         return 0.0
     kib = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), "0")
     return int(kib) / 1024
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of the processes that a process has started and that have not ended."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:  # the thread has ended
+            continue
+    return found

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks import gaps, load
-from benchmarks.figures import peak_mib, report
+from benchmarks.figures import children_of, peak_mib, report
 from cluster.launching.launcher import NodeProcess, launch_node
 from records import shard_of
 from wire.apis import ApiKey
@@ -141,7 +141,7 @@ class Children:
 
     def _watch(self) -> None:
         while not self._ended.wait(SAMPLE_S):
-            for child in _children_of(self._pid):
+            for child in children_of(self._pid):
                 now = time.monotonic()
                 one = self.seen.setdefault(child, [now, now, 0.0])
                 one[1] = now
@@ -153,16 +153,6 @@ class Children:
         longest = max(end - begin for begin, end, _ in self.seen.values())
         peak = max(peak for _, _, peak in self.seen.values())
         return f"{len(self.seen)}, longest {longest:.1f} s, {peak:.0f} MiB"
-
-
-def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, task.read_text().split())
-        except OSError:
-            continue
-    return found
 
 
 def commit_all(node: NodeProcess, num_groups: int, total: int) -> float:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.figures import children_of
+
 WITHIN_S = 90.0
 LOOK_AGAIN_S = 0.02
 
@@ -47,9 +49,7 @@ def state_of(pid: int) -> str:
 
 def descendants(pid: int) -> list[int]:
     """The ids of the processes that a process started, and of those that these started."""
-    children: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        children += map(int, task.read_text().split())
+    children = children_of(pid)
     return [*children, *(one for child in children for one in descendants(child))]
 
 
