@@ -1,9 +1,10 @@
-"""The Kafka APIs that are served, their versions, and the modules of their messages.
+"""The Kafka APIs that a node can serve, their versions, and the modules of their messages.
 
-`API_VERSIONS` is the single list: the APIs and versions in it, and no others, are advertised and decoded, and
-refused in the right shape. One exception: the protocol's extensions (`is_private`) are served to all clients,
-but only advertised to those that know them. Message modules are imported when an API is first used, so that a
-process that uses three APIs does not import all of them at startup.
+`API_VERSIONS` is the single list: the APIs and versions in it, and no others, can be decoded, encoded, and
+refused in the right shape. A node serves and advertises those that `served_apis` has for its features. One
+exception: the protocol's extensions (`is_private`) are served to all clients, but only advertised to those
+that know them. Message modules are imported when an API is first used, so that a process that uses three APIs
+does not import all of them at startup.
 """
 
 from enum import IntEnum
@@ -112,10 +113,10 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_INSTALL_ASSIGNMENT = 20_102
 
 
-# First and last served version. The lower bounds are those of Kafka 4 (KIP-896); the upper bounds are the
-# newest versions of which every field is supported here.
+# First and last version. The lower bounds are those of Kafka 4 (KIP-896); the upper bounds are the newest
+# versions of which every field is supported here.
 API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
-    # Always refused. librdkafka considers Fetch 4 and later unusable on a node without Produce 3.
+    # Always served, if only to be refused: librdkafka considers Fetch 4 unusable on a node without Produce 3.
     ApiKey.PRODUCE: (3, 13),
     ApiKey.FETCH: (4, 17),
     ApiKey.LIST_OFFSETS: (1, 10),
@@ -123,12 +124,21 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.OFFSET_COMMIT: (2, 10),
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.HEARTBEAT: (0, 4),
     ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.SYNC_GROUP: (0, 5),
     ApiKey.DESCRIBE_GROUPS: (0, 6),
     ApiKey.LIST_GROUPS: (0, 5),
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.DELETE_RECORDS: (0, 2),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),  # 4 and 5 are for brokers
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DELETE_GROUPS: (0, 2),
@@ -144,6 +154,36 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
 
+CLASSIC_APIS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT})
+"""Only served with the classic protocol. LeaveGroup is always served, for operators."""
+
+LOG_APIS = frozenset({ApiKey.INIT_PRODUCER_ID, ApiKey.DELETE_RECORDS})
+"""Only served with a log of messages. Produce, Fetch and ListOffsets are always served."""
+
+TRANSACTION_APIS = frozenset(
+    {
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    }
+)
+"""Only served with transactions."""
+
+
+def served_apis(*, classic: bool = False, log: bool = False, transactions: bool = False) -> frozenset[ApiKey]:
+    """The APIs that a node with these features serves."""
+    apis = frozenset(API_VERSIONS) - CLASSIC_APIS - LOG_APIS - TRANSACTION_APIS
+    if classic:
+        apis |= CLASSIC_APIS
+    if log:
+        apis |= LOG_APIS
+    if transactions:
+        apis |= TRANSACTION_APIS
+    return apis
+
+
 PRIVATE_KEYS_FROM = 20_000
 """First key of private APIs: far above what Kafka has used in fifteen years, and within an int16."""
 
@@ -158,17 +198,17 @@ HEARTBEATS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUME
 
 
 def message_module(api_key: ApiKey) -> ModuleType:
-    """The module of a served API's messages, imported on first use.
+    """The module of an API's messages, imported on first use.
 
-    Raises KeyError if the API is not served."""
+    Raises KeyError if the API is not in API_VERSIONS."""
     if api_key not in API_VERSIONS:
-        raise KeyError(f"{api_name(api_key)} is not served")
+        raise KeyError(f"{api_name(api_key)} has no messages here")
     return import_module(f"wire.messages.{api_key.name.lower()}")
 
 
 @cache
 def message_classes(api_key: ApiKey) -> tuple[type[Message], type[Message]]:
-    """The request and response class of a served API. Raises KeyError if the API is not served."""
+    """The request and response class of an API. Raises KeyError if it is not in API_VERSIONS."""
     module = message_module(api_key)
     camel = "".join(word.capitalize() for word in api_key.name.split("_"))
     request: type[Message] = getattr(module, f"{camel}Request")

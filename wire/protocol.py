@@ -6,7 +6,7 @@ not know the node's versions yet can read the response (KIP-511). Bytes after a 
 the requests of `SURPLUS_IGNORED`.
 """
 
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from functools import cache
 from struct import Struct
 from struct import error as StructError
@@ -52,10 +52,10 @@ class _Route(NamedTuple):
 
 @cache
 def _route(api_key: int, api_version: int) -> _Route:
-    """Look up an API version. Raises KeyError if the API or this version of it is not served."""
+    """Look up an API version. Raises KeyError if it is not in API_VERSIONS."""
     first, last = API_VERSIONS[ApiKey(api_key)] if api_key in API_VERSIONS else (0, -1)
     if not first <= api_version <= last:
-        raise KeyError(f"{api_name(api_key)} version {api_version} is not served")
+        raise _unserved(api_key, api_version)
     request, response = message_classes(ApiKey(api_key))
     return _Route(
         request,
@@ -63,6 +63,10 @@ def _route(api_key: int, api_version: int) -> _Route:
         flexible_request=api_version in request.SCHEMA.flexible,
         flexible_response=api_version in response.SCHEMA.flexible and api_key != ApiKey.API_VERSIONS,
     )
+
+
+def _unserved(api_key: int, api_version: int) -> KeyError:
+    return KeyError(f"{api_name(api_key)} version {api_version} is not served")
 
 
 @cache
@@ -87,17 +91,19 @@ def _response_start(route: _Route) -> Struct:
     return _flexible_frame_start if route.flexible_response else _frame_start
 
 
-def parse_request_header(payload: bytes) -> RequestHeader:
+def parse_request_header(payload: bytes, served: Container[int] = API_VERSIONS) -> RequestHeader:
     """Parse the header of a request frame (without its length).
 
     Raises MalformedFrame if the header is invalid. Raises UnsupportedApi, with key, version and correlation
-    id, if the API or the version is not served, because the layout of the rest is then unknown.
+    id, if the API is not in `served` or the version not in API_VERSIONS.
     """
     try:
         api_key, api_version, correlation_id, length = _request_start.unpack_from(payload)
     except StructError:
         raise MalformedFrame("request header", f"only {len(payload)} bytes") from None
     try:
+        if api_key not in served:
+            raise _unserved(api_key, api_version)
         flexible = _route(api_key, api_version).flexible_request
     except KeyError as error:
         raise UnsupportedApi(api_key, api_version, correlation_id, str(error.args[0])) from None
@@ -121,11 +127,11 @@ def parse_request_header(payload: bytes) -> RequestHeader:
     return RequestHeader(api_key, api_version, correlation_id, client_id, offset)
 
 
-def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
-    """Decode header and body of a request frame (without its length).
+def decode_request(payload: bytes, served: Container[int] = API_VERSIONS) -> tuple[RequestHeader, Any]:
+    """Decode header and body of a request frame (without its length) for one of the APIs in `served`.
 
     Raises MalformedFrame or UnsupportedApi."""
-    header = parse_request_header(payload)
+    header = parse_request_header(payload, served)
     is_long = len(payload) > ELEMENTS_MAX  # an element takes a byte at least: shorter requests need no count
     decode = _request_decoder(header.api_key, header.api_version, is_long)
     return header, decode(payload, header.body_offset)

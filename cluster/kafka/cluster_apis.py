@@ -95,13 +95,13 @@ EXTENSIONS_FOR = "quorate"
 """Prefix of the software names of clients that are shown the extensions (docs/protocol-extensions.md)."""
 
 
-def served(client_software_name: str = "") -> list[ApiVersion]:
+def advertised(context: ListenerContext, client_software_name: str = "") -> list[ApiVersion]:
     """Return the advertised APIs: exactly those served, the extensions only to clients that know them."""
     knows_extensions = client_software_name.startswith(EXTENSIONS_FOR)
     return [
         ApiVersion(api_key=api_key, min_version=low, max_version=high)
         for api_key, (low, high) in sorted(API_VERSIONS.items())
-        if knows_extensions or not is_private(api_key)
+        if api_key in context.served and (knows_extensions or not is_private(api_key))
     ]
 
 
@@ -117,7 +117,7 @@ def api_versions(context: ListenerContext, exchange: Exchange, request: ApiVersi
     feature whose range begins at 0. That never changes, so the epoch of the finalized features is 0.
     """
     response = ApiVersionsResponse(
-        api_keys=served(request.client_software_name),
+        api_keys=advertised(context, request.client_software_name),
         supported_features=[SupportedFeatureKey(name=GROUP_VERSION, min_version=1, max_version=1)],
         finalized_features_epoch=0,
         finalized_features=[

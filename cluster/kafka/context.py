@@ -12,6 +12,7 @@ from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 from raftlog.env.host import Host
 from raftlog.env.rate_limit import RateLimitedLogger
+from wire.apis import served_apis
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -23,12 +24,13 @@ CLIENT_LINE_MS = 1_000.0
 
 
 class ListenerContext:
-    """The node, its settings, and what is counted and bounded over all connections."""
+    """The node, its settings, the APIs served, and what is counted and bounded over all connections."""
 
     def __init__(self, host: Host, node: KafkaNode, settings: Settings) -> None:
         self.host = host
         self.node = node
         self.settings = settings
+        self.served = served_apis()
         self.counters = KafkaCounters()
         self.slices = Slices(host)
         self.leaders = LeaderWaits(host, node)

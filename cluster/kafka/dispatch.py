@@ -109,12 +109,12 @@ def hint_of_first_bytes(data: bytes) -> str:
 def serve(context: ListenerContext, connection: Requester, exchange: Exchange, payload: bytes) -> None:
     """Answer one frame through `exchange`, at once or later, or close the connection."""
     try:
-        header, body = decode_request(payload)
+        header, body = decode_request(payload, context.served)
     except MalformedFrame as error:
         connection.refuse("malformed", f"malformed request{_first_api(payload)}: {error}")
         return
     except UnsupportedApi as error:
-        _unsupported(connection, exchange, error, payload)
+        _unsupported(context, connection, exchange, error, payload)
         return
     exchange.api_key = api_key = header.api_key
     exchange.api_version = header.api_version
@@ -182,17 +182,25 @@ def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
         exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
 
 
-def _unsupported(connection: Requester, exchange: Exchange, error: UnsupportedApi, payload: bytes) -> None:
+def _unsupported(
+    context: ListenerContext,
+    connection: Requester,
+    exchange: Exchange,
+    error: UnsupportedApi,
+    payload: bytes,
+) -> None:
     if error.api_key == ApiKey.API_VERSIONS:
         # KIP-511: whatever the version, the answer has the shape of version 0, which every client can read.
         exchange.api_key, exchange.api_version = ApiKey.API_VERSIONS, 0
         exchange.correlation_id = error.correlation_id
-        keys = cluster_apis.served()
+        keys = cluster_apis.advertised(context)
         exchange.reply(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys))
         return
     connection.client_named(_client_id(payload))
-    served = API_VERSIONS.get(error.api_key)  # type: ignore[call-overload]
-    range_text = f"versions {served[0]} to {served[1]} are served" if served else "it is not served"
+    range_text = "it is not served"
+    if error.api_key in context.served:
+        low, high = API_VERSIONS[ApiKey(error.api_key)]
+        range_text = f"versions {low} to {high} are served"
     hint = HINTS.get(error.api_key, "")
     connection.refuse(
         "unsupported",

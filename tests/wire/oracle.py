@@ -29,7 +29,7 @@ Case = tuple[ApiKey, int, str]
 
 
 def all_cases() -> list[Case]:
-    """Every served API, version and direction."""
+    """Every API, version and direction."""
     return [
         (api_key, version, side)
         for api_key, (first, last) in API_VERSIONS.items()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.wire.oracle import Case, all_cases, case_id, message_class
-from wire.apis import API_VERSIONS, ApiKey, api_name
+from wire.apis import API_VERSIONS, ApiKey, api_name, served_apis
 from wire.decoding import decoder
 from wire.encoding import encoder, uvarint
 from wire.errors import ErrorCode, MalformedFrame, Unencodable, UnsupportedApi
@@ -18,6 +18,7 @@ from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from wire.messages.join_group import JoinGroupRequest
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponseTopic
 from wire.messages.offset_fetch import OffsetFetchRequest
@@ -109,7 +110,8 @@ def test_tagged_fields_of_headers_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("api_key", "version", "name"),
     [
-        (ApiKey.JOIN_GROUP, 9, "JOIN_GROUP (11) version 9"),
+        (ApiKey.SASL_HANDSHAKE, 1, "SASL_HANDSHAKE (17) version 1"),
+        (ApiKey.JOIN_GROUP, 10, "JOIN_GROUP (11) version 10"),
         (ApiKey.PRODUCE, 2, "PRODUCE (0) version 2"),
         (ApiKey.API_VERSIONS, 5, "API_VERSIONS (18) version 5"),
         (ApiKey.FETCH, 3, "FETCH (1) version 3"),
@@ -126,6 +128,14 @@ def test_what_is_not_served_is_named(api_key: int, version: int, name: str) -> N
     error = caught.value
     assert str(error) == f"{name} is not served"
     assert (error.api_key, error.api_version, error.correlation_id) == (api_key, version, 7)
+
+
+def test_an_api_that_is_switched_off_is_not_decoded() -> None:
+    frame = encode_request(ApiKey.JOIN_GROUP, 9, 7, "c", JoinGroupRequest(group_id="g"))[4:]
+    assert decode_request(frame, served_apis(classic=True))[1].group_id == "g"
+    for decode in (decode_request, parse_request_header):
+        with pytest.raises(UnsupportedApi, match=r"JOIN_GROUP \(11\) version 9 is not served"):
+            decode(frame, served_apis())
 
 
 @pytest.mark.parametrize(
@@ -218,8 +228,35 @@ def test_the_served_list_is_the_promised_one() -> None:
         "CONSUMER_GROUP_PREPARE_ASSIGNMENT": (0, 0),
         "CONSUMER_GROUP_INSTALL_ASSIGNMENT": (0, 0),
     }
-    assert {key.name: versions for key, versions in API_VERSIONS.items()} == promised
+    served = served_apis()
+    assert {key.name: versions for key, versions in API_VERSIONS.items() if key in served} == promised
     assert api_name(ApiKey.FETCH) == "FETCH (1)"
+
+
+@pytest.mark.parametrize(
+    ("features", "promised"),
+    [
+        (("classic",), {"JOIN_GROUP": (0, 9), "SYNC_GROUP": (0, 5), "HEARTBEAT": (0, 4)}),
+        (("log",), {"INIT_PRODUCER_ID": (0, 5), "DELETE_RECORDS": (0, 2)}),
+        (
+            ("transactions",),
+            {
+                "INIT_PRODUCER_ID": (0, 5),
+                "ADD_PARTITIONS_TO_TXN": (0, 3),
+                "ADD_OFFSETS_TO_TXN": (0, 4),
+                "TXN_OFFSET_COMMIT": (0, 5),
+                "END_TXN": (0, 5),
+            },
+        ),
+    ],
+)
+def test_a_feature_adds_its_apis(features: tuple[str, ...], promised: dict[str, tuple[int, int]]) -> None:
+    more = served_apis(**dict.fromkeys(features, True)) - served_apis()
+    assert {key.name: API_VERSIONS[key] for key in more} == promised
+
+
+def test_all_features_serve_every_api() -> None:
+    assert served_apis(classic=True, log=True, transactions=True) == set(API_VERSIONS)
 
 
 def test_start_up_loads_no_messages() -> None:

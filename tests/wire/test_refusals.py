@@ -1,4 +1,4 @@
-"""Every served API and version can be refused, and the code is where clients look for it."""
+"""Every API and version can be refused, and the code is where clients look for it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +17,12 @@ TOPIC_ID = bytes(range(16))
 
 
 def values(message: Message, version: int, wanted: str) -> Iterator[object]:
-    """Yield the values of the fields of that name, at any depth, that the version has."""
+    """Yield the values of the fields of that name (or a partition's), at any depth, that the version has."""
     for name, wire in message.SCHEMA.fields:
         if version not in wire.versions:
             continue
         value = getattr(message, name)
-        if name == wanted:
+        if name.removeprefix("partition_") == wanted:
             yield value
         for inner in value if isinstance(value, list) else [value]:
             if isinstance(inner, Message):
@@ -80,6 +80,9 @@ EXPECTED_CODES: dict[ApiKey | tuple[ApiKey, int], int] = {
     ApiKey.FETCH: 5,
     **{(ApiKey.FETCH, version): 4 for version in (4, 5, 6)},
     ApiKey.PRODUCE: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 4,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+    ApiKey.DELETE_RECORDS: 4,
 }
 
 
@@ -109,7 +112,32 @@ def test_refused_offsets_are_no_offsets(version: int) -> None:
     assert set(values(response, version, "committed_offset")) <= {-1}
 
 
-def test_what_is_not_served_cannot_be_refused() -> None:
-    assert ApiKey.JOIN_GROUP not in API_VERSIONS
-    with pytest.raises(KeyError, match=r"JOIN_GROUP \(11\) is not served"):
-        refuse(ApiKey.JOIN_GROUP, 9, None, ErrorCode.UNSUPPORTED_VERSION)
+@pytest.mark.parametrize("version", range(10))
+def test_a_refused_join_has_no_generation_and_no_protocol(version: int) -> None:
+    from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+    answer = refused(
+        ApiKey.JOIN_GROUP, version, JoinGroupRequest(member_id="m"), ErrorCode.NOT_COORDINATOR, None
+    )
+    assert answer == JoinGroupResponse(
+        throttle_time_ms=7 if version >= 2 else 0,
+        error_code=ErrorCode.NOT_COORDINATOR,
+        protocol_name=None if version >= 7 else "",
+        member_id="m",
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_refused_producer_gets_no_id(version: int) -> None:
+    from wire.messages.init_producer_id import InitProducerIdRequest
+
+    answer = refused(
+        ApiKey.INIT_PRODUCER_ID, version, InitProducerIdRequest(), ErrorCode.NOT_COORDINATOR, None
+    )
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_what_has_no_messages_cannot_be_refused() -> None:
+    assert ApiKey.SASL_HANDSHAKE not in API_VERSIONS
+    with pytest.raises(KeyError, match=r"SASL_HANDSHAKE \(17\) has no messages here"):
+        refuse(ApiKey.SASL_HANDSHAKE, 1, None, ErrorCode.UNSUPPORTED_VERSION)
