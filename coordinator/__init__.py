@@ -8,6 +8,7 @@ shard           a group shard: the only entry point to everything below
 catalog/        the metadata shard: topics and group configs
 removal, admin  what operators delete, and what they can list and describe
 members/        the life cycle of a member: heartbeats, subscriptions, static membership, leaving
+classic/        the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 offsets/        commits, fetches and expiry of offsets
 targets/        group epochs and target assignments: why and when a new one is needed, and who computes it
 group_context   the state that every decision uses: the projection and the leader's state

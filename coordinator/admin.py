@@ -14,7 +14,7 @@ from typing import NamedTuple
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.members.regexes import shown
-from coordinator.state.machines import GroupState
+from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
 from coordinator.state.reconcile import Current
 from coordinator.targets import clientside
@@ -35,15 +35,15 @@ def type_of(group: Group | None) -> str:
     return CONSUMER if group is not None and group.is_consumer else CLASSIC
 
 
-def state_of(group: Group | None) -> GroupState:
-    """The state of a group of any type.
-
-    Classic groups are not served here; one with members counts as STABLE, one without as EMPTY."""
+def state_of(groups: GroupContext, group_id: str) -> GroupState | ClassicState:
+    """The state of a group of any type; a group that only has offsets is Empty."""
+    group, served = groups.projection.groups.get(group_id), groups.classic.get(group_id)
     if group is not None and group.is_consumer:
         return group.state
-    if group is not None and group.classic is not None and group.classic.members:
-        return GroupState.STABLE
-    return GroupState.EMPTY
+    if served is not None:
+        return served.state
+    has_members = group is not None and group.classic is not None and group.classic.members
+    return ClassicState.STABLE if has_members else ClassicState.EMPTY
 
 
 def group_ids(groups: GroupContext) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _list_on(
         group = groups.projection.groups.get(group_id)
         if group is None and not groups.projection.offsets.has_group(group_id):
             continue  # removed meanwhile
-        state, kind = state_of(group).value, type_of(group)
+        state, kind = state_of(groups, group_id).value, type_of(group)
         if (states and state.lower() not in states) or (types and kind not in types):
             continue
         protocol_type = CONSUMER
@@ -256,25 +256,32 @@ def describe_groups(
                 )
             answers.append(answer)
         else:
-            answers.append(_describe_classic(group_id, group))
+            answers.append(_describe_classic(groups, group_id, group))
     return classic.DescribeGroupsResponse(groups=answers)
 
 
-def _describe_classic(group_id: str, group: Group | None) -> classic.DescribedGroup:
-    answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(group).value)
-    if group is not None and group.classic is not None:
+def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) -> classic.DescribedGroup:
+    """Describe a classic group; metadata and assignments only when it is stable, as in Kafka."""
+    answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(groups, group_id).value)
+    served = groups.classic.get(group_id)
+    if served is not None:
+        value = served.value(0)
+    elif group is not None and group.classic is not None:
         value = group.classic
-        answer.protocol_type = value.protocol_type
-        answer.protocol_data = value.protocol or ""
-        answer.members = [
-            classic.DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.subscription,
-                member_assignment=member.assignment,
-            )
-            for member in value.members
-        ]
+    else:
+        return answer
+    is_stable = served is None or served.state is ClassicState.STABLE
+    answer.protocol_type = value.protocol_type
+    answer.protocol_data = (value.protocol or "") if is_stable else ""
+    answer.members = [
+        classic.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.subscription if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in value.members
+    ]
     return answer

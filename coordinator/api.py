@@ -99,6 +99,13 @@ class Failure:
     member_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """In place of a reply: a later decision has it, under this number (`Decision.answers`)."""
+
+    token: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Decision:
     """The result of one decision.
@@ -108,11 +115,12 @@ class Decision:
     then. `failure` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
     whether an assignor caused it. `jobs` must be started now; the result of each goes to
     `GroupShard.job_ended`. `continuation` continues work that was too much for one decision in another one,
-    which has the reply."""
+    which has the reply. `answers` are replies to earlier requests that were answered `Later`, by number."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
+    answers: list[tuple[int, object]] = field(default_factory=list)
     error: Exception | None = None
     failure: Failure | None = None
     has_assignor_failed: bool = False
@@ -141,6 +149,7 @@ class DecisionBuilder:
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
+    answers: list[tuple[int, object]] = field(default_factory=list)
     continuation: Callable[[Context, DecisionBuilder], Steps] | None = None
 
     def cause(self, ctx: Context) -> Cause:

@@ -15,6 +15,8 @@ from typing import Any
 from coordinator.api import Context, DecisionBuilder, Job, JobKind, RequestRefused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.leader_state.catalog_changes import CatalogChanges
+from coordinator.leader_state.classic_group import ClassicGroup
+from coordinator.leader_state.classic_groups import ClassicGroups
 from coordinator.leader_state.clientrounds import ClientSide
 from coordinator.leader_state.expiry import ExpiryTable
 from coordinator.leader_state.installing import TargetInstall
@@ -59,6 +61,7 @@ class GroupContext:
         self.expiry = ExpiryTable()
         self.resolutions = Resolutions(limits)
         self.client_side = ClientSide()
+        self.classic = ClassicGroups(is_served=limits.serves_classic)
         self.checked_version: dict[str, tuple[int, bool]] = {}
         """The catalog version that each group was last compared with, and whether partition racks were
         compared too."""
@@ -106,6 +109,7 @@ class GroupContext:
             self.retries.clear(),
             self.expiry.clear(),
             self.client_side.clear(),
+            self.classic.clear(),
         )
         return chain(*timers, *(free_incrementally(table) for table in tables))
 
@@ -122,6 +126,8 @@ class GroupContext:
             self.checks[group.group_id] = Trigger.READY_CHECK
             if group.regex_subscribers:
                 self.resolutions.want(group.group_id, ctx)
+            if group.classic is not None and self.classic.is_served:
+                yield from self.classic.resume(group.group_id, group.classic, now)
             for number, member in enumerate(group.members.values()):  # also half-compacted ones
                 if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
                     yield
@@ -259,6 +265,7 @@ class GroupContext:
         self.pacing.forget(group_id)
         self.resolutions.forget(group_id)
         self.client_side.forget(group_id)
+        self.classic.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
         self.invalidate_replies(group_id)
@@ -275,6 +282,7 @@ class GroupContext:
         self.pacing.shift(gap_ms)
         self.resolutions.shift(gap_ms)
         self.client_side.shift(gap_ms)
+        self.classic.shift(gap_ms)
         for deadlines in self.expired.values():
             for deadline in deadlines.values():
                 deadline.deadline_ms += gap_ms
@@ -307,6 +315,33 @@ class GroupContext:
             return False
         timers.put_back(key, deadline)
         return True
+
+    def classic_group(self, group_id: str, ctx: Context) -> ClassicGroup | None:
+        """The group of the classic protocol with this id; None if there is none.
+
+        A group that is only in the log is served from now on, if the protocol is served at all."""
+        known = self.classic.get(group_id)
+        group = self.projection.groups.get(group_id)
+        if known is not None or group is None or group.classic is None or group.is_consumer:
+            return known
+        if not self.classic.is_served:
+            return ClassicGroup.of(group_id, group.classic)
+        for _ in self.classic.resume(group_id, group.classic, lambda: ctx):
+            pass
+        return self.classic.get(group_id)
+
+    def has_classic_members(self, group_id: str) -> bool:
+        """Whether the group has members of the classic protocol, or some are joining it."""
+        served, group = self.classic.get(group_id), self.projection.groups.get(group_id)
+        if served is not None:
+            return bool(served.members or served.pending)
+        return group is not None and group.classic is not None and bool(group.classic.members)
+
+    def is_empty(self, group_id: str) -> bool:
+        """Whether nobody is a member of the group, or joins it."""
+        group = self.projection.groups.get(group_id)
+        has_members = group is not None and group.num_members > 0
+        return not has_members and not self.has_classic_members(group_id)
 
     def catalog_is_behind(self, group: Group, ctx: Context) -> bool:
         """Whether this node's catalog is older than the one that the group last decided on."""

@@ -126,6 +126,17 @@ class Limits:
     assign_deadline_ms: int = bound(10_000, "ms", "an assignor that takes longer is considered hung")
     assign_memory_bytes_max: int = bound(1 << 30, "bytes",
         "address space of an assignor's process, ten times what the largest group needs")
+    serves_classic: bool = bound(False, "",
+        "whether the classic protocol is served; its groups in the log keep their members otherwise")
+    classic_initial_delay_ms: int = bound(0, "ms",
+        "Kafka's group.initial.rebalance.delay.ms, there 3,000: how long a group without members waits for "
+        "more of them; the first member need not wait, as those who follow cost one short rebalance")
+    classic_session_timeout_min_ms: int = bound(6_000, "ms", "Kafka's group.min.session.timeout.ms")
+    classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
+    classic_group_size_max: int = bound(10_000, "members",
+        "Kafka's group.max.size, there unbounded: every generation of a group is one record")
+    classic_new_member_timeout_ms: int = bound(300_000, "ms",
+        "Kafka's: how long a first JoinGroup waits, as its client may be gone and cannot send heartbeats")
     install_records_max: int = bound(500, "records",
         "records of a target in one decision, about 10 ms on each node; a larger target takes several "
         "decisions")

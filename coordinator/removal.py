@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from coordinator import admin
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
+from coordinator.classic.departing import leave_classic
 from coordinator.group_context import GroupContext
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import terms_of
 from coordinator.state import writes
-from coordinator.state.machines import GroupState
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import removal_bytes, tombstone
 from coordinator.topics import CatalogTopic
@@ -96,8 +96,7 @@ def _delete(groups: GroupContext, deletion: _Deletion, builder: DecisionBuilder)
 def _why_not_deleted(groups: GroupContext, group_id: str) -> ErrorCode:
     if not admin.exists(groups, group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
-    is_empty = admin.state_of(groups.projection.groups.get(group_id)) is GroupState.EMPTY
-    return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE if groups.is_empty(group_id) else ErrorCode.NON_EMPTY_GROUP
 
 
 def _removals(groups: GroupContext, group_id: str, number: int) -> list[RawRecord]:
@@ -207,6 +206,9 @@ def remove_members(
     group = groups.projection.groups.get(request.group_id)
     if group is not None and group.is_consumer:
         groups.require_catalog(group, ctx)
+    served = groups.classic_group(request.group_id, ctx) if groups.classic.is_served else None
+    if served is not None:
+        return leave_classic(groups, served, asked, version, ctx, builder)
     return _remove_part(groups, request.group_id, asked, [], version, ctx, builder)
 
 

@@ -19,6 +19,9 @@ from typing import Any
 from coordinator import admin, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
+from coordinator.classic.departing import timer_ended
+from coordinator.classic.joining import join_group
+from coordinator.classic.members import heartbeat_classic, sync_group
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.retries import RETRY_MS
 from coordinator.leader_state.timers import Deadline
@@ -30,7 +33,7 @@ from coordinator.members.regexes import resolution_ended, resolve
 from coordinator.offsets.commits import commit_offsets
 from coordinator.offsets.fetching import fetch_offsets
 from coordinator.offsets.retention import expire_offsets
-from coordinator.state.machines import GroupState
+from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
 from coordinator.steps import run_steps
 from coordinator.targets import checks
@@ -43,11 +46,14 @@ from wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepare
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
+from wire.messages.heartbeat import HeartbeatRequest
+from wire.messages.join_group import JoinGroupRequest
 from wire.messages.leave_group import LeaveGroupRequest
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_commit import OffsetCommitRequest
 from wire.messages.offset_delete import OffsetDeleteRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
+from wire.messages.sync_group import SyncGroupRequest
 from wire.refusals import refuse
 from wire.schema import Message
 
@@ -114,13 +120,13 @@ class GroupShard:
         """Count groups, members and offsets for metrics, in steps.
 
         The time taken grows with the number of groups. Each group is counted as it is at its own step."""
-        groups: Counter[tuple[str, GroupState]] = Counter()
+        groups: Counter[tuple[str, GroupState | ClassicState]] = Counter()
         members = num_simple = looked_at = 0
         for group_id in admin.group_ids(self.groups):
             group = self.projection.groups.get(group_id)
             looked_at += 1
             if group is not None:
-                groups[admin.type_of(group), admin.state_of(group)] += 1
+                groups[admin.type_of(group), admin.state_of(self.groups, group_id)] += 1
                 members += group.num_members
                 looked_at += group.num_members  # computing the state may visit each member
             elif self.projection.offsets.has_group(group_id):  # otherwise the group was removed meanwhile
@@ -128,7 +134,7 @@ class GroupShard:
             if looked_at >= COUNTED_PER_STEP:
                 looked_at = 0
                 yield
-        groups[admin.type_of(None), admin.state_of(None)] += num_simple
+        groups[admin.CLASSIC, ClassicState.EMPTY] += num_simple
         return Counts(groups, members, len(self.projection.offsets))
 
     # Requests and due work.
@@ -158,6 +164,12 @@ class GroupShard:
                 return commit_offsets(groups, request, version, ctx, builder)
             case OffsetFetchRequest():
                 return fetch_offsets(groups, request, version, ctx, builder)
+            case HeartbeatRequest():
+                return heartbeat_classic(groups, request, ctx)
+            case JoinGroupRequest():
+                return join_group(groups, request, version, ctx, builder)
+            case SyncGroupRequest():
+                return sync_group(groups, request, ctx, builder)
             case ExtendedConsumerGroupHeartbeatRequest():
                 return extended_heartbeat(groups, request, version, ctx, builder)
             case ConsumerGroupPrepareAssignmentRequest():
@@ -191,6 +203,7 @@ class GroupShard:
             groups.resolutions.next_ms(),
             groups.expiry.next_ms,
             groups.retries.next_ms(),
+            groups.classic.next_ms(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -238,6 +251,9 @@ class GroupShard:
         self, ctx: Context, builder: DecisionBuilder
     ) -> tuple[Steps, Callable[[], None]] | None:
         groups = self.groups
+        if (timer := groups.classic.take_due(ctx)) is not None:
+            work = timer_ended(groups, timer, ctx, builder)
+            return work, partial(groups.classic.retry, timer, ctx)
         if groups.checks:
             group_id, trigger = next(iter(groups.checks.items()))
             work = checks.check_group(groups, group_id, ctx, builder)
@@ -406,7 +422,7 @@ def _schedule_affected(groups: GroupContext, ctx: Context) -> Steps:
 class Counts:
     """Sizes of a shard: groups by type ("consumer", "classic") and state, members, committed offsets."""
 
-    groups: Counter[tuple[str, GroupState]]
+    groups: Counter[tuple[str, GroupState | ClassicState]]
     members: int
     offsets: int
 

@@ -56,4 +56,5 @@ def run_steps(
     decision.failure = builder.failure
     decision.has_assignor_failed = builder.has_assignor_failed
     decision.jobs = builder.jobs
+    decision.answers = builder.answers
     return decision

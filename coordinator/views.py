@@ -67,7 +67,7 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
     return {
         "group_id": group_id,
         "type": admin.type_of(group),
-        "state": admin.state_of(group).value,
+        "state": admin.state_of(shard.groups, group_id).value,
         "epoch": group.epoch if group is not None else 0,
         "assignment_epoch": group.assignment_epoch if group is not None else 0,
         "members": _num_members(group),

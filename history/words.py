@@ -113,6 +113,7 @@ TRIGGERS: dict[int, str] = {
     Trigger.ASSIGNMENT_INSTALLED: "{member} installed the target that it computed",
     Trigger.MEMBER_REMOVED: "members were removed{by}",
     Trigger.OFFSETS_EXPIRED: "unused offsets and groups expired{retention}",
+    Trigger.GENERATION_COMPLETED: "the leader {member} assigned the partitions of a generation",
 }
 
 REASONS: dict[int, str] = {
@@ -136,6 +137,10 @@ REASONS: dict[int, str] = {
     ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed its client-side assignors",
     ReasonKind.RACK_CHANGED: "{member} changed its rack",
     ReasonKind.TOPIC_RACKS_CHANGED: "topic {topic} {change:has replicas in other racks}",
+    ReasonKind.LEADER_REJOINED: "the leader {member} joined again{detail}",
+    ReasonKind.MEMBER_REPLACED: "{member} replaced a process with its instance id{detail}",
+    ReasonKind.JOIN_TIMED_OUT: "{member} did not join again in time",
+    ReasonKind.SYNC_TIMED_OUT: "{member} did not send SyncGroup in time",
 }
 
 TERM_WHYS: dict[int, str] = {

@@ -51,6 +51,7 @@ class Trigger(IntEnum):
     ASSIGNMENT_INSTALLED = 26
     MEMBER_REMOVED = 27
     OFFSETS_EXPIRED = 28
+    GENERATION_COMPLETED = 29
 
 
 class ReasonKind(IntEnum):
@@ -74,6 +75,10 @@ class ReasonKind(IntEnum):
     CLIENT_ASSIGNORS_CHANGED = 16
     RACK_CHANGED = 17
     TOPIC_RACKS_CHANGED = 18
+    LEADER_REJOINED = 19
+    MEMBER_REPLACED = 20
+    JOIN_TIMED_OUT = 21
+    SYNC_TIMED_OUT = 22
 
 
 class Certainty(IntEnum):

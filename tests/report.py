@@ -20,6 +20,7 @@ BUDGETS_S: dict[str, int] = {
     "records": 30,
     "wire": 120,
     "coordinator": 60,
+    "classic": 20,
     "kip848": 120,
     "raftlog": 240,
     "raftdefects": 60,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cluster.runtime.shard_state import SHARD_STATES
-from coordinator.state.machines import GROUP_STATES, MEMBER_TRANSITIONS, GroupState
+from coordinator.state.machines import CLASSIC_TRANSITIONS, GROUP_STATES, MEMBER_TRANSITIONS, GroupState
 from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, ReplicaState
 
 _MEMBER_ENDS = ("STABLE", "UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
@@ -34,7 +34,7 @@ _SHARD_ARROWS = (
 
 def document() -> str:
     """Return the whole document."""
-    sections = (_head(), _member(), _group(), _replica(), _shard())
+    sections = (_head(), _member(), _group(), _classic(), _replica(), _shard())
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
@@ -69,6 +69,19 @@ def _group() -> Iterator[str]:
         yield f"| {row.state.value} | {row.when} |"
     yield f"| {GroupState.DEAD.value} | only in responses: there is no such group |"
     yield from _diagram(_GROUP_ARROWS)
+
+
+def _classic() -> Iterator[str]:
+    yield from ("", "## Classic group", "")
+    yield "Known to the shard's leader alone; a group of the log is Stable, or Empty if it has no members."
+    yield from ("", "| State | Next state | When |", "|---|---|---|")
+    for (state, to), when in CLASSIC_TRANSITIONS.items():
+        yield f"| {state.value} | {to.value} | {when} |"
+    yield from _diagram([
+        "[*] --> Empty",
+        *(f"{state.value} --> {to.value}" for state, to in CLASSIC_TRANSITIONS),
+        "Empty --> [*] : deleted",
+    ])  # fmt: skip
 
 
 def _replica() -> Iterator[str]:

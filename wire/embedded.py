@@ -23,7 +23,7 @@ _version = Struct(">h")
 
 
 @nested
-class TopicPartitions(Message):
+class TopicPartitionsByName(Message):
     topic: str = string("0+")
     partitions: list[int] = array_of(int32, "0+")
 
@@ -34,7 +34,7 @@ class ConsumerProtocolSubscription(Message):
 
     topics: list[str] = array_of(string, "0+")
     user_data: bytes | None = binary("0+", nullable="0+", default=None)
-    owned_partitions: list[TopicPartitions] = array_of(TopicPartitions, "1+")
+    owned_partitions: list[TopicPartitionsByName] = array_of(TopicPartitionsByName, "1+")
     generation_id: int = int32("2+", default=NO_GENERATION)
     rack_id: str | None = string("3+", nullable="3+", default=None)
 
@@ -43,7 +43,7 @@ class ConsumerProtocolSubscription(Message):
 class ConsumerProtocolAssignment(Message):
     """The partitions that a member is to consume. All versions have the same fields."""
 
-    assigned_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
+    assigned_partitions: list[TopicPartitionsByName] = array_of(TopicPartitionsByName, "0+")
     user_data: bytes | None = binary("0+", nullable="0+", default=None)
 
 

@@ -30,7 +30,7 @@ class ListenerContext:
         self.host = host
         self.node = node
         self.settings = settings
-        self.served = served_apis()
+        self.served = served_apis(classic=settings.serves_classic)
         self.counters = KafkaCounters()
         self.slices = Slices(host)
         self.leaders = LeaderWaits(host, node)

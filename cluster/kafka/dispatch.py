@@ -45,11 +45,14 @@ SERVED_ALONE = LONG_READS | {
     ApiKey.CREATE_PARTITIONS,
     ApiKey.DELETE_TOPICS,
     ApiKey.DELETE_GROUPS,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
     ApiKey.LEAVE_GROUP,
 }
-"""Requests that may take several decisions, or have very long answers. The client's later requests wait, as
-all requests of a connection do in Kafka. So nothing overtakes the rest of a change, and each connection has
-one very long answer in the making."""
+"""Requests that may take several decisions, wait for other members, or have very long answers.
+
+The client's later requests wait, as all requests of a connection do in Kafka. So nothing overtakes the rest
+of a change, and each connection has one very long answer in the making."""
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.API_VERSIONS: cluster_apis.api_versions,

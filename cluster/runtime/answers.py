@@ -58,6 +58,8 @@ CODES: Final[dict[Unavailable, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
 
 def code_for(why: Unavailable, api_key: int) -> ErrorCode:
     """Return the error code for this reason in a response of this API."""
+    if why is Unavailable.LOADING and api_key == ApiKey.HEARTBEAT:
+        return ErrorCode.NONE  # as in Kafka: the member stays, and its session begins with the new leader
     group, offset_fetch, admin = CODES[why]
     if api_key in ADMIN_APIS:
         return admin

@@ -139,6 +139,9 @@ ONE_GROUP_APIS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_DELETE,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,
     }
 )

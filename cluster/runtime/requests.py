@@ -32,7 +32,7 @@ from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardState
 from cluster.runtime.slices import OWN
-from coordinator.api import Context, Decision, Failure
+from coordinator.api import Context, Decision, Failure, Later
 from raftlog.env.errors import in_one_line
 from raftlog.replica.replica import Replica
 from records import encode_entry
@@ -111,6 +111,8 @@ class ShardRequests:
         self._replies_max = node.runtime_settings.held_replies_max
         self._timeout_ms = node.runtime_settings.held_reply_timeout_ms
         self._unfinished: deque[Unfinished] = deque()
+        self._waiting: dict[int, PendingReply] = {}
+        """Requests whose answer a later decision has, by the number in their `Later`."""
         self._is_going_on = False
         self._no_room_since_ms: float | None = None
         self._renewing: Iterator[None] | None = None
@@ -167,11 +169,20 @@ class ShardRequests:
         elif decision.error is not None or decision.reply is None:
             response = pending.refusal(Unavailable.FAILED, self._report(decision.error, pending.api_key))
             shard.hold(ctx.monotonic_ms, pending, response, has_written=has_written)
+        elif isinstance(decision.reply, Later):
+            self._waiting[decision.reply.token] = pending
         else:
             if not has_written and pending.api_key in NOTED_APIS:
                 self._note_refusal(pending, client, decision.reply)
             shard.hold(ctx.monotonic_ms, pending, decision.reply, has_written=has_written)
+        self._answer_waiting(decision, ctx.monotonic_ms)
         shard.duties.decided(pending, decision, ctx)
+
+    def _answer_waiting(self, decision: Decision, now_ms: float) -> None:
+        """Hold the answers that a decision has for earlier requests."""
+        for token, response in decision.answers:
+            pending = self._waiting.pop(token)
+            self._shard.hold(now_ms, pending, response, has_written=bool(decision.records))
 
     # Requests of several decisions.
 
@@ -225,6 +236,9 @@ class ShardRequests:
         unfinished, self._unfinished = self._unfinished, deque()
         for asked in unfinished:
             asked.pending.refuse(Unavailable.DEPOSED)
+        waiting, self._waiting = self._waiting, {}
+        for pending in waiting.values():
+            pending.refuse(Unavailable.DEPOSED)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         for asked in self._unfinished:
@@ -256,7 +270,7 @@ class ShardRequests:
 
     @property
     def _can_hold(self) -> bool:
-        return len(self._held) + len(self._unfinished) < self._replies_max
+        return len(self._held) + len(self._unfinished) + len(self._waiting) < self._replies_max
 
     def observe_room(self, now_ms: float) -> None:
         """Look whether a decision may write, before its first record, which cannot be taken back.
@@ -299,6 +313,7 @@ class ShardRequests:
             decision = Decision(error=error)
         if decision is not None:
             self.append(decision, ctx)
+            self._answer_waiting(decision, now_ms)
             if decision.error is not None:
                 LOG.error("%s: a timer or a job failed", self._shard.name, exc_info=decision.error)
                 self._shard.counters.failures += 1

@@ -157,6 +157,17 @@ class Settings:
         "Long polls of the log at the same time; above it 429.")
 
     # Groups.
+    group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("consumer",),
+        "Protocols that are served: consumer, classic. Without classic its APIs are not advertised.")
+    group_initial_rebalance_delay_ms: int = _number(0, "ms", 0, INT32_MAX,
+        "Kafka's 3,000 delays the first members of a classic group, as more may come; here they begin at "
+        "once.")
+    group_min_session_timeout_ms: int = _number(6_000, "ms", 1, INT32_MAX,
+        "Kafka's default; shortest session timeout of a classic member.")
+    group_max_session_timeout_ms: int = _number(1_800_000, "ms", 1, INT32_MAX,
+        "Kafka's default; longest session timeout of a classic member.")
+    group_max_size: int = _number(10_000, "members", 1, INT32_MAX,
+        "Members of one classic group; Kafka sets no limit, but each generation is one record.")
     group_consumer_session_timeout_ms: int = _number(45_000, "ms", 1, INT32_MAX,
         "Kafka's default; a member without a heartbeat for this long loses its partitions.")
     group_consumer_min_session_timeout_ms: int = _number(1_000, "ms", 1, INT32_MAX,
@@ -230,10 +241,20 @@ class Settings:
         "Bytes of archived segments kept per shard, the oldest are removed first; −1: no limit.")
     # fmt: on
 
+    @property
+    def serves_classic(self) -> bool:
+        """Whether groups of the classic protocol are served."""
+        return "classic" in self.group_coordinator_rebalance_protocols
+
     def limits(self) -> Limits:
         """Return the bounds of a shard, for the coordinator."""
         return Limits(
             groups_max=self.groups_max,
+            serves_classic=self.serves_classic,
+            classic_initial_delay_ms=self.group_initial_rebalance_delay_ms,
+            classic_session_timeout_min_ms=self.group_min_session_timeout_ms,
+            classic_session_timeout_max_ms=self.group_max_session_timeout_ms,
+            classic_group_size_max=self.group_max_size,
             topics_per_member_max=self.topics_per_member_max,
             topics_max=self.topics_max,
             partitions_per_topic_max=self.partitions_per_topic_max,

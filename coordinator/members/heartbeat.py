@@ -98,6 +98,7 @@ def heartbeat(
     _restart_session(groups, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
+        groups.classic.forget(group_id)
     if group is not None and member is not None and member.is_away:
         yield from replace_static_member(groups, group, member, member_id, builder)
         member = group.members[member_id]
@@ -169,7 +170,7 @@ def _admit(
 def _admit_new_group(
     groups: GroupContext, group: Group | None, request: ConsumerGroupHeartbeatRequest
 ) -> None:
-    if group is not None and group.classic is not None and group.classic.members:
+    if group is not None and group.classic is not None and groups.has_classic_members(group.group_id):
         raise RequestRefused(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"Group {request.group_id} is a classic group with members; stop its members first",

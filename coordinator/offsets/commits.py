@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
+from coordinator.classic.members import require_generation, require_group, require_member
 from coordinator.group_context import GroupContext
 from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
+from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
@@ -284,7 +286,7 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
         _check_simple_group(groups, request, epoch, version)
         return
     if not group.is_consumer:
-        _check_classic_member(group, request.member_id, epoch)
+        _check_classic_member(groups, request, ctx)
         return
     if epoch < 0 and not group.num_members:
         return
@@ -363,22 +365,22 @@ def _partitions(
                 yield topic.topic_id, part.partition_index
 
 
-def _check_classic_member(group: Group, member_id: str, generation: int) -> None:
-    """Check a commit to a classic group of an imported or older log, whose members are given by record 2."""
-    classic = group.classic
-    assert classic is not None
-    if generation < 0 and not classic.members:
+def _check_classic_member(groups: GroupContext, request: OffsetCommitRequest, ctx: Context) -> None:
+    """Check a commit to a group of the classic protocol; it restarts the member's session."""
+    group = require_group(groups, request.group_id, ctx)
+    generation = request.generation_id_or_member_epoch
+    if generation < 0 and group.state is ClassicState.EMPTY:
         return
-    if all(member.member_id != member_id for member in classic.members):
+    member = require_member(group, request.member_id, request.group_instance_id)
+    require_generation(group, generation)
+    if group.state is ClassicState.COMPLETING_REBALANCE:
         raise RequestRefused(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{member_id or 'The client'} is not a member of group {group.group_id}.",
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            f"Group {request.group_id} waits for the assignments of generation {group.generation}: commit "
+            "after SyncGroup.",
         )
-    if generation != classic.generation:
-        raise RequestRefused(
-            ErrorCode.ILLEGAL_GENERATION,
-            f"Group {group.group_id} is at generation {classic.generation}, not {generation}.",
-        )
+    if groups.classic.is_served:
+        groups.classic.restart_session(group, member, ctx)
 
 
 def check_reader(groups: GroupContext, group_id: str, member_id: str | None, member_epoch: int) -> None:

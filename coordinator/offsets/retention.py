@@ -200,4 +200,4 @@ def _end(groups: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord
         groups.expiry.merge(group_id, look, ctx)
         return []
     group = groups.projection.groups.get(group_id)
-    return writes.group_tombstones(group) if group is not None and group.is_empty else []
+    return writes.group_tombstones(group) if group is not None and groups.is_empty(group_id) else []

@@ -1,4 +1,4 @@
-"""The two state machines of a consumer group, as tables.
+"""The state machines of groups, as tables.
 
 A *member* changes state by reconciliation (KIP-848, "Member's State Machine"). `MEMBER_TRANSITIONS` maps its
 state and the finding of reconciliation to the next state and epoch; `coordinator.state.reconcile` computes
@@ -122,3 +122,25 @@ GROUP_STATES: tuple[GroupStateRow, ...] = (
 def group_state(facts: GroupFacts) -> GroupState:
     """The state given by the first row that holds. DEAD is only reported for a group that does not exist."""
     return next(row.state for row in GROUP_STATES if row.holds(facts))
+
+
+class ClassicState(Enum):
+    """States of a group of the classic protocol, named as Kafka writes them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+CLASSIC_TRANSITIONS: dict[tuple[ClassicState, ClassicState], str] = {
+    (ClassicState.EMPTY, ClassicState.PREPARING_REBALANCE): "a member joins",
+    (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE): "the join phase ends",
+    (ClassicState.PREPARING_REBALANCE, ClassicState.EMPTY): "the join phase ends without members",
+    (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE): "the leader's assignments are written",
+    (ClassicState.COMPLETING_REBALANCE, ClassicState.PREPARING_REBALANCE): (
+        "a member joins, changes, leaves, expires or does not send SyncGroup in time"
+    ),
+    (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or expires",
+}
+"""State of a classic group and its next state → what leads there. Any group may be deleted (DEAD)."""

@@ -25,6 +25,7 @@ from records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
+    GroupMetadataValue,
     Key,
     RawRecord,
     Record,
@@ -147,6 +148,11 @@ def member_replaced(group: Group, old: Member, member_id: str, current: Current)
             write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), target)
         )
     return [*records, current_assignment(group_id, member_id, current)]
+
+
+def classic_group(group_id: str, value: GroupMetadataValue) -> RawRecord:
+    """Record 2: a generation of a classic group."""
+    return write(GroupMetadataKey(group_id=group_id), value)
 
 
 def classic_tombstone(group_id: str) -> RawRecord:

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.runtime.slices import finished
 from coordinator import shard, views
-from coordinator.state.machines import GroupState
+from coordinator.state.machines import ClassicState, GroupState
 from records import topic_id_text
 from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World
 from wire.apis import ApiKey
@@ -70,7 +70,7 @@ def test_other_groups() -> None:
     assert finished(views.group_view(world.shard, "nowhere", 0.0, world.settings)) is None
     assert views.list_groups(world.shard) == ["g", "simple"]
     counts = finished(world.shard.counting())
-    kinds = {("consumer", GroupState.RECONCILING): 1, ("classic", GroupState.EMPTY): 1}
+    kinds = {("consumer", GroupState.RECONCILING): 1, ("classic", ClassicState.EMPTY): 1}
     assert (counts.groups, counts.members, counts.offsets) == (kinds, 2, 2)
 
 

@@ -19,7 +19,7 @@ from coordinator.assignors import (
     UniformAssignor,
 )
 from coordinator.limits import GroupSettings
-from coordinator.state.machines import GroupState
+from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.reconcile import AWAY_EPOCH
 from coordinator.targets.target import assignment_spec
 from records import (
@@ -324,6 +324,6 @@ def test_kafka_16106_counts_do_not_drift(world: World) -> None:
     world.sleep(46_000)
     counts = finished(world.shard.counting())
     assert (counts.members, counts.offsets) == (0, 1)
-    assert counts.groups == {("consumer", GroupState.EMPTY): 1, ("classic", GroupState.EMPTY): 1}
+    assert counts.groups == {("consumer", GroupState.EMPTY): 1, ("classic", ClassicState.EMPTY): 1}
     settle(members[:1])
     assert finished(world.shard.counting()).members == world.group().num_members == 1

@@ -11,14 +11,18 @@ from wire.errors import ErrorCode
 
 TRANSITIONS = {("transition", f"{state.name}, {finding.name}") for state, finding in MEMBER_TRANSITIONS}
 
-OF_LATER_KINDS_OF_GROUPS = {
+NOT_OF_CONSUMER_GROUPS = {
     ReasonKind.MEMBER_REMOVED,
     ReasonKind.GROUP_UPGRADED,
     ReasonKind.GROUP_DOWNGRADED,
+    ReasonKind.LEADER_REJOINED,
+    ReasonKind.MEMBER_REPLACED,
+    ReasonKind.JOIN_TIMED_OUT,
+    ReasonKind.SYNC_TIMED_OUT,
 }
-"""The classic protocol is refused so far."""
+"""Reasons of operators, of classic groups (tests/classic) and of changes between the protocols."""
 
-REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in OF_LATER_KINDS_OF_GROUPS}
+REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in NOT_OF_CONSUMER_GROUPS}
 
 ERRORS = {
     ("heartbeat error", code.name)

@@ -16,6 +16,7 @@ Clients and requests:
 
     requests          requests as clients send them
     admin_requests    an operator's requests to a `World`
+    classic_member    a client of a `World` that uses the classic protocol
     computing_client  a client of a `World` with assignors of its own
     polled_consumers  confluent-kafka consumers that are polled in the background
     committers        a process whose groups commit as fast as they are acknowledged

@@ -1,0 +1,292 @@
+"""JoinGroup: a member joins a classic group, joins again, or takes a static member's place.
+
+The checks, their order and their codes are those of Kafka's `GroupMetadataManager.classicGroupJoin`.
+"""
+
+from __future__ import annotations
+
+from coordinator.api import Context, DecisionBuilder, Later, RequestRefused, Steps
+from coordinator.classic.members import require_member
+from coordinator.classic.phases import (
+    complete_join_if_all_joined,
+    joined_reply,
+    note,
+    prepare_rebalance,
+    rebalance,
+    refuse_waiting,
+    write_generation,
+)
+from coordinator.group_context import GroupContext
+from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember, Protocols
+from coordinator.leader_state.classic_groups import ClassicTimer
+from coordinator.state import writes
+from coordinator.state.machines import ClassicState
+from coordinator.targets.epochs import Step
+from records import ReasonKind, Trigger
+from wire.errors import ErrorCode
+from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+MEMBER_ID_REQUIRED_SINCE = 4
+"""First version in which a new dynamic member is given its member id before it joins (KIP-394)."""
+SKIPS_ASSIGNMENT_SINCE = 9
+"""First version in which the leader can be told to keep its assignments (KIP-814)."""
+
+
+def join_group(
+    groups: GroupContext, request: JoinGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
+) -> Steps:
+    """Decide one JoinGroup; the reply is `Later` if it comes at the end of the join phase."""
+    _validate(groups, request)
+    group, is_new = _find_or_create(groups, request, ctx)
+    builder.trigger, builder.member_id = Trigger.MEMBER_JOINED, request.member_id
+    if is_new:
+        yield from _create(groups, group, builder, ctx)
+    if not _may_join(groups, group, request.member_id):
+        group.remove(request.member_id)
+        return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)
+    protocols = tuple((one.name, one.metadata) for one in request.protocols)
+    if not group.supports(request.protocol_type, (name for name, _ in protocols)):
+        raise RequestRefused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"None of the protocols ({', '.join(name for name, _ in protocols)}) is supported by all "
+            f"members of group {group.group_id}, whose protocol type is {group.protocol_type}.",
+        )
+    if group.state is ClassicState.EMPTY:
+        group.protocol_type = request.protocol_type
+    if request.member_id:
+        return (yield from _join_known(groups, group, request, protocols, ctx, builder))
+    return (yield from _join_new(groups, group, request, protocols, version, ctx, builder))
+
+
+def _validate(groups: GroupContext, request: JoinGroupRequest) -> None:
+    limits = groups.limits
+    if not request.group_id:
+        raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
+    low, high = limits.classic_session_timeout_min_ms, limits.classic_session_timeout_max_ms
+    if not low <= request.session_timeout_ms <= high:
+        raise RequestRefused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"The session timeout of {request.session_timeout_ms} ms is not between {low} "
+            f"(group.min.session.timeout.ms) and {high} (group.max.session.timeout.ms).",
+        )
+
+
+def _find_or_create(
+    groups: GroupContext, request: JoinGroupRequest, ctx: Context
+) -> tuple[ClassicGroup, bool]:
+    """Return the group, and whether it has no record 2 yet. Only a new member creates a group."""
+    group_id = request.group_id
+    projected = groups.projection.groups.get(group_id)
+    if projected is not None and projected.num_members:
+        raise RequestRefused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"Group {group_id} has members of the consumer protocol: set group.protocol=consumer, or stop "
+            "them first.",
+        )
+    known = groups.classic_group(group_id, ctx)
+    if known is not None:
+        return known, False
+    if request.member_id:
+        raise RequestRefused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {request.member_id}."
+        )
+    if len(groups.projection.groups) >= groups.limits.groups_max:
+        raise RequestRefused(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"This shard already has the maximum of {groups.limits.groups_max} groups (groups.max).",
+        )
+    return ClassicGroup(group_id), True
+
+
+def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder, ctx: Context) -> Step:
+    """Write the new, empty group; the records of an empty group of the consumer protocol go first."""
+    projected = groups.projection.groups.get(group.group_id)
+    gone = writes.group_tombstones(projected) if projected is not None else []
+    yield [*gone, writes.classic_group(group.group_id, group.value(ctx.wall_ms))]
+    if gone:
+        groups.forget_group(group.group_id)
+    groups.classic.put(group)
+
+
+def _may_join(groups: GroupContext, group: ClassicGroup, member_id: str) -> bool:
+    """Whether the group has room.
+
+    In the join phase those count who wait, so that the last to join again go if the maximum was lowered."""
+    max_size = groups.limits.classic_group_size_max
+    member = group.members.get(member_id)
+    match group.state:
+        case ClassicState.EMPTY:
+            return True
+        case ClassicState.PREPARING_REBALANCE:
+            return (member is not None and member.join is not None) or group.num_waiting < max_size
+        case _:
+            return member is not None or len(group.members) < max_size
+
+
+# New members.
+
+
+def _join_new(
+    groups: GroupContext,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    version: int,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    instance_id = request.group_instance_id
+    member_id = f"{instance_id or ctx.client_id}-{ctx.fresh_id()}"
+    if instance_id is not None and instance_id in group.instances:
+        return (
+            yield from _replace_static(groups, group, request, protocols, member_id, version, ctx, builder)
+        )
+    if instance_id is None and version >= MEMBER_ID_REQUIRED_SINCE:
+        group.pending.add(member_id)
+        groups.classic.arm(ClassicTimer.SESSION, group.group_id, request.session_timeout_ms, ctx, member_id)
+        return JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
+    return (yield from _add(groups, group, request, protocols, member_id, ctx, builder))
+
+
+def _add(
+    groups: GroupContext,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    member_id: str,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    """Add a member. Its session begins with the next generation; until then it must not wait for ever."""
+    if group.state is ClassicState.PREPARING_REBALANCE and group.previous is ClassicState.EMPTY:
+        group.has_new_member = True
+    member = GenerationMember(
+        member_id,
+        request.group_instance_id,
+        ctx.client_id,
+        ctx.client_host,
+        _rebalance_timeout_ms(request),
+        request.session_timeout_ms,
+        protocols,
+        is_new=True,
+        join=groups.classic.next_token(),
+    )
+    assert member.join is not None
+    group.add(member)
+    note(group, ReasonKind.MEMBER_JOINED, member_id, request.reason or "")
+    groups.classic.arm(
+        ClassicTimer.SESSION, group.group_id, groups.limits.classic_new_member_timeout_ms, ctx, member_id
+    )
+    token = member.join
+    yield from rebalance(groups, group, ctx, builder)
+    return Later(token)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+# Members that join again.
+
+
+def _join_known(
+    groups: GroupContext,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    member_id = request.member_id
+    if member_id in group.pending:
+        return (yield from _add(groups, group, request, protocols, member_id, ctx, builder))
+    member = require_member(group, member_id, request.group_instance_id)
+    has_changed = member.protocols != protocols
+    match group.state:
+        case ClassicState.PREPARING_REBALANCE:
+            pass
+        case ClassicState.COMPLETING_REBALANCE if not has_changed:  # the reply to its JoinGroup was lost
+            return joined_reply(group, member_id, has_members=member_id == group.leader)
+        case ClassicState.STABLE if not has_changed and member_id != group.leader:
+            return joined_reply(group, member_id, has_members=False)
+        case ClassicState.COMPLETING_REBALANCE | ClassicState.STABLE:
+            kind = ReasonKind.SUBSCRIPTION_CHANGED if has_changed else ReasonKind.LEADER_REJOINED
+            note(group, kind, member_id, request.reason or "")
+        case ClassicState.EMPTY:
+            raise RequestRefused(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}."
+            )
+    token = _update(groups, member, request, protocols, builder)
+    yield from rebalance(groups, group, ctx, builder)
+    return Later(token)
+
+
+def _update(
+    groups: GroupContext,
+    member: GenerationMember,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    builder: DecisionBuilder,
+) -> int:
+    """Take over what the member says now; an older JoinGroup of it that still waits is given up."""
+    if member.join is not None:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        builder.answers.append((member.join, JoinGroupResponse(member_id=member.member_id, error_code=code)))
+    member.protocols = protocols
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.session_timeout_ms = request.session_timeout_ms
+    member.join = groups.classic.next_token()
+    return member.join
+
+
+# Static members.
+
+
+def _replace_static(
+    groups: GroupContext,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    member_id: str,
+    version: int,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    """Give the place of a static member to the process that has its instance id now (KIP-345)."""
+    assert request.group_instance_id is not None
+    former_leader = group.leader
+    old, member = group.replace(request.group_instance_id, member_id)
+    groups.classic.cancel(ClassicTimer.SESSION, group.group_id, old.member_id)
+    refuse_waiting(group, old, builder, ErrorCode.FENCED_INSTANCE_ID)
+    member.client_id, member.client_host = ctx.client_id, ctx.client_host
+    token = _update(groups, member, request, protocols, builder)
+    groups.classic.restart_session(group, member, ctx)
+    builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
+    if group.state is ClassicState.STABLE:
+        if group.best_protocol() == group.protocol:
+            member.join = None
+            yield from write_generation(groups, group, ctx, builder)
+            return _kept_generation(group, member_id, former_leader, version)
+        note(group, ReasonKind.SUBSCRIPTION_CHANGED, member_id, request.reason or "")
+        yield from prepare_rebalance(groups, group, ctx, builder)
+    elif group.state is ClassicState.COMPLETING_REBALANCE:
+        # The leader computes assignments for the old member id.
+        note(group, ReasonKind.MEMBER_REPLACED, member_id, request.reason or "")
+        yield from prepare_rebalance(groups, group, ctx, builder)
+    else:
+        yield from complete_join_if_all_joined(groups, group, ctx, builder)
+    return Later(token)
+
+
+def _kept_generation(
+    group: ClassicGroup, member_id: str, former_leader: str | None, version: int
+) -> JoinGroupResponse:
+    """The reply to a static member that is back in a stable group: it must not compute assignments.
+
+    Older versions have no field to say so; the leader is told its former member id instead."""
+    is_leader = member_id == group.leader
+    if version < SKIPS_ASSIGNMENT_SINCE:
+        return joined_reply(group, member_id, has_members=False, leader=former_leader)
+    reply = joined_reply(group, member_id, has_members=is_leader)
+    reply.skip_assignment = is_leader
+    return reply

@@ -1,0 +1,129 @@
+"""The classic groups of a shard, as its leader knows them, and their timers.
+
+Volatile: a new leader begins with the groups of the log (record 2), each Stable or Empty, and gives every
+member a full session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from itertools import chain, count
+
+from coordinator.api import Context
+from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
+from coordinator.leader_state.retries import RETRY_MS
+from coordinator.leader_state.timers import Deadlines
+from coordinator.state.freeing import free_incrementally
+from records import GroupMetadataValue
+
+MEMBERS_PER_STEP = 100
+"""Number of members of a large group whose sessions begin in one step when a term begins."""
+
+
+class ClassicTimer(Enum):
+    """What a timer of a classic group ends."""
+
+    SESSION = "the session of a member, or the wait for a member id that was given out"
+    JOIN = "the join phase"
+    SYNC = "the wait for members that have not sent SyncGroup"
+
+
+DueTimer = tuple[ClassicTimer, str, str]
+"""A timer that is over, its group, and for a session its member."""
+
+
+class ClassicGroups:
+    """The classic groups that this leader serves: every group with a record 2, and groups just created."""
+
+    def __init__(self, *, is_served: bool) -> None:
+        self.is_served = is_served
+        self._groups: dict[str, ClassicGroup] = {}
+        self._timers = {kind: Deadlines() for kind in ClassicTimer}
+        self._due: deque[DueTimer] = deque()
+        self._tokens = count(1)
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        return self._groups.get(group_id)
+
+    def put(self, group: ClassicGroup) -> None:
+        self._groups[group.group_id] = group
+
+    def resume(self, group_id: str, value: GroupMetadataValue, now: Callable[[], Context]) -> Iterator[None]:
+        """Serve a group of the log from now on: every member gets a full session, in steps."""
+        group = self._groups[group_id] = ClassicGroup.of(group_id, value)
+        for number, member in enumerate(group.members.values()):
+            if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
+                yield
+            self.restart_session(group, member, now())
+
+    def forget(self, group_id: str) -> None:
+        """Forget a group that was deleted, or that is a group of another protocol now."""
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return
+        for member_id in (*group.members, *group.pending):
+            self.cancel(ClassicTimer.SESSION, group_id, member_id)
+        self.cancel(ClassicTimer.JOIN, group_id)
+        self.cancel(ClassicTimer.SYNC, group_id)
+
+    def next_token(self) -> int:
+        """Return a number for a request that is answered later."""
+        return next(self._tokens)
+
+    # Timers.
+
+    def arm(
+        self, kind: ClassicTimer, group_id: str, timeout_ms: int, ctx: Context, member_id: str = ""
+    ) -> None:
+        """Start or restart a timer."""
+        heard_ms = ctx.wall_ms if kind is ClassicTimer.SESSION else -1
+        self._timers[kind].arm(
+            (group_id, member_id), ctx.monotonic_ms, ctx.wall_ms, timeout_ms, last_heartbeat_wall_ms=heard_ms
+        )
+
+    def restart_session(self, group: ClassicGroup, member: GenerationMember, ctx: Context) -> None:
+        """Give the member a full session."""
+        self.arm(ClassicTimer.SESSION, group.group_id, member.session_timeout_ms, ctx, member.member_id)
+
+    def cancel(self, kind: ClassicTimer, group_id: str, member_id: str = "") -> None:
+        self._timers[kind].cancel((group_id, member_id))
+
+    def is_armed(self, kind: ClassicTimer, group_id: str, member_id: str = "") -> bool:
+        return self._timers[kind].get((group_id, member_id)) is not None
+
+    def next_ms(self) -> float | None:
+        """Monotonic time of the next timer; None without timers."""
+        if self._due:
+            return 0.0
+        times = (timers.next_ms() for timers in self._timers.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def take_due(self, ctx: Context) -> DueTimer | None:
+        """Return one timer that is over; None if there is none.
+
+        A timer that was armed again since it was collected does not count."""
+        for kind, timers in self._timers.items():
+            self._due += ((kind, *key) for key, _ in timers.take_due(ctx.monotonic_ms))
+        while self._due:
+            kind, group_id, member_id = self._due.popleft()
+            if not self.is_armed(kind, group_id, member_id):
+                return kind, group_id, member_id
+        return None
+
+    def retry(self, due: DueTimer, ctx: Context) -> None:
+        """Let a timer end again, because what it led to raised."""
+        kind, group_id, member_id = due
+        self._timers[kind].arm((group_id, member_id), ctx.monotonic_ms, ctx.wall_ms, RETRY_MS)
+
+    def shift(self, gap_ms: float) -> None:
+        """Move all deadlines: the node did not run for that long."""
+        for timers in self._timers.values():
+            timers.shift(gap_ms)
+
+    def clear(self) -> Iterator[None]:
+        """Forget everything. Iterating the result frees the memory in steps."""
+        groups, self._groups = self._groups, {}
+        self._due.clear()
+        return chain(free_incrementally(groups), *(timers.clear() for timers in self._timers.values()))
