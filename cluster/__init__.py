@@ -17,6 +17,7 @@ runtime/        one shard on one node: its life, requests, deadlines, held repli
 settings/       every setting as a table
 group_settings  the settings in force for a group
 node_info       the identity of a node and of a client
+scratchlog/     messages in memory, for tests of clients
 children/       the code that child processes run
 host/           the Host of a real process
 assignors       installed assignors

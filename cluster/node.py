@@ -293,6 +293,11 @@ class Node:
         return self.metadata.replica.term
 
     @property
+    def metadata_lead(self) -> tuple[int, int] | None:
+        replica = self.metadata.replica
+        return (replica.term, replica.term_start_index) if replica.is_leader else None
+
+    @property
     def is_ready(self) -> bool:
         """Whether every shard serves here, or follows a leader that serves it."""
         return bool(self.shards) and all(
@@ -407,6 +412,9 @@ class Node:
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
             runtime.duties.on_catalog_changed(topic_names, is_complete=is_complete)
+        if (scratch_log := self.kafka.context.scratch_log) is not None:
+            catalog = self.catalog
+            scratch_log.keep_only(lambda topic_id: catalog.topic_by_id(topic_id) is not None)
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         self._committed_settings.forget(group_ids)
@@ -420,6 +428,8 @@ class Node:
     def shard_moved(self, shard: int) -> None:
         if shard == METADATA_SHARD:
             self.catalog_moved()
+            if (scratch_log := self.kafka.context.scratch_log) is not None and self.metadata_lead is None:
+                scratch_log.resign()
         elif self.shards[shard].is_ready and self._adaptive is not None:
             self._adaptive.took_over()
         if self._on_ready and self.is_ready:

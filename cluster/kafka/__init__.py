@@ -14,6 +14,8 @@ configs       DescribeConfigs, ListConfigResources, IncrementalAlterConfigs
 forwarding    requests passed on to the controller
 fetching      ListOffsets and Fetch of topics that are always empty
 producing     Produce, which is always refused
+appending     Produce, InitProducerId and DeleteRecords where there is a scratch log
+reading       Fetch and ListOffsets where there is a scratch log
 waiting       requests that wait for a leader or for time to pass
 node_view     the interface of a node towards its listeners
 counters      counters for the metrics

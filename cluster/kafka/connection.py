@@ -141,7 +141,7 @@ class Connection:
         self._draining = ""  # why it closes once everything is answered
         self._transport: Stream
         self._pause_bytes = settings.connection_buffered_pause_bytes
-        self._unserved = UnservedFrames(settings.socket_request_max_bytes)
+        self._unserved = UnservedFrames(context.frame_bytes_max)
         self._replies = ReplyQueue(settings.connection_requests_max, self._pause_bytes)
         self._unanswered = self._replies.unanswered  # its own deque: looked at for every request
         self._ready: list[bytes] = []  # replies for the next write

@@ -9,6 +9,7 @@ from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import KafkaNode
 from cluster.kafka.waiting import LeaderWaits
 from cluster.runtime.slices import Slices
+from cluster.scratchlog import ScratchBounds, ScratchLog
 from cluster.settings import Settings
 from raftlog.env.host import Host
 from raftlog.env.rate_limit import RateLimitedLogger
@@ -30,7 +31,11 @@ class ListenerContext:
         self.host = host
         self.node = node
         self.settings = settings
-        self.served = served_apis(classic=settings.serves_classic)
+        self.served = served_apis(classic=settings.serves_classic, log=settings.scratch_log_enable)
+        self.scratch_log = _scratch_log(settings)
+        self.frame_bytes_max = settings.socket_request_max_bytes
+        if self.scratch_log is not None:
+            self.frame_bytes_max = max(self.frame_bytes_max, settings.scratch_log_request_max_bytes)
         self.counters = KafkaCounters()
         self.slices = Slices(host)
         self.leaders = LeaderWaits(host, node)
@@ -52,3 +57,16 @@ class ListenerContext:
             self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
+
+
+def _scratch_log(settings: Settings) -> ScratchLog | None:
+    """Return an empty scratch log, or None if the node keeps none."""
+    if not settings.scratch_log_enable:
+        return None
+    return ScratchLog(
+        ScratchBounds(
+            bytes_max=settings.scratch_log_max_bytes,
+            partition_bytes_max=settings.scratch_log_partition_max_bytes,
+            batch_bytes_max=settings.message_max_bytes,
+        )
+    )

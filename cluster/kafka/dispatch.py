@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
+from cluster.kafka import appending, cluster_apis, configs, fetching, producing, reading, topic_pages
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange, Requester
 from cluster.kafka.waiting import cut_waits_short
@@ -68,6 +68,15 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
 }
 
+SCRATCH_LOG_HANDLERS: dict[int, Handler] = HANDLERS | {
+    ApiKey.PRODUCE: appending.produce,
+    ApiKey.INIT_PRODUCER_ID: appending.init_producer_id,
+    ApiKey.DELETE_RECORDS: appending.delete_records,
+    ApiKey.FETCH: reading.fetch,
+    ApiKey.LIST_OFFSETS: reading.list_offsets,
+}
+"""The same where the node keeps a scratch log."""
+
 _CLASSIC = (
     "this client uses the classic group protocol, which is not supported; set group.protocol=consumer "
     "(librdkafka 2.12+, Java client 4.0+), or use assign() instead of subscribe()"
@@ -96,6 +105,8 @@ HINTS: dict[int, str] = {
 }
 """Advice for clients that send these APIs although they are not advertised."""
 
+_PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
+
 _FIRST_BYTES = {
     b"\x16\x03": "; this looks like TLS: set security.protocol=PLAINTEXT",
     b"GET ": "; this looks like HTTP: use the node's HTTP port (http.port)",
@@ -111,6 +122,10 @@ def hint_of_first_bytes(data: bytes) -> str:
 
 def serve(context: ListenerContext, connection: Requester, exchange: Exchange, payload: bytes) -> None:
     """Answer one frame through `exchange`, at once or later, or close the connection."""
+    length_max = context.settings.socket_request_max_bytes
+    if len(payload) > length_max and not payload.startswith(_PRODUCE):
+        connection.refuse("malformed", f"frame: length {len(payload)} is outside 0 to {length_max}")
+        return
     try:
         header, body = decode_request(payload, context.served)
     except MalformedFrame as error:
@@ -127,7 +142,8 @@ def serve(context: ListenerContext, connection: Requester, exchange: Exchange, p
     if connection.deferred:
         cut_waits_short(connection, api_key)
     try:
-        handler = HANDLERS.get(api_key)
+        handlers = HANDLERS if context.scratch_log is None else SCRATCH_LOG_HANDLERS
+        handler = handlers.get(api_key)
         if handler is not None:
             handler(context, exchange, body)
         else:

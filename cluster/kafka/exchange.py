@@ -101,6 +101,11 @@ class Exchange:
         if (connection := self._begin()) is not None:
             self._make(connection, self._making(answer, deliver or self.send))
 
+    def work_in_slices(self, work: Iterator[None]) -> None:
+        """Do what precedes the answer, within this turn if that is short."""
+        if self.connection is not None:
+            self._make(self.connection, work)
+
     def _begin(self) -> Requester | None:
         """Note that the answer has begun; return the connection, or None if it is gone."""
         if self.connection is None:
@@ -217,6 +222,7 @@ _NESTED_ERRORS: dict[int, tuple[str, str]] = {
     ApiKey.LEAVE_GROUP: ("members", ""),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups", ""),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics", ""),
+    ApiKey.DELETE_RECORDS: ("topics", "partitions"),
 }
 """Fields whose items, or the items within those, have error codes, besides a response's own code at the
 top."""

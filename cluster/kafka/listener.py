@@ -69,6 +69,8 @@ class KafkaListener:
                 self.stop()
             elif error is None:
                 self._sweep()
+                if self.context.scratch_log is not None:
+                    LOG.info("messages are kept in memory, and NOT DURABLE (scratch.log.enable)")
                 if not is_loopback(bound):
                     LOG.warning("listening on %s without TLS or authentication (insecure = true)", bound)
             done(error)

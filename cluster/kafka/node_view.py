@@ -59,6 +59,10 @@ class KafkaNode(Protocol):
     def metadata_term(self) -> int: ...
 
     @property
+    def metadata_lead(self) -> tuple[int, int] | None:
+        """The term in which this node leads the metadata shard, and the index of its first entry."""
+
+    @property
     def controller(self) -> NodeInfo | None:
         """The leader of the metadata shard."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import ipaddress
+import itertools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -155,6 +156,20 @@ class Settings:
         "HTTP requests running at the same time, without long polls; above it 503.")
     http_waiting_max: int = _number(256, "requests", 1, 65536,
         "Long polls of the log at the same time; above it 429.")
+
+    # The scratch log.
+    scratch_log_enable: bool = _row(False,
+        "Whether topics take messages: in the memory of one node, NOT DURABLE, for tests of clients "
+        "(operations.md). On by default in `quorate up` and `quorate demo`.")
+    scratch_log_max_bytes: int = _number(256 * MIB, "bytes", 1 * MIB, 65536 * MIB,
+        "Memory for the messages of all partitions; above it the oldest batches are dropped.")
+    scratch_log_partition_max_bytes: int = _number(64 * MIB, "bytes", 1 * MIB, 65536 * MIB,
+        "The same for each partition, so that a busy one leaves room for others.")
+    scratch_log_request_max_bytes: int = _number(8 * MIB, "bytes", 1024, 256 * MIB,
+        "Largest Produce request; producers send at most 1 MiB to a node at once by default. Others have "
+        "socket.request.max.bytes.")
+    message_max_bytes: int = _number(1_048_588, "bytes", 1024, 256 * MIB,
+        "Kafka's default; the largest record batch of the scratch log.")
 
     # Groups.
     group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("consumer",),
@@ -380,11 +395,26 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("data.dir must not be empty: set it to the node's directory")
     if settings.connection_buffered_pause_bytes > settings.connection_buffered_max_bytes:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
+    _check_scratch_log(settings)
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
     _check_addresses(settings)
     _check_peers(settings)
     _check_raft(settings)
+
+
+def _check_scratch_log(settings: Settings) -> None:
+    sizes = (
+        ("message_max_bytes", settings.message_max_bytes),
+        ("scratch_log_partition_max_bytes", settings.scratch_log_partition_max_bytes),
+        ("scratch_log_max_bytes", settings.scratch_log_max_bytes),
+    )
+    for (name, size), (larger_name, larger) in itertools.pairwise(sizes):
+        if size > larger:
+            raise SettingsError(
+                f"{name.replace('_', '.')} = {size} must not exceed "
+                f"{larger_name.replace('_', '.')} = {larger}"
+            )
 
 
 def _check_peers(settings: Settings) -> None:

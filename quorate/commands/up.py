@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from cluster.launching.launcher import ClusterProcess, NodeProcess
 
 DEFAULT_DATA = Path("quorate-data")
+SCRATCH_LOG = {"scratch.log.enable": "true"}
 
 
 def up(
@@ -64,13 +66,16 @@ def up(
     standard error, and `quorate cluster kill|stop|cont|restart NODE` cause failures. A node that ends stays
     down until it is restarted. A cluster of one ends with its node.
 
+    Topics take messages. They are kept in the memory of one node and are NOT DURABLE: after a failover or a
+    restart there are none. --set scratch.log.enable=false refuses them.
+
     With --json one line is printed when all nodes serve: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
     "port", "http_port", "data", "command"}]}.
 
     Example: quorate up --nodes 3 --topic orders:12 --set group.consumer.session.timeout.ms=3000
     """
     topics = [parse_topic(text) for text in topic or []]
-    wanted = parse_settings(settings or [])
+    wanted = SCRATCH_LOG | parse_settings(settings or [])
     from cluster.launching.launcher import LaunchError, cluster_size, prepare_cluster
 
     previous = signal.signal(signal.SIGTERM, _interrupt)
@@ -78,10 +83,8 @@ def up(
         num_nodes = nodes or cluster_size(data) or 1
         cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
         try:
-            if num_nodes == 1:
-                _run_one(cluster, topics, json)
-            else:
-                _run_several(cluster, topics, json)
+            run = _run_one if num_nodes == 1 else _run_several
+            run(cluster, topics, lambda: _print_ready(cluster, json, wanted))
         finally:
             cluster.kill()  # processes that still run after a failure
     except LaunchError as error:
@@ -90,22 +93,24 @@ def up(
         signal.signal(signal.SIGTERM, previous)
 
 
-def _run_one(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool) -> None:
+def _run_one(cluster: ClusterProcess, topics: list[tuple[str, int]], print_ready: Callable[[], None]) -> None:
     cluster.start()
     try:
         _create_topics(cluster.bootstrap, topics)
-        _print_ready(cluster, json)
+        print_ready()
         _await_end(cluster.nodes[0])
     except KeyboardInterrupt:
         cluster.stop()
 
 
-def _run_several(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool) -> None:
+def _run_several(
+    cluster: ClusterProcess, topics: list[tuple[str, int]], print_ready: Callable[[], None]
+) -> None:
     from cluster.launching.supervisor import Supervisor
 
     def on_ready() -> None:
         _create_topics(cluster.bootstrap, topics)
-        _print_ready(cluster, json)
+        print_ready()
 
     Supervisor(cluster, _show).run(on_ready)
 
@@ -133,11 +138,15 @@ def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
                 )
 
 
-def _print_ready(cluster: ClusterProcess, json: bool) -> None:
+def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) -> None:
+    from cluster.settings import load_settings
+
     if json:
         print_json(cluster.as_dict())
         return
     print(f"ready: bootstrap.servers={cluster.bootstrap} group.protocol=consumer", flush=True)
+    if load_settings(None, {}, settings).scratch_log_enable:
+        print("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
     if len(cluster.nodes) == 1:
         node = cluster.nodes[0]
         print(f"  HTTP     {node.url}")

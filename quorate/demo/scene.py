@@ -25,6 +25,7 @@ HEARTBEAT_INTERVAL_MS = 500  # keeps the demo short; a rebalance takes about two
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+    "scratch.log.enable": "true",  # so that a reader who points a client at the demo finds topics that work
     "leader.balance.delay.ms": "600000",  # leadership only changes when the demo asks for it
 }
 

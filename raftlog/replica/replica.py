@@ -110,6 +110,7 @@ class Replica:
         self._stop_done: Callable[[], None] | None = None
         self.term = 0
         self.vote: str | None = None
+        self.term_start_index = 0  # the first entry of the newest term that this node has led
         self.halted_reason: str | None = None
 
     # Life
@@ -309,6 +310,7 @@ class Replica:
         """This node was elected; it serves once its term's first entry, at `index`, is applied."""
         peering = self._peering
         self._open_term(term, index)
+        self.term_start_index = index
         if peering is not None:
             peering.replicate()
         self.replica_status.on(ReplicaEvent.ELECTED)

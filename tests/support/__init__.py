@@ -15,6 +15,7 @@ Harnesses, from one object to whole processes:
 Clients and requests:
 
     requests          requests as clients send them
+    record_batches    record batches as producers send them and consumers read them
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
     computing_client  a client of a `World` with assignors of its own

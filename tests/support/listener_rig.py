@@ -66,6 +66,7 @@ class FakeNode:
     catalog: CatalogView = field(default_factory=lambda: CatalogView([CLICKS, ORDERS], version=5))
     voters: tuple[int, ...] = (7, 9)
     metadata_term: int = 4
+    term_start: int = 2
     is_catalog_current: bool = True
     leaders: dict[int, NodeInfo | None] = field(default_factory=dict)
     holding: bool = False
@@ -82,6 +83,10 @@ class FakeNode:
     @property
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
+
+    @property
+    def metadata_lead(self) -> tuple[int, int] | None:
+        return (self.metadata_term, self.term_start) if self.controller == self.info else None
 
     @property
     def clock(self) -> WallClock:

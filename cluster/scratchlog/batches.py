@@ -1,0 +1,186 @@
+"""Record batches of Kafka's message format 2: only their headers are read.
+
+The header says how many records there are, whose they are and when they were made. The records behind it may
+be compressed. They are checked by their CRC and kept as the bytes that came, never decompressed or parsed.
+The CRC covers everything from the attributes on. So the broker's own fields (base offset and partition leader
+epoch, in the first 16 bytes) are replaced without computing it again.
+
+Errors are those of Kafka 4's broker: `ProduceRequest.validateRecords`, `LogValidator` and `UnifiedLog`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from wire.errors import ErrorCode
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = _HEADER.size
+_PLACE: Final = Struct(">qii")
+PLACE_BYTES: Final = _PLACE.size
+"""The fields that the broker assigns: base offset, length (unchanged) and partition leader epoch."""
+
+_LENGTH: Final = Struct(">i")
+_LENGTH_AT: Final = 8
+_LENGTH_END: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_START: Final = 21
+
+MAGIC: Final = 2
+NO_LEADER_EPOCH: Final = -1
+"""Kafka's "unknown". Consumers that know an epoch ask for its end offset after a change of leader, and here
+the log of an earlier epoch is gone."""
+
+NO_PRODUCER: Final = -1
+RECORD_BYTES_MIN: Final = 7
+"""The smallest record: six lengths and deltas of one byte each, and its attributes."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+UNCOMPRESSED: Final = 0
+ZSTD: Final = 4
+ZSTD_SINCE: Final = 7
+"""First version of Produce that may carry zstd, which is the newest codec."""
+
+
+class RefusedBatch(Exception):
+    """A batch that is not appended: Kafka's error code and a message for the client."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Header(NamedTuple):
+    """The header of a batch, in the order of the wire. Timestamps are in milliseconds."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    num_records: int
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+
+def checked_header(records: bytes | None, api_version: int, bytes_max: int) -> Header:
+    """Return the header of the one batch in a partition's part of a Produce request.
+
+    `api_version` is that of Produce, `bytes_max` the size of the largest batch.  Raises RefusedBatch.
+    """
+    header = _header(records or b"")
+    assert records is not None
+    _check_codec(header, api_version)
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a batch from a producer is 0, not {header.base_offset}")
+    if len(records) > bytes_max:
+        raise RefusedBatch(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {len(records)} bytes exceeds message.max.bytes = {bytes_max}",
+        )
+    if crc32c(memoryview(records)[_CRC_START:]) != header.crc:
+        raise RefusedBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch differs from its header")
+    _check_contents(header, len(records))
+    return header
+
+
+def _header(records: bytes) -> Header:
+    """Return the header if there is exactly one whole batch of format 2."""
+    size = len(records)
+    if size <= _MAGIC_AT:
+        raise _invalid("there is no record batch")
+    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
+    magic = records[_MAGIC_AT]
+    if magic in (0, 1):
+        raise _invalid(f"a batch of message format {magic} is refused: Produce 3 and later carry format 2")
+    if magic != MAGIC or length + _LENGTH_END < HEADER_BYTES:
+        raise RefusedBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and length {length}")
+    if length + _LENGTH_END > size:
+        raise _invalid(f"the batch ends after {size} bytes and has {length + _LENGTH_END} by its header")
+    if length + _LENGTH_END < size:
+        raise _invalid("there is more than one record batch")
+    return Header._make(_HEADER.unpack_from(records))
+
+
+def _check_codec(header: Header, api_version: int) -> None:
+    codec = header.attributes & CODEC_MASK
+    if codec > ZSTD or (codec == ZSTD and api_version < ZSTD_SINCE):
+        raise RefusedBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"codec {codec} is unknown in Produce {api_version}; zstd (4) needs version {ZSTD_SINCE}",
+        )
+
+
+def _check_contents(header: Header, size: int) -> None:
+    if header.attributes & CONTROL:
+        raise _invalid("producers may not write control records")
+    if header.attributes & LOG_APPEND_TIME:
+        raise RefusedBatch(ErrorCode.INVALID_TIMESTAMP, "producers send their own time, not LogAppendTime")
+    count = header.num_records
+    if count <= 0 or header.last_offset_delta + 1 != count:
+        raise _invalid(f"{count} records in a batch whose last offset is {header.last_offset_delta}")
+    is_plain = header.attributes & CODEC_MASK == UNCOMPRESSED
+    if is_plain and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
+        raise _invalid(f"{count} records do not fit into {size - HEADER_BYTES} bytes")
+    if header.producer_id == NO_PRODUCER:
+        if header.is_transactional:
+            raise _invalid("a transactional batch without a producer id")
+    elif header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        raise _invalid(
+            f"producer {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}"
+        )
+
+
+def _invalid(message: str) -> RefusedBatch:
+    return RefusedBatch(ErrorCode.INVALID_RECORD, message)
+
+
+class RecordBatch:
+    """A batch in a log. `place` replaces the first bytes of `records`, which are kept as they came."""
+
+    __slots__ = ("base_offset", "begins_at", "header", "place", "records")
+
+    def __init__(self, header: Header, records: bytes, base_offset: int, begins_at: int) -> None:
+        self.header = header
+        self.records = records
+        self.base_offset = base_offset
+        self.begins_at = begins_at
+        """The number of bytes that had been appended to the log before this batch."""
+        self.place = _PLACE.pack(base_offset, header.length, NO_LEADER_EPOCH)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.header.last_offset_delta
+
+    def write_to(self, parts: list[bytes | memoryview]) -> None:
+        """Append the batch, as consumers get it, in parts that are to be joined."""
+        parts.append(self.place)
+        parts.append(memoryview(self.records)[PLACE_BYTES:])
+
+
+def empty_batch(last_offset: int) -> bytes:
+    """Return a batch without records at `last_offset`, as Kafka's compaction leaves them.
+
+    A consumer that reads it goes on behind it, from whichever offset it came.
+    """
+    fields = Struct(">hiqqqhii").pack(0, 0, -1, -1, NO_PRODUCER, -1, -1, 0)
+    head = Struct(">qiibI").pack(
+        last_offset, HEADER_BYTES - _LENGTH_END, NO_LEADER_EPOCH, MAGIC, crc32c(fields)
+    )
+    return head + fields

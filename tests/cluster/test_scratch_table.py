@@ -1,0 +1,236 @@
+"""All logs of a leader: terms, bounds, idempotent producers, and who waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.scratchlog import RefusedBatch, ScratchBounds, ScratchLog
+from cluster.scratchlog.partition import BATCH_COST_BYTES
+from cluster.scratchlog.producers import Producers
+from cluster.scratchlog.table import STALE_MAX, TERM_BITS
+from coordinator.topics import new_topic_id
+from tests.support.record_batches import batch, offsets
+from wire.errors import ErrorCode
+
+OLD = new_topic_id(b"o" * 16, 7)
+NEW = new_topic_id(b"n" * 16, 12)
+TERM, TERM_START, VERSION = 3, 10, 20
+SIZE = len(batch(b"x" * 100)) + BATCH_COST_BYTES
+
+
+def scratch_log(**bounds: int) -> ScratchLog:
+    sizes = {"bytes_max": 1 << 20, "partition_bytes_max": 1 << 20, "batch_bytes_max": 1 << 20} | bounds
+    log = ScratchLog(ScratchBounds(**sizes))
+    log.lead(TERM, TERM_START, VERSION)
+    return log
+
+
+def put(log: ScratchLog, topic_id: bytes = NEW, partition: int = 0, **fields: Any) -> int:
+    return log.append((topic_id, partition), batch(b"x" * 100, **fields), 9)[0]
+
+
+def refused(log: ScratchLog, **fields: Any) -> ErrorCode:
+    with pytest.raises(RefusedBatch) as error:
+        put(log, **fields)
+    return error.value.code
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.has_ended = False
+
+    def arrived(self, num_bytes: int) -> None:
+        self.sizes.append(num_bytes)
+
+    def ended(self) -> None:
+        self.has_ended = True
+
+
+# Terms
+
+
+def test_a_topic_of_this_term_begins_at_0_and_an_older_one_at_the_terms_offsets() -> None:
+    log = scratch_log()
+    assert [put(log), put(log), put(log, OLD), put(log, OLD), put(log, b"entirely random!")] == [
+        0,
+        1,
+        TERM << TERM_BITS,
+        (TERM << TERM_BITS) + 1,
+        TERM << TERM_BITS,
+    ]
+    assert log.log((OLD, 5)).end == TERM << TERM_BITS
+
+
+def test_a_new_term_begins_empty_behind_all_earlier_offsets() -> None:
+    log = scratch_log()
+    last = max(put(log), put(log, OLD))
+    log.lead(TERM, TERM_START, VERSION)
+    assert log.log((NEW, 0)).end == 1
+    log.lead(TERM + 1, 30, VERSION + 10)
+    assert (len(log), log.num_bytes) == (0, 0)
+    assert put(log) == put(log, OLD) == (TERM + 1) << TERM_BITS > last
+
+
+def test_the_offsets_of_a_term_are_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.scratchlog.table.TERM_BITS", 2)
+    log = scratch_log()
+    assert [put(log, OLD) for _ in range(4)] == [12, 13, 14, 15]
+    assert refused(log, topic_id=OLD) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.lead(TERM + 1, 30, 30)
+    assert put(log, OLD) == 16
+
+
+def test_a_node_that_leads_no_longer_keeps_nothing_and_ends_the_waits() -> None:
+    log, waiter = scratch_log(), Waiting()
+    put(log)
+    log.wait(waiter, [(NEW, 0), (NEW, 1)])
+    log.resign()
+    assert (len(log), log.num_bytes, waiter.has_ended) == (0, 0, True)
+
+
+def test_a_deleted_topic_is_dropped() -> None:
+    log = scratch_log()
+    put(log)
+    put(log, OLD)
+    log.keep_only(lambda topic_id: topic_id == NEW)
+    assert (len(log), log.num_bytes) == (1, SIZE)
+    log.keep_only(lambda topic_id: True)
+    assert len(log) == 1
+
+
+# ScratchBounds
+
+
+def test_a_partition_keeps_what_its_bound_allows_and_its_newest_batch() -> None:
+    log = scratch_log(partition_bytes_max=3 * SIZE)
+    for _ in range(10):
+        put(log)
+    put(log, partition=1)
+    assert log.num_bytes == 4 * SIZE
+    kept = log.log((NEW, 0))
+    assert (kept.start, kept.end) == (7, 10)
+    small = scratch_log(partition_bytes_max=10)
+    assert [put(small), put(small)] == [0, 1]
+    assert offsets(small.log((NEW, 0)).read(1, 999, at_least_one=True)) == [1]
+
+
+def test_all_together_keep_what_the_bound_allows_and_the_oldest_go() -> None:
+    log = scratch_log(bytes_max=4 * SIZE)
+    for number in range(12):
+        put(log, partition=number % 3)
+        assert log.num_bytes <= 4 * SIZE
+    assert [(log.log((NEW, n)).start, log.log((NEW, n)).end) for n in range(3)] == [(3, 4), (3, 4), (2, 4)]
+    for _ in range(6):
+        put(log, partition=1)
+    assert [len(log.log((NEW, n))) for n in range(3)] == [0, 4, 0]
+    assert log.log((NEW, 0)).end == 4
+
+
+def test_the_order_of_batches_is_forgotten_with_them() -> None:
+    log = scratch_log(partition_bytes_max=SIZE)
+    for _ in range(3 * STALE_MAX):
+        put(log)
+    assert len(log._in_order) <= STALE_MAX + 2
+    for _ in range(3 * STALE_MAX):
+        put(log)
+        log.delete_before((NEW, 0), log.log((NEW, 0)).end)
+    assert len(log._in_order) <= STALE_MAX + 2
+    assert log.num_bytes == 0
+
+
+def test_too_many_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.scratchlog.table.LOGS_MAX", 2)
+    log = scratch_log()
+    put(log, partition=0)
+    put(log, partition=1)
+    assert refused(log, partition=2) == ErrorCode.POLICY_VIOLATION
+    put(log, partition=1)
+
+
+# Producers
+
+
+def numbered(sequence: int, epoch: int = 0, producer_id: int = 7) -> dict[str, int]:
+    return {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+
+
+def test_a_repeated_batch_gets_its_first_offset_and_is_kept_once() -> None:
+    log = scratch_log()
+    assert [put(log, **numbered(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert [put(log, **numbered(sequence)) for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert log.log((NEW, 0)).end == 5
+    assert put(log, **numbered(5)) == 5
+    assert refused(log, **numbered(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # five are remembered
+
+
+def test_a_gap_is_refused_and_leaves_no_trace() -> None:
+    log = scratch_log()
+    put(log, **numbered(0))
+    assert refused(log, **numbered(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [put(log, **numbered(1)), put(log, **numbered(2))] == [1, 2]
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_0() -> None:
+    log = scratch_log()
+    put(log, **numbered(0, epoch=1))
+    assert refused(log, **numbered(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, **numbered(1, epoch=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(log, **numbered(0, epoch=2)) == 1
+    assert refused(log, **numbered(1, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_producer_in_mid_stream_goes_on_with_a_new_leader() -> None:
+    log = scratch_log()
+    put(log, **numbered(0))
+    log.lead(TERM + 1, 30, 30)
+    first = (TERM + 1) << TERM_BITS
+    assert [put(log, **numbered(41)), put(log, **numbered(42))] == [first, first + 1]
+    assert refused(log, **numbered(44)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_after_the_greatest_number_comes_0() -> None:
+    log = scratch_log()
+    put(log, **numbered(2**31 - 1))
+    assert put(log, **numbered(0)) == 1
+    assert put(log, **numbered(2**31 - 1)) == 0
+
+
+def test_partitions_and_producers_do_not_mix() -> None:
+    log = scratch_log()
+    put(log, **numbered(0))
+    assert put(log, partition=1, **numbered(3)) == 0
+    assert put(log, **numbered(9, producer_id=8)) == 1
+    assert put(log) == 2
+    assert put(log, **numbered(1)) == 3
+
+
+def test_the_producer_longest_silent_is_forgotten() -> None:
+    log = scratch_log()
+    log._producers = Producers(most=2)
+    for producer_id in (1, 2, 1, 3):
+        put(log, **numbered(5 if producer_id != 1 else len(log.log((NEW, 0))) // 2, producer_id=producer_id))
+    assert len(log._producers) == 2
+    assert put(log, **numbered(77, producer_id=2)) == 4
+
+
+def test_transactions_are_refused() -> None:
+    assert refused(scratch_log(), attributes=0x10, **numbered(0)) == ErrorCode.INVALID_TXN_STATE
+
+
+# Waiting
+
+
+def test_waiters_are_told_of_batches_of_their_partitions() -> None:
+    log, waiter = scratch_log(), Waiting()
+    partitions = [(NEW, 0), (NEW, 1)]
+    log.wait(waiter, partitions)
+    put(log, partition=1)
+    put(log, partition=2)
+    assert waiter.sizes == [SIZE - BATCH_COST_BYTES]
+    log.stop_waiting(waiter, partitions)
+    put(log, partition=0)
+    assert len(waiter.sizes) == 1
+    assert log._waiters == {}

@@ -1,0 +1,442 @@
+"""The scratch log on the wire, in virtual time: what clients produce, fetch, look up and delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.kafka.reading import FETCH_BYTES_MAX
+from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
+from records import METADATA_SHARD
+from tests.support.listener_rig import CLIENT_ID, PEER, RawClient, Rig, heartbeat, log_lines
+from tests.support.record_batches import NOW_MS, batch, headers, offsets
+from wire.apis import API_VERSIONS, ApiKey
+from wire.errors import ErrorCode
+from wire.messages.api_versions import ApiVersionsRequest
+from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.init_producer_id import InitProducerIdRequest
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.protocol import decode_response, encode_request
+
+NEW = CatalogTopic(name="new", topic_id=new_topic_id(b"n" * 16, 4), num_partitions=3)
+OLD = CatalogTopic(name="old", topic_id=new_topic_id(b"o" * 16, 1), num_partitions=3)
+FIRST_OF_TERM = 4 << 40
+NO_TRANSACTIONS = InitProducerIdRequest(transactional_id=None)
+
+
+def versions_of(api_key: ApiKey) -> list[int]:
+    low, high = API_VERSIONS[api_key]
+    return list(range(low, high + 1))
+
+
+class LogRig(Rig):
+    """A listener with a scratch log; `new` was created in the current term, `old` before."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(scratch_log_enable=True, **settings)
+        self.node.catalog = CatalogView([NEW, OLD], version=5)
+        self.client = self.connect()
+
+    @property
+    def context(self) -> Any:
+        return self.listener.context
+
+    def produce(
+        self,
+        records: bytes | None,
+        *,
+        topic: CatalogTopic = NEW,
+        partition: int = 0,
+        version: int = 9,
+        acks: int = -1,
+    ) -> Any:
+        answer = self.ask(
+            self.client, ApiKey.PRODUCE, version, produce_request(records, topic, partition, version, acks)
+        )
+        return answer.responses[0].partition_responses[0]
+
+    def fetch(self, offset: int, *, version: int = 12, client: RawClient | None = None, **fields: Any) -> Any:
+        request = fetch_request(offset, version=version, **fields)
+        answer = self.ask(client or self.client, ApiKey.FETCH, version, request, within_ms=60_000)
+        assert (answer.error_code, answer.session_id) == (0, 0)
+        return answer.responses[0].partitions[0]
+
+    def list_offset(self, timestamp: int, *, topic: CatalogTopic = NEW, version: int = 7) -> Any:
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic.name,
+                    partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)],
+                )
+            ],
+        )
+        return self.ask(self.client, ApiKey.LIST_OFFSETS, version, request).topics[0].partitions[0]
+
+    def delete(self, offset: int, partition: int = 0, version: int = 2) -> Any:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name="new",
+                    partitions=[DeleteRecordsPartition(partition_index=partition, offset=offset)],
+                )
+            ],
+            timeout_ms=1_000,
+        )
+        return self.ask(self.client, ApiKey.DELETE_RECORDS, version, request).topics[0].partitions[0]
+
+
+def produce_request(
+    records: bytes | None,
+    topic: CatalogTopic = NEW,
+    partition: int = 0,
+    version: int = 9,
+    acks: int = -1,
+) -> ProduceRequest:
+    named = TopicProduceData(topic_id=topic.topic_id) if version >= 13 else TopicProduceData(name=topic.name)
+    named.partition_data = [PartitionProduceData(index=partition, records=records)]
+    return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[named])
+
+
+def fetch_request(
+    offset: int,
+    *,
+    version: int = 12,
+    topic: CatalogTopic = NEW,
+    partition: int = 0,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    **fields: Any,
+) -> FetchRequest:
+    named = FetchTopic(topic_id=topic.topic_id) if version >= 13 else FetchTopic(topic=topic.name)
+    named.partitions = [
+        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=[named], **fields
+    )
+
+
+# Produce
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.PRODUCE))
+def test_what_is_produced_is_fetched(version: int) -> None:
+    rig = LogRig()
+    first = rig.produce(batch(b"a", b"b"), version=version)
+    assert (first.error_code, first.base_offset, first.log_append_time_ms) == (0, 0, -1)
+    assert rig.produce(batch(b"c"), version=version, acks=1).base_offset == 2
+    got = rig.fetch(0)
+    assert (got.error_code, got.high_watermark, got.last_stable_offset, got.log_start_offset) == (0, 3, 3, 0)
+    assert offsets(got.records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.FETCH))
+def test_every_version_of_fetch(version: int) -> None:
+    rig = LogRig()
+    sent = batch(b"a", b"b")
+    rig.produce(sent, topic=OLD)
+    got = rig.fetch(FIRST_OF_TERM, topic=OLD, version=version)
+    ((header, records),) = headers(got.records)
+    assert header.base_offset == FIRST_OF_TERM
+    assert records[16:] == sent[16:]
+    assert got.aborted_transactions is None
+    assert rig.fetch(FIRST_OF_TERM, topic=OLD, version=version, isolation_level=1).aborted_transactions == []
+
+
+def test_errors_of_produce() -> None:
+    rig = LogRig()
+    gone = CatalogTopic(name="gone", topic_id=b"?" * 16, num_partitions=1)
+    assert rig.produce(batch(b"a"), topic=gone).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.produce(batch(b"a"), topic=gone, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert rig.produce(batch(b"a"), partition=3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.produce(batch(b"a"), partition=-1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.produce(batch(b"a"), acks=7).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    wrong = rig.produce(batch(b"a", crc=1))
+    assert (wrong.error_code, wrong.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert "CRC" in wrong.error_message
+    assert rig.context.counters.errors[ApiKey.PRODUCE, ErrorCode.CORRUPT_MESSAGE] == 1
+    assert rig.fetch(0, max_wait_ms=0).records == b""
+
+
+def test_without_acks_there_is_no_answer() -> None:
+    rig = LogRig()
+    request = encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, produce_request(batch(b"a"), acks=0))
+    rig.client.send(request + heartbeat(2) + request + heartbeat(3))
+    rig.run()
+    assert rig.client.correlation_ids == [2, 3]
+    assert rig.fetch(0).high_watermark == 2
+
+
+def test_without_acks_an_error_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    rig = LogRig()
+    with log_lines(caplog) as lines:
+        request = produce_request(batch(b"a", crc=1), acks=0)
+        rig.client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, request))
+        rig.run()
+        assert rig.client.is_lost
+        (line,) = lines()
+    assert "a batch with acks=0 was refused: the CRC-32C" in line
+
+
+def test_one_request_may_be_larger_than_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    rig = LogRig(socket_request_max_bytes=2_000, scratch_log_request_max_bytes=5_000)
+    assert rig.produce(batch(b"x" * 4_000)).error_code == 0
+    with log_lines(caplog) as lines:
+        other = rig.connect()
+        other.send(heartbeat(1, member="m" * 3_000))
+        rig.run()
+        assert other.is_lost
+        rig.client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, produce_request(b"x" * 5_000)))
+        rig.run()
+        assert rig.client.is_lost
+        assert [line.split("frame: ")[1] for line in lines()] == [
+            "length 3041 is outside 0 to 2000",
+            "length 5044 is outside 0 to 5000",
+        ]
+
+
+def test_the_order_of_a_pipelined_producer_is_kept() -> None:
+    rig = LogRig()
+    frames = b""
+    for number in range(300):
+        fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
+        request = produce_request(batch(b"x" * 1_000, **fields))
+        frames += encode_request(ApiKey.PRODUCE, 9, number, CLIENT_ID, request)
+    rig.client.send(frames)
+    rig.run(500)
+    answers = [decode_response(ApiKey.PRODUCE, 9, frame)[1] for frame in rig.client.frames]
+    assert [one.responses[0].partition_responses[0].base_offset for one in answers] == list(range(300))
+
+
+# Fetch
+
+
+def test_a_fetch_waits_for_a_record_and_no_longer() -> None:
+    rig, consumer = LogRig(), None
+    consumer = rig.connect()
+    consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(0, max_wait_ms=10_000)))
+    rig.run(2_000)
+    assert consumer.frames == []
+    assert rig.context.fetches_waiting == 1
+    rig.produce(batch(b"elsewhere"), partition=1)
+    rig.run(10)
+    assert consumer.frames == []
+    rig.produce(batch(b"here"))
+    rig.run(10)
+    (frame,) = consumer.frames
+    assert offsets(decode_response(ApiKey.FETCH, 12, frame)[1].responses[0].partitions[0].records) == [0]
+    assert rig.context.fetches_waiting == 0
+    assert rig.context.scratch_log._waiters == {}
+
+
+def test_a_fetch_waits_for_its_min_bytes_or_its_time() -> None:
+    rig, consumer = LogRig(), None
+    consumer = rig.connect()
+    size = len(batch(b"x" * 100))
+    request = fetch_request(0, max_wait_ms=10_000, min_bytes=3 * size)
+    rig.produce(batch(b"x" * 100))
+    consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, request))
+    rig.run(10)
+    rig.produce(batch(b"x" * 100))
+    rig.run(10)
+    assert consumer.frames == []
+    rig.produce(batch(b"x" * 100))
+    rig.run(10)
+    assert len(consumer.frames) == 1
+    start_ms = rig.world.now_ms
+    assert offsets(rig.fetch(1, min_bytes=9_999, max_wait_ms=700).records) == [1, 2]
+    assert 700 <= rig.world.now_ms - start_ms < 710
+
+
+def test_other_work_of_the_connection_ends_the_wait() -> None:
+    rig = LogRig()
+    fetch = encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(0, max_wait_ms=10_000))
+    rig.client.send(fetch + heartbeat(2))
+    rig.run(10)
+    assert rig.client.correlation_ids == [1, 2]
+    assert rig.context.scratch_log._waiters == {}
+
+
+def test_a_lost_connection_leaves_nothing() -> None:
+    rig = LogRig()
+    rig.client.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(0, max_wait_ms=10_000)))
+    rig.run(10)
+    rig.client.transport.abort()
+    rig.run(10)
+    assert (rig.context.fetches_waiting, rig.context.scratch_log._waiters) == (0, {})
+    rig.client = rig.connect()
+    assert rig.produce(batch(b"x")).error_code == 0
+
+
+def test_what_a_waiting_fetch_keeps_is_counted_and_bounded() -> None:
+    rig = LogRig(fetch_waiting_max=1)
+    first, second = rig.connect(), rig.connect()
+    request = fetch_request(0, max_wait_ms=10_000)
+    request.topics[0].partitions *= 20
+    first.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, request))
+    rig.run(10)
+    assert rig.context.kept_bytes == 21 * 400
+    second.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, request))
+    rig.run(10)
+    assert (first.frames, len(second.frames)) == ([], 1)
+    rig.run(10_000)
+    assert (len(first.frames), rig.context.kept_bytes) == (1, 0)
+
+
+def test_sessions_are_refused() -> None:
+    rig = LogRig()
+    answer = rig.ask(rig.client, ApiKey.FETCH, 12, fetch_request(0, session_id=5, session_epoch=1))
+    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 2**62])
+def test_an_offset_outside_the_log_is_told_at_once(offset: int) -> None:
+    rig = LogRig()
+    start_ms = rig.world.now_ms
+    assert rig.fetch(offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rig.world.now_ms - start_ms < 20
+
+
+def test_unknown_topics_and_partitions() -> None:
+    rig = LogRig()
+    gone = CatalogTopic(name="gone", topic_id=b"?" * 16, num_partitions=1)
+    assert rig.fetch(0, topic=gone).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.fetch(0, topic=gone, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert rig.fetch(0, partition=3, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_answer_has_a_bounded_size() -> None:
+    rig = LogRig(connection_buffered_pause_bytes=64 << 20)
+    for partition in range(3):
+        for _ in range(4):
+            rig.produce(batch(b"x" * 900_000), partition=partition)
+    request = fetch_request(0, max_bytes=2**31 - 1, partition_max_bytes=2**31 - 1)
+    request.topics[0].partitions = [
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=2**31 - 1) for number in range(3)
+    ]
+    answer = rig.ask(rig.client, ApiKey.FETCH, 12, request)
+    got = [one.records for one in answer.responses[0].partitions]
+    assert [len(offsets(records)) for records in got] == [4, 0, 0]
+    assert sum(map(len, got)) <= FETCH_BYTES_MAX
+    assert [one.high_watermark for one in answer.responses[0].partitions] == [4, 4, 4]
+    assert offsets(rig.fetch(2, max_bytes=1, partition_max_bytes=1).records) == [2]
+
+
+# Failover
+
+
+def test_another_node_answers_that_it_does_not_lead() -> None:
+    rig = LogRig()
+    rig.produce(batch(b"lost"))
+    consumer = rig.connect()
+    consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(1, max_wait_ms=400)))
+    rig.run(10)
+    rig.node.leaders[METADATA_SHARD] = PEER
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert rig.produce(batch(b"a")).error_code == code
+    assert rig.fetch(0).error_code == code
+    assert rig.list_offset(-1).error_code == code
+    assert rig.delete(-1).error_code == code
+    assert rig.context.scratch_log.num_bytes == 0
+    rig.run(10)
+    assert decode_response(ApiKey.FETCH, 12, consumer.frames[0])[1].responses[0].partitions[0].error_code == 6
+    assert rig.ask(rig.client, ApiKey.INIT_PRODUCER_ID, 4, NO_TRANSACTIONS).error_code == 0
+
+
+def test_after_a_failover_a_consumer_reads_on_and_a_producer_goes_on() -> None:
+    rig = LogRig()
+    for number in range(3):
+        rig.produce(batch(b"x", producer_id=5, producer_epoch=0, base_sequence=number))
+    rig.node.metadata_term, rig.node.term_start = 5, 5
+    first = 5 << 40
+    assert (rig.list_offset(-1).offset, rig.list_offset(-2).offset) == (first, first)
+    start_ms = rig.world.now_ms
+    empty = rig.fetch(3, max_wait_ms=400)
+    assert (empty.error_code, empty.high_watermark, offsets(empty.records)) == (0, first, [])
+    assert [header.base_offset for header, _ in headers(empty.records)] == [first - 1]
+    assert rig.world.now_ms - start_ms >= 400  # clients that take no notice of it must not spin
+    got = rig.produce(batch(b"x", producer_id=5, producer_epoch=0, base_sequence=3))
+    assert (got.error_code, got.base_offset) == (0, first)
+    assert offsets(rig.fetch(3).records) == [first]
+
+
+def test_during_an_election_requests_wait_for_the_leader() -> None:
+    rig = LogRig()
+    rig.node.leaders[METADATA_SHARD] = None
+    rig.client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, produce_request(batch(b"a"))))
+    rig.run(300)
+    assert rig.client.frames == []
+    del rig.node.leaders[METADATA_SHARD]
+    rig.run(30)
+    answer = decode_response(ApiKey.PRODUCE, 9, rig.client.frames[0])[1]
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+# ListOffsets, DeleteRecords, InitProducerId, ApiVersions
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.LIST_OFFSETS))
+def test_offsets_by_time(version: int) -> None:
+    rig = LogRig()
+    for number in range(3):
+        rig.produce(batch(b"x", time_ms=NOW_MS + 10 * number))
+    rig.delete(1)
+    found = {
+        time: rig.list_offset(time, version=version) for time in (-1, -2, -3, -4, -5, -6, 0, NOW_MS + 11)
+    }
+    assert {time: (one.error_code, one.timestamp, one.offset) for time, one in found.items()} == {
+        -1: (0, -1, 3),
+        -2: (0, -1, 1),
+        -3: (0, NOW_MS + 20, 2),
+        -4: (0, -1, 1),
+        -5: (0, -1, -1),
+        -6: (0, -1, -1),
+        0: (0, NOW_MS + 10, 1),
+        NOW_MS + 11: (0, NOW_MS + 20, 2),
+    }
+    late = rig.list_offset(NOW_MS + 21, version=version)
+    assert (late.error_code, late.timestamp, late.offset) == (0, -1, -1)
+    assert rig.list_offset(-7, version=version).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_RECORDS))
+def test_records_are_deleted(version: int) -> None:
+    rig = LogRig()
+    for _ in range(4):
+        rig.produce(batch(b"x"))
+    assert rig.delete(2, version=version).low_watermark == 2
+    assert rig.delete(1, version=version).low_watermark == 2
+    assert rig.fetch(1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rig.fetch(2).log_start_offset == 2
+    beyond = rig.delete(5, version=version)
+    assert (beyond.error_code, beyond.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert rig.delete(-2, version=version).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rig.delete(0, partition=3, version=version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rig.delete(-1, version=version).low_watermark == 4
+    assert rig.delete(-1, partition=1, version=version).low_watermark == 0
+
+
+@pytest.mark.parametrize("version", versions_of(ApiKey.INIT_PRODUCER_ID))
+def test_idempotent_producers_get_ids(version: int) -> None:
+    rig = LogRig()
+    got = [rig.ask(rig.client, ApiKey.INIT_PRODUCER_ID, version, NO_TRANSACTIONS) for _ in range(50)]
+    assert {(one.error_code, one.producer_epoch) for one in got} == {(0, 0)}
+    assert len({one.producer_id for one in got}) == 50
+    assert all(0 <= one.producer_id < 2**63 for one in got)
+    transactional = InitProducerIdRequest(transactional_id="t")
+    refused = rig.ask(rig.client, ApiKey.INIT_PRODUCER_ID, version, transactional)
+    assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+def test_its_apis_are_advertised_only_with_it() -> None:
+    def advertised(rig: Rig) -> set[int]:
+        answer = rig.ask(rig.connect(), ApiKey.API_VERSIONS, 3, ApiVersionsRequest())
+        return {one.api_key for one in answer.api_keys}
+
+    assert advertised(LogRig()) - advertised(Rig()) == {ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID}
