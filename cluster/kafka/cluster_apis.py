@@ -1,8 +1,8 @@
 """The requests that a client sends to find its way: versions, nodes, topics, coordinators.
 
-They are answered from the node's catalog, its list of nodes in contact, and the leader of each shard. Topics
-have partitions but no messages, so one node is named as leader of all of them: the leader of the metadata
-shard, in its term. Every node gives the same answers, so any of them can serve as a bootstrap.
+They are answered from the node's catalog, its list of nodes in contact, and the leader of each shard. One
+node is named as the leader of all partitions: the leader of the metadata shard, in its term, which keeps the
+messages where there is a scratch log. Every node gives the same answers, so any can serve as a bootstrap.
 
 Invariants: an absent topic is never created (`allow_auto_topic_creation` is ignored), and no topic
 is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link to is

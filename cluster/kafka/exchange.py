@@ -104,7 +104,13 @@ class Exchange:
     def work_in_slices(self, work: Iterator[None]) -> None:
         """Do what precedes the answer, within this turn if that is short."""
         if self.connection is not None:
-            self._make(self.connection, work)
+            self._make(self.connection, self._working(work))
+
+    def _working(self, work: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from work
+        except Exception:
+            self._failed()
 
     def _begin(self) -> Requester | None:
         """Note that the answer has begun; return the connection, or None if it is gone."""

@@ -1,0 +1,97 @@
+"""The scratch log of whole nodes in virtual time: who keeps it, and what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.scratchlog import ScratchLog
+from records import METADATA_SHARD
+from tests.report import count_fault
+from tests.support.record_batches import batch, offsets
+from tests.support.three_nodes import ThreeNodes
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+TERM_OFFSETS = 1 << 40
+
+
+class Nodes(ThreeNodes):
+    """Three nodes with a scratch log, and the topic `orders`."""
+
+    def __init__(self) -> None:
+        super().__init__(settings={"scratch_log_enable": True})
+
+    @property
+    def controller(self) -> int:
+        return self.cluster.wait_for_leader(METADATA_SHARD)
+
+    def scratch_log(self, node_id: int) -> ScratchLog:
+        log = self.cluster[node_id].node.kafka.context.scratch_log
+        assert log is not None
+        return log
+
+    def produce(self, node_id: int, value: bytes, topic: str = "orders", **fields: Any) -> tuple[int, int]:
+        """Error code and offset."""
+        partition = PartitionProduceData(index=0, records=batch(value, **fields))
+        request = ProduceRequest(
+            acks=-1, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
+        )
+        answer = self.ask(node_id, ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
+        return answer.error_code, answer.base_offset
+
+    def read(self, node_id: int, offset: int = 0) -> Any:
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[partition])]
+        )
+        return self.ask(node_id, ApiKey.FETCH, 12, request).responses[0].partitions[0]
+
+
+def test_only_the_leader_of_the_metadata_shard_keeps_messages() -> None:
+    nodes = Nodes()
+    leader = nodes.controller
+    assert nodes.produce(leader, b"a") == (0, 0)
+    for other in {1, 2, 3} - {leader}:
+        assert nodes.produce(other, b"b") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert nodes.read(other).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert offsets(nodes.read(leader).records) == [0]
+
+
+@pytest.mark.parametrize("how", ["killed", "handed over"])
+def test_a_new_leader_begins_empty_behind_all_offsets_and_the_old_one_keeps_nothing(how: str) -> None:
+    nodes = Nodes()
+    old = nodes.controller
+    assert [nodes.produce(old, b"x")[1] for _ in range(3)] == [0, 1, 2]
+    if how == "killed":
+        nodes.cluster[old].kill()
+        count_fault("cluster", "leader killed")
+    else:
+        done: list[str | None] = []
+        nodes.cluster[old].node.transfer(METADATA_SHARD, None, done.append)
+        nodes.cluster.wait_for(lambda: bool(done))
+        assert done == [None]
+        assert nodes.scratch_log(old).num_bytes == 0
+    new = nodes.controller
+    assert new != old
+    first = nodes.cluster[new].node.metadata_term * TERM_OFFSETS
+    assert nodes.read(new, offset=3).high_watermark == first
+    assert nodes.produce(new, b"y") == (0, first)
+    assert offsets(nodes.read(new, offset=3).records) == [first]
+    assert nodes.create("clicks", 1) == 0
+    assert nodes.produce(new, b"z", topic="clicks") == (0, 0)
+
+
+def test_the_messages_of_a_deleted_topic_are_dropped_and_its_successor_begins_at_0() -> None:
+    nodes = Nodes()
+    leader = nodes.controller
+    nodes.produce(leader, b"x")
+    assert nodes.scratch_log(leader).num_bytes > 0
+    assert nodes.delete("orders") == 0
+    assert nodes.scratch_log(leader).num_bytes == 0
+    assert nodes.produce(leader, b"x")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert nodes.create("orders", 1) == 0
+    assert nodes.produce(leader, b"x") == (0, 0)
