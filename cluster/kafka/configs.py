@@ -59,6 +59,14 @@ class ConfigSource(IntEnum):
 KAFKA_TYPES: Final[dict[type, int]] = {bool: 1, str: 2, int: 3, tuple: 7}
 """Kafka's numbers for the types of values; 64-bit integers are LONG."""
 
+TOPIC_CONFIGS: Final = {
+    "max.message.bytes": "message.max.bytes",
+    "retention.bytes": "scratch.log.partition.max.bytes",
+}
+"""The configs of a topic with messages, by Kafka's names, and the settings that they are."""
+
+NOT_DURABLE: Final = "Messages are kept in memory and are NOT DURABLE (scratch.log.enable)."
+
 LONG: Final = 5
 INT32_MAX: Final = 2**31 - 1
 
@@ -146,7 +154,9 @@ def _configs_of(
 
 
 def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    """Yield the racks of a topic's replicas if they were set. Topics hold no data, so that is all."""
+    """Yield the bounds of a topic's messages, if it takes any, and its replicas' racks, if they were set."""
+    if node.settings.scratch_log_enable:
+        yield from _of_messages(node.settings)
     text = topicracks.text_of(node.catalog.racks(name))
     if not text:
         return
@@ -159,6 +169,22 @@ def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceRes
         config_type=KAFKA_TYPES[str],
         documentation=topicracks.DOCUMENTATION,
     )
+
+
+def _of_messages(settings: Settings) -> Iterator[DescribeConfigsResourceResult]:
+    broker = _broker_settings()
+    for name, broker_name in TOPIC_CONFIGS.items():
+        setting = broker[broker_name]
+        synonym = _synonym(setting, settings)
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=synonym.value,
+            read_only=True,
+            config_source=synonym.source,
+            synonyms=[synonym],
+            config_type=_kafka_type(setting),
+            documentation=f"{NOT_DURABLE} {setting.reason}",
+        )
 
 
 def _of_group(node: KafkaNode, group_id: str) -> Iterator[DescribeConfigsResourceResult]:

@@ -15,6 +15,7 @@ from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.init_producer_id import InitProducerIdRequest
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -432,6 +433,24 @@ def test_idempotent_producers_get_ids(version: int) -> None:
     transactional = InitProducerIdRequest(transactional_id="t")
     refused = rig.ask(rig.client, ApiKey.INIT_PRODUCER_ID, version, transactional)
     assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+def test_the_configs_say_that_messages_are_not_durable() -> None:
+    rig = LogRig(message_max_bytes=5_000)
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name="new"),
+        DescribeConfigsResource(
+            resource_type=4, resource_name="7", configuration_keys=["scratch.log.enable"]
+        ),
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_documentation=True)
+    topic, broker = rig.ask(rig.client, ApiKey.DESCRIBE_CONFIGS, 4, request).results
+    assert {one.name: (one.value, one.config_source) for one in topic.configs} == {
+        "max.message.bytes": ("5000", 4),
+        "retention.bytes": (str(64 << 20), 5),
+    }
+    assert [one.value for one in broker.configs] == ["true"]
+    assert all("NOT DURABLE" in one.documentation for one in [*topic.configs, *broker.configs])
 
 
 def test_its_apis_are_advertised_only_with_it() -> None:
