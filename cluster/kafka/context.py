@@ -44,6 +44,7 @@ class ListenerContext:
         )
         self.forwards = 0  # requests that wait for the controller (`forwarding`)
         self.fetches_waiting = 0
+        self.fetched_bytes = 0  # records in answers that are being made (`reading`)
         self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
         self.kept_bytes = 0  # upper bound over all connections: what was sent since is included
 

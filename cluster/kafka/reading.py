@@ -47,6 +47,10 @@ FETCH_BYTES_MAX: Final = 4 << 20
 """Records in one answer, unless a single batch is larger. Clients ask for 50 MiB by default; with less in
 each answer, a client that reads slowly takes less of the node's memory."""
 
+ANSWERS_BYTES_MAX: Final = 64 << 20
+"""Records in answers that are being made, for all connections. Beyond it an answer has none, and its client
+asks again; once an answer is sent, it counts towards its connection's bound."""
+
 WAIT_COST_BYTES: Final = 400
 """Bytes that a waiting fetch keeps for each partition: the decoded request, and a place among the waiters."""
 
@@ -147,6 +151,8 @@ class _Fetch:
         "_context",
         "_exchange",
         "_is_by_id",
+        "_is_waiting",
+        "_made_bytes",
         "_missing_bytes",
         "_partitions",
         "_request",
@@ -161,6 +167,8 @@ class _Fetch:
         self._wait_ms = min(request.max_wait_ms, context.settings.fetch_wait_max_ms)
         self._missing_bytes = request.min_bytes
         self._partitions: list[Partition] = []
+        self._is_waiting = False
+        self._made_bytes = 0  # records in the answer, until it is sent
 
     def begin(self) -> None:
         if self._wait_ms <= 0 or self._missing_bytes <= 0 or not self._request.topics:
@@ -226,6 +234,7 @@ class _Fetch:
         context.fetches_waiting += 1
         assert context.scratch_log is not None
         context.scratch_log.wait(self, self._partitions)
+        self._is_waiting = True
         exchange.timer = context.host.call_later(self._wait_ms, self._end)
         exchange.on_drop = self._stop_waiting
         exchange.be_patient(self._end)
@@ -242,18 +251,18 @@ class _Fetch:
         """Answer with what there is; has no effect if the fetch has been answered or dropped."""
         exchange = self._exchange
         connection = exchange.connection
-        if connection is None or exchange.on_drop is None:
+        if connection is None or not self._is_waiting:
             return
         if exchange.timer is not None:
             exchange.timer.cancel()
             exchange.timer = None
-        exchange.on_drop = None
         connection.deferred.pop(exchange, None)
         self._stop_waiting()
         connection.waits_with(exchange, -self._kept_bytes)
         self._answer()
 
     def _stop_waiting(self) -> None:
+        self._is_waiting = False
         self._context.fetch_ended()
         assert self._context.scratch_log is not None
         self._context.scratch_log.stop_waiting(self, self._partitions)
@@ -261,7 +270,17 @@ class _Fetch:
     # The answer.
 
     def _answer(self) -> None:
-        self._exchange.reply_in_slices(self._fetched())
+        self._exchange.on_drop = self._release
+        self._exchange.reply_in_slices(self._fetched(), self._deliver)
+
+    def _deliver(self, data: bytes) -> None:
+        self._exchange.on_drop = None
+        self._release()
+        self._exchange.send(data)
+
+    def _release(self) -> None:
+        self._context.fetched_bytes -= self._made_bytes
+        self._made_bytes = 0
 
     def _fetched(self) -> Answer:
         responses: list[FetchableTopicResponse] = []
@@ -284,6 +303,8 @@ class _Fetch:
                 if data.records:
                     has_records = True
                     left_bytes -= len(data.records)
+                    self._made_bytes += len(data.records)
+                    self._context.fetched_bytes += len(data.records)
                     yield
                 num_made += 1
                 if not num_made % ELEMENTS_AT_ONCE:
@@ -296,6 +317,8 @@ class _Fetch:
         try:
             log = _log_of(self._context, topic, asked.partition)
             bytes_max = min(asked.partition_max_bytes, left_bytes)
+            if self._context.fetched_bytes >= ANSWERS_BYTES_MAX:
+                bytes_max, at_least_one = 0, False
             records = log.read(asked.fetch_offset, bytes_max, at_least_one=at_least_one)
         except (_Refused, OffsetOutOfRange) as error:
             code = error.code if isinstance(error, _Refused) else ErrorCode.OFFSET_OUT_OF_RANGE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.kafka.reading import FETCH_BYTES_MAX
+from cluster.kafka.reading import ANSWERS_BYTES_MAX, FETCH_BYTES_MAX
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import METADATA_SHARD
 from tests.support.listener_rig import CLIENT_ID, PEER, RawClient, Rig, heartbeat, log_lines
@@ -36,8 +36,8 @@ def versions_of(api_key: ApiKey) -> list[int]:
 class LogRig(Rig):
     """A listener with a scratch log; `new` was created in the current term, `old` before."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(scratch_log_enable=True, **settings)
+    def __init__(self, clock_step_ms: float = 0.0, **settings: Any) -> None:
+        super().__init__(clock_step_ms=clock_step_ms, scratch_log_enable=True, **settings)
         self.node.catalog = CatalogView([NEW, OLD], version=5)
         self.client = self.connect()
 
@@ -327,6 +327,29 @@ def test_an_answer_has_a_bounded_size() -> None:
     assert sum(map(len, got)) <= FETCH_BYTES_MAX
     assert [one.high_watermark for one in answer.responses[0].partitions] == [4, 4, 4]
     assert offsets(rig.fetch(2, max_bytes=1, partition_max_bytes=1).records) == [2]
+
+
+def test_answers_that_are_being_made_have_a_bound_together() -> None:
+    rig = LogRig()
+    rig.produce(batch(b"x"))
+    rig.context.fetched_bytes = ANSWERS_BYTES_MAX
+    assert rig.fetch(0).records == b""
+    rig.context.fetched_bytes -= 1
+    assert offsets(rig.fetch(0).records) == [0]
+    assert rig.context.fetched_bytes == ANSWERS_BYTES_MAX - 1
+
+
+def test_an_answer_that_nobody_waits_for_is_not_counted() -> None:
+    rig = LogRig(clock_step_ms=3.0)
+    for _ in range(3):
+        rig.produce(batch(b"x" * 100_000))
+    for _ in range(20):
+        consumer = rig.connect()
+        consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(0)))
+        rig.run(5)
+        consumer.transport.abort()
+    rig.run(1_000)
+    assert (rig.context.fetched_bytes, rig.context.kept_bytes) == (0, 0)
 
 
 # Failover
