@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.launching.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess, launch_node
 from quorate.client import Client
+from tests.clients.conftest import SETTINGS
 
 IDLE_S = 3.0
 CORES_MAX = 0.2
@@ -106,10 +107,23 @@ asyncio.run(main())
 }
 
 
+@pytest.fixture(scope="module", params=["without messages", "with a scratch log"])
+def idle_node(
+    request: pytest.FixtureRequest, node: NodeProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NodeProcess]:
+    if request.param == "without messages":
+        yield node
+        return
+    settings = SETTINGS | {"scratch.log.enable": "true"}
+    other = launch_node(tmp_path_factory.mktemp("idle") / "node", settings=settings)
+    yield other
+    other.kill()
+
+
 @pytest.fixture(scope="module")
-def idlers(node: NodeProcess) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def idlers(idle_node: NodeProcess) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Start every client at once: they idle, so they do not disturb each other."""
-    address = f"{node.host}:{node.port}"
+    address = idle_node.bootstrap
     with Client(address) as client:
         client.create_topic("idle", NUM_PARTITIONS)
     words = [address, "idle", "idle", str(NUM_PARTITIONS), str(IDLE_S)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cluster.kafka.reading import ANSWERS_BYTES_MAX, FETCH_BYTES_MAX
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import METADATA_SHARD
+from tests.report import count_fault
 from tests.support.listener_rig import CLIENT_ID, PEER, RawClient, Rig, heartbeat, log_lines
 from tests.support.record_batches import NOW_MS, batch, headers, offsets
 from wire.apis import API_VERSIONS, ApiKey
@@ -213,6 +215,29 @@ def test_the_order_of_a_pipelined_producer_is_kept() -> None:
     rig.run(500)
     answers = [decode_response(ApiKey.PRODUCE, 9, frame)[1] for frame in rig.client.frames]
     assert [one.responses[0].partition_responses[0].base_offset for one in answers] == list(range(300))
+
+
+def test_damaged_requests_are_answered_or_end_their_connection_and_only_that() -> None:
+    rig, rng = LogRig(), random.Random(3)
+    bystander = rig.connect()
+    whole = encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, produce_request(batch(b"first", b"second")))
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(12, len(damaged))] = rng.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)]
+            )
+        client = rig.connect()
+        client.send(bytes(damaged))
+        rig.run(5)
+        assert client.is_lost or client.frames, bytes(damaged)
+        client.transport.abort()
+    count_fault("listeners", "damaged Produce request", 400)
+    bystander.send(heartbeat(5))
+    rig.run(20)
+    assert bystander.correlation_ids == [5]
+    log = rig.context.scratch_log
+    assert log.num_bytes == sum(one.num_bytes for one in log._logs.values())
 
 
 # Fetch
