@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from cluster.scratchlog import ScratchLog
 from records import METADATA_SHARD
 from tests.report import count_fault
 from tests.support.record_batches import batch, offsets
+from tests.support.sim_node import SimNode
 from tests.support.three_nodes import ThreeNodes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -17,6 +19,25 @@ from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 TERM_OFFSETS = 1 << 40
+
+
+Ask = Callable[[int, int, Any], Any]
+"""Sends a request, of an API and version, to one node and returns the answer."""
+
+
+def produced(ask: Ask, value: bytes = b"x", topic: str = "orders") -> tuple[int, int]:
+    """Return the error code and the offset of a message."""
+    partition = PartitionProduceData(index=0, records=batch(value))
+    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name=topic, partition_data=[partition])])
+    answer = ask(ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
+    return answer.error_code, answer.base_offset
+
+
+def fetched(ask: Ask, offset: int) -> Any:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic="orders", partitions=[partition])
+    request = FetchRequest(max_wait_ms=100, min_bytes=1, topics=[topic])
+    return ask(ApiKey.FETCH, 12, request).responses[0].partitions[0]
 
 
 class Nodes(ThreeNodes):
@@ -34,21 +55,11 @@ class Nodes(ThreeNodes):
         assert log is not None
         return log
 
-    def produce(self, node_id: int, value: bytes, topic: str = "orders", **fields: Any) -> tuple[int, int]:
-        """Error code and offset."""
-        partition = PartitionProduceData(index=0, records=batch(value, **fields))
-        request = ProduceRequest(
-            acks=-1, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
-        )
-        answer = self.ask(node_id, ApiKey.PRODUCE, 9, request).responses[0].partition_responses[0]
-        return answer.error_code, answer.base_offset
+    def produce(self, node_id: int, value: bytes, topic: str = "orders") -> tuple[int, int]:
+        return produced(self.client(node_id).ask, value, topic)
 
     def read(self, node_id: int, offset: int = 0) -> Any:
-        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[partition])]
-        )
-        return self.ask(node_id, ApiKey.FETCH, 12, request).responses[0].partitions[0]
+        return fetched(self.client(node_id).ask, offset)
 
 
 def test_only_the_leader_of_the_metadata_shard_keeps_messages() -> None:
@@ -95,3 +106,18 @@ def test_the_messages_of_a_deleted_topic_are_dropped_and_its_successor_begins_at
     assert nodes.produce(leader, b"x")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert nodes.create("orders", 1) == 0
     assert nodes.produce(leader, b"x") == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_single_node_that_is_restarted_goes_on_behind_its_offsets(how: str) -> None:
+    alone = SimNode(settings={"scratch_log_enable": True})
+    for number in range(3):
+        assert produced(alone.client(f"producer-{number}").ask) == (0, number)
+    end = alone.machine.stop if how == "stopped" else alone.machine.kill
+    end()
+    alone.reboot()
+    first = alone.node.metadata_term * TERM_OFFSETS
+    client = alone.client("consumer")
+    assert fetched(client.ask, offset=3).high_watermark == first
+    assert produced(client.ask) == (0, first)
+    assert offsets(fetched(client.ask, offset=3).records) == [first]

@@ -364,7 +364,7 @@ def test_answers_that_are_being_made_have_a_bound_together() -> None:
     assert rig.context.fetched_bytes == ANSWERS_BYTES_MAX - 1
 
 
-def test_an_answer_that_nobody_waits_for_is_not_counted() -> None:
+def test_the_answer_to_a_lost_connection_is_not_counted() -> None:
     rig = LogRig(clock_step_ms=3.0)
     for _ in range(3):
         rig.produce(batch(b"x" * 100_000))
