@@ -14,6 +14,7 @@ kafka/          the Kafka listener
 membership      which nodes are in contact, and which leads what
 handover        transfers what this node leads when it stops
 runtime/        one shard on one node: its life, requests, deadlines, held replies
+faults/         faults that an operator sets on a node
 settings/       every setting as a table
 group_settings  the settings in force for a group
 node_info       the identity of a node and of a client

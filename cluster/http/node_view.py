@@ -15,7 +15,6 @@ from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator.limits import SettingsView
 from raftlog.env.host import Host
-from raftlog.storage.evidence import Evidence
 from raftlog.transport.links import Links
 
 Json = dict[str, Any]
@@ -43,9 +42,6 @@ class HttpNode(KafkaNode, Protocol):
 
     @property
     def group_settings(self) -> SettingsView: ...
-
-    @property
-    def evidence(self) -> Evidence: ...
 
     @property
     def format_level(self) -> int:

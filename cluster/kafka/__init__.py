@@ -12,6 +12,7 @@ cluster_apis  versions, nodes, topics, coordinators
 topic_pages   topics with their partitions, in pages
 configs       DescribeConfigs, ListConfigResources, IncrementalAlterConfigs
 forwarding    requests passed on to the controller
+injecting     faults that an operator has set
 fetching      ListOffsets and Fetch of topics that are always empty
 producing     Produce, which is always refused
 appending     Produce, InitProducerId and DeleteRecords where there is a scratch log

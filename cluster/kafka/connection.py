@@ -21,7 +21,8 @@ Invariants:
 - An error while the bytes of a connection are read or its replies written ends that connection and no other.
 - The fast path (a heartbeat equal to an earlier one after its correlation id) repeats the answer of the slow
   path while the coordinator's entry, taken *before* the slow path ran, is still valid. So nothing changed in
-  between, and the cached reply, itself sent only once it was durable, reports committed state.
+  between, and the cached reply, itself sent only once it was durable, reports committed state. While a fault
+  is set (`injecting`), nothing is cached, so every heartbeat can meet it.
 """
 
 from __future__ import annotations
@@ -351,7 +352,13 @@ class Connection:
         entry, exchange.entry = exchange.entry, None
         if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
             return
+        if self._context.faults.is_set or exchange.fault is not None:
+            return
         self._fast.put(exchange, data, entry)
+
+    def forget_cached(self) -> None:
+        """Drop the cached heartbeats: a fault has been set, and may concern the next ones."""
+        self._fast.clear()
 
     def client_named(self, client_id: str | None) -> ClientInfo:
         """Return the sender of a request; the same object as long as the client id is the same."""
@@ -497,6 +504,15 @@ class Connection:
         if not self._unread:
             self._read(True)
         self._context.host.call_later(LINGER_MS, self.close, why)
+
+    def fall_silent(self, why: str) -> None:
+        """Take no more requests and leave those that wait unanswered, but notice when the client goes."""
+        if self.closed or self._draining:
+            return
+        self._draining = why
+        self._unserved.drop()
+        if not self._unread:
+            self._read(True)
 
     def failed(self, error: Exception) -> None:
         """Close after an exception while bytes were read or replies written (`slices.Work`)."""

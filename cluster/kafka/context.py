@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from cluster.faults.table import FaultTable
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import KafkaNode
@@ -37,6 +38,7 @@ class ListenerContext:
         if self.scratch_log is not None:
             self.frame_bytes_max = max(self.frame_bytes_max, settings.scratch_log_request_max_bytes)
         self.counters = KafkaCounters()
+        self.faults = FaultTable()
         self.slices = Slices(host)
         self.leaders = LeaderWaits(host, node)
         self.limited_log = RateLimitedLogger(

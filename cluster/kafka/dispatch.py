@@ -16,6 +16,7 @@ from typing import Any
 from cluster.kafka import appending, cluster_apis, configs, fetching, producing, reading, topic_pages
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange, Requester
+from cluster.kafka.injecting import inject
 from cluster.kafka.waiting import cut_waits_short
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
 from coordinator.offsets.commits import is_in_parts
@@ -142,6 +143,8 @@ def serve(context: ListenerContext, connection: Requester, exchange: Exchange, p
     if connection.deferred:
         cut_waits_short(connection, api_key)
     try:
+        if context.faults.is_set and inject(context, connection, exchange, body):
+            return
         handlers = HANDLERS if context.scratch_log is None else SCRATCH_LOG_HANDLERS
         handler = handlers.get(api_key)
         if handler is not None:

@@ -35,12 +35,20 @@ Answer = Generator[None, None, object]
 """Makes the body of a response, which it returns, in steps of about `ELEMENTS_AT_ONCE`."""
 
 
+class ReplyFault(Protocol):
+    """What a fault does to a reply (`injecting`)."""
+
+    def changed(self, body: Any) -> Any: ...
+    def holds(self, exchange: Exchange, data: bytes) -> bool: ...
+
+
 class Requester(Protocol):
     """The connection that a request came by, as its exchange and the handlers of requests see it."""
 
     slices: Slices
     counters: KafkaCounters
     deferred: dict[Exchange, Callable[[], None]]
+    peer: str
 
     def client_named(self, client_id: str | None) -> ClientInfo: ...
     def uses(self, group_id: str) -> None: ...
@@ -49,6 +57,7 @@ class Requester(Protocol):
     def answered(self, exchange: Exchange) -> None: ...
     def may_wait_with(self, num_bytes: int) -> bool: ...
     def waits_with(self, exchange: Exchange, num_bytes: int) -> None: ...
+    def fall_silent(self, why: str) -> None: ...
     def refuse(self, why: str, message: str, *, at_once: bool = False) -> None: ...
 
 
@@ -64,6 +73,7 @@ class Exchange:
         "correlation_id",
         "data",
         "entry",
+        "fault",
         "is_answered",
         "on_drop",
         "started_ms",
@@ -82,6 +92,7 @@ class Exchange:
         self.data: bytes | None = None
         self.is_answered = False  # or is being answered, if `data` is None
         self.entry: HeartbeatEntry | None = None  # taken before the heartbeat was handled, see `connection`
+        self.fault: ReplyFault | None = None
         self.tail = b""  # the heartbeat's bytes after its correlation id
         self.timer: Timer | None = None  # of a reply that waits for time to pass; ends with the connection
         self.on_drop: Callable[[], object] | None = None  # releases what the wait occupies
@@ -90,6 +101,8 @@ class Exchange:
         """Answer with a response dataclass of this API, which must not change any more."""
         if (connection := self._begin()) is None:
             return
+        if self.fault is not None:
+            body = self.fault.changed(body)
         if not self._is_short(body) or not connection.slices.at_once(self._encode, body):
             self._make(connection, self._encoding(body, self.send))
 
@@ -137,6 +150,8 @@ class Exchange:
     def _making(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
         try:
             body = yield from answer
+            if self.fault is not None:
+                body = self.fault.changed(body)
         except Exception:
             self._failed()
         else:
@@ -194,6 +209,8 @@ class Exchange:
         self.is_answered = True
         if connection.deferred:
             connection.deferred.pop(self, None)
+        if self.fault is not None and self.fault.holds(self, data):
+            return
         self.data = data
         connection.answered(self)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from cluster.faults.rule import FaultRule
+from cluster.faults.table import Fault
 from cluster.kafka.connection import Connection
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.node_view import KafkaNode
@@ -109,6 +111,13 @@ class KafkaListener:
             connection.drain("handed over")
         if users:
             LOG.info("shard %d was transferred: closing %d connections that used it", shard, len(users))
+
+    def add_fault(self, rule: FaultRule, fault_id: int | None = None) -> Fault:
+        """Set a fault for all connections; raises FaultError."""
+        fault = self.context.faults.add(rule, self._host.monotonic_ms(), fault_id)
+        for connection in self.connections:
+            connection.forget_cached()
+        return fault
 
     # Called by connections.
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
 from coordinator.topics import CatalogView
+from raftlog.storage.evidence import Evidence
 
 Reply = Callable[[object], None]
 
@@ -71,6 +72,9 @@ class KafkaNode(Protocol):
 
     @property
     def clock(self) -> WallClock: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
 
     def observe_clock(self, now_ms: float) -> None:
         """Take a fresh reading before anything is compared with it: a gap of the loop moves deadlines."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from history.render import duration
 from wire.apis import ApiKey, api_title
 from wire.errors import ErrorCode, error_name
 
 Note = Mapping[str, Any]
-REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
+REFUSED, TROUBLE, HEARTBEAT_GAP, FAULT = "refused", "trouble", "heartbeat_gap", "fault"
 GAP_WINDOW_MS = 600_000
 """Milliseconds before an expiry in which heartbeat gaps count: several of the longest usual timeouts."""
 Owned = Mapping[str, Sequence[int]]
@@ -35,6 +36,29 @@ def refusal_words(note: Note) -> str:
     """The refused API, the error, and the reason if there is one."""
     reason = f": {note['reason']}" if note["reason"] else ""
     return f"{api_title(note['api'])}, {error_name(note['error'])}{reason}"
+
+
+def fault_words(note: Note, who: str) -> str:
+    """What a fault that an operator had set did to a request of ``who``."""
+    api, by = api_title(note["api"]), f"fault {note['fault']} of an operator"
+    later = f" {duration(note['delay_ms'])} later" if note["delay_ms"] else ""
+    match note["action"]:
+        case "delay":
+            return f"the reply to {api} of {who} was delayed by {duration(note['delay_ms'])} by {by}"
+        case "drop":
+            return f"the reply to {api} of {who} was dropped by {by}; the request was carried out"
+        case "error":
+            error = error_name(note["error"])
+            return f"{api} of {who} was answered {error}{later} by {by}; the request was not carried out"
+        case "close":
+            return f"the connection of {who} was closed{later} at {api} by {by}"
+        case "silence":
+            return f"the connection of {who} was not answered any more from {api} on, by {by}"
+        case "throttle":
+            throttled = duration(note["throttle_ms"])
+            return f"the reply to {api} of {who} was given a throttle time of {throttled} by {by}"
+        case other:
+            return f"{api} of {who} met {by} ({other})"
 
 
 def is_of_removed(note: Note) -> bool:

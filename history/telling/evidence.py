@@ -1,8 +1,8 @@
 """A node's notes outside its log, in the words of an explanation.
 
-The log holds what was decided. The evidence file holds what was refused, and how regular each member's
-heartbeats were. It is bounded and unsynced, so its absence proves nothing: an explanation without it says
-that this part is unknown.
+The log holds what was decided. The evidence file holds what was refused, how regular each member's heartbeats
+were, and what faults set by an operator did. It is bounded and unsynced, so its absence proves nothing: an
+explanation without it says that this part is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from history.reading.notes import GAP_WINDOW_MS, HEARTBEAT_GAP, REFUSED, TROUBLE, Note, refusal_words
+from history.reading.notes import (
+    FAULT,
+    GAP_WINDOW_MS,
+    HEARTBEAT_GAP,
+    REFUSED,
+    TROUBLE,
+    Note,
+    fault_words,
+    refusal_words,
+)
 from history.render import TimeStyle, duration
 
 from .story import NoteStep, Step
@@ -24,7 +33,7 @@ minute."""
 
 @dataclass(slots=True)
 class _Run:
-    """The same refusal of the same member, or the same failure, repeated with nothing in between."""
+    """The same refusal of the same member, the same failure or fault, repeated with nothing in between."""
 
     first: Note
     last_ms: int
@@ -33,7 +42,7 @@ class _Run:
     def repeats(self, note: Note) -> bool:
         return all(
             self.first.get(name) == note.get(name)
-            for name in ("kind", "api", "error", "member", "reason", "said")
+            for name in ("kind", "api", "error", "member", "reason", "said", "fault")
         )
 
 
@@ -44,8 +53,8 @@ def with_notes(
     say_member: Callable[[str], str],
     style: TimeStyle,
 ) -> tuple[Step, ...]:
-    """The steps, with notes inserted where requests of the group were refused or work for it failed."""
-    mine = [n for n in notes if n.get("kind") in (REFUSED, TROUBLE) and n.get("group") == group_id]
+    """The steps, with notes inserted where requests were refused or met a fault, or work failed."""
+    mine = [n for n in notes if n.get("kind") in (REFUSED, TROUBLE, FAULT) and n.get("group") == group_id]
     mine.sort(key=lambda note: note["at_ms"])
     told: list[Step] = []
     taken = 0
@@ -68,8 +77,7 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
         else:
             runs.append(_Run(note, note["at_ms"]))
     for run in runs:
-        is_refusal = run.first["kind"] == REFUSED
-        text = _refusal_words(run.first, say_member) if is_refusal else run.first["said"]
+        text = _note_words(run.first, say_member)
         if run.count > 1:
             text += f" ({run.count} times until {style.clock(run.last_ms)})"
         member_id = run.first.get("member") or ""
@@ -77,9 +85,11 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
         yield NoteStep(index=None, timestamp_ms=run.first["at_ms"], text=text, members=members)
 
 
-def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:
+def _note_words(note: Note, say_member: Callable[[str], str]) -> str:
+    if note["kind"] == TROUBLE:
+        return str(note["said"])
     who = say_member(note["member"]) if note.get("member") else note.get("client") or "a client"
-    return f"refused {who}: {refusal_words(note)}"
+    return fault_words(note, who) if note["kind"] == FAULT else f"refused {who}: {refusal_words(note)}"
 
 
 class GroupNotes:

@@ -1,10 +1,10 @@
 """The evidence file: facts that the log does not record, kept beside it to answer why something happened.
 
-Three kinds of notes: requests that were refused, with the reason; work for a group that failed, such as its
-assignor's; and for each member the longest gap between two heartbeats in each minute.  Unreplicated, bounded,
-never synced: it may lack its end after a crash, and explanations then say "unknown".  Two files are used
-alternately: when one is full the other is started anew, so at least half of `evidence_bytes_max` is always
-kept.
+Four kinds of notes: requests that were refused, with the reason; work for a group that failed, such as its
+assignor's; for each member the longest gap between two heartbeats in each minute; and requests that met a
+fault set by an operator.  Unreplicated, bounded, never synced: it may lack its end after a crash, and
+explanations then say "unknown".  Two files are used alternately: when one is full the other is started anew,
+so at least half of `evidence_bytes_max` is always kept.
 
     per note: length u32, crc u32 (CRC32C of what follows), msgpack map {"kind", "at_ms", ...}
 
@@ -122,6 +122,36 @@ class Evidence:
         `member_id` is the member that was to do it, if any.
         """
         self._note("trouble", group=group_id, said=said, work=work, member=member_id)
+
+    def fault(
+        self,
+        *,
+        fault_id: int,
+        action: str,
+        api: int,
+        error: int,
+        delay_ms: int,
+        throttle_ms: int,
+        group_id: str,
+        member_id: str,
+        client: str,
+    ) -> None:
+        """Note that a request met a fault that an operator had set: ``action`` is what the fault does.
+
+        `error` is Kafka's code, 0 unless the fault answers with an error.
+        """
+        self._note(
+            "fault",
+            fault=fault_id,
+            action=action,
+            api=api,
+            error=error,
+            delay_ms=delay_ms,
+            throttle_ms=throttle_ms,
+            group=group_id,
+            member=member_id,
+            client=client,
+        )
 
     def _remember(
         self, group_id: str, member_id: str, api: int, error: int, reason: str, client: str
@@ -250,6 +280,17 @@ class Evidence:
 _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "refused": {"api": int, "error": int, "reason": str, "group": str, "member": str, "client": str},
     "trouble": {"said": str, "group": str},
+    "fault": {
+        "fault": int,
+        "action": str,
+        "api": int,
+        "error": int,
+        "delay_ms": int,
+        "throttle_ms": int,
+        "group": str,
+        "member": str,
+        "client": str,
+    },
     "heartbeat_gap": {"minute_ms": int, "gap_ms": (int, float), "group": str, "member": str},
 }
 """The fields that readers rely on in a note of each kind."""

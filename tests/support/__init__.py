@@ -18,6 +18,7 @@ Clients and requests:
     record_batches    record batches as producers send them and consumers read them
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
+    fault_rules       faults as an operator asks for them
     computing_client  a client of a `World` with assignors of its own
     polled_consumers  confluent-kafka consumers that are polled in the background
     committers        a process whose groups commit as fast as they are acknowledged

@@ -53,6 +53,16 @@ class CountingEntry:
         self.touched.append((monotonic_ms, wall_ms))
 
 
+class NotedFaults:
+    """The part of `Evidence` that a listener uses."""
+
+    def __init__(self) -> None:
+        self.noted: list[dict[str, Any]] = []
+
+    def fault(self, **fields: Any) -> None:
+        self.noted.append(fields)
+
+
 @dataclass
 class FakeNode:
     """Answers heartbeats and commits at once, or when `release` is called; remembers what it was asked.
@@ -75,6 +85,7 @@ class FakeNode:
     entries: dict[tuple[str, str], CountingEntry] = field(default_factory=dict)
     epoch: int = 3
     padding: str = ""
+    evidence: NotedFaults = field(default_factory=NotedFaults)
     observed_ms: float = 0.0
 
     def leader_of(self, shard: int) -> NodeInfo | None:
