@@ -27,7 +27,6 @@ from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
-from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 
 LOG = logging.getLogger("quorate.http")
@@ -43,12 +42,11 @@ T = TypeVar("T")
 
 
 def application(
-    node: HttpNode, settings: Settings, kafka: KafkaListener | None, places: Places, version: str
+    node: HttpNode, settings: Settings, kafka: KafkaListener, places: Places, version: str
 ) -> web.Application:
     """Make the whole API of one node."""
     metrics = NodeMetrics(node, kafka, version)
-    slices = kafka.context.slices if kafka is not None else Slices(node.host)
-    api = Api(node, settings, metrics, places, version, slices)
+    api = Api(node, settings, metrics, places, version, kafka)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     app.cleanup_ctx.append(metrics.looking)
@@ -91,7 +89,7 @@ class Api:
         metrics: NodeMetrics,
         places: Places,
         release: str,
-        slices: Slices,
+        kafka: KafkaListener,
     ) -> None:
         self._node = node
         self._places = places
@@ -100,7 +98,8 @@ class Api:
         self._metrics = metrics
         self._release = release
         self._document = openapi(release)
-        self._slices = slices
+        self._slices = kafka.context.slices
+        self._kafka = kafka
         self._at_work = 0
         self._waiting = 0
         self._files = FileServer()
@@ -119,8 +118,10 @@ class Api:
 
         async def parsed(request: web.Request) -> web.StreamResponse:
             given = route.parse(request.match_info, request.query)
+            if route.method != "GET":
+                writes.check_origin(request, self._node.info, self._bound(request))
             if route.method == "POST":
-                given |= await writes.body_of(request, route, self._node.info, self._bound(request))
+                given |= await writes.body_of(request, route)
             return await handle(request, given)
 
         return parsed
@@ -330,6 +331,18 @@ class Api:
 
     async def upgrade(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(await writes.upgrade(self._node, str(request.remote)))
+
+    async def faults(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(writes.faults(self._kafka))
+
+    async def add_fault(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(writes.add_fault(self._kafka, given, str(request.remote)))
+
+    async def clear_faults(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(writes.clear_faults(self._kafka, None, str(request.remote)))
+
+    async def clear_fault(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(writes.clear_faults(self._kafka, given["id"], str(request.remote)))
 
     async def openapi(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(self._document)

@@ -40,7 +40,7 @@ class HttpListener:
         self,
         node: HttpNode,
         settings: Settings,
-        kafka: KafkaListener | None,
+        kafka: KafkaListener,
         *,
         descriptors_kept: int = DESCRIPTORS_KEPT,
     ) -> None:

@@ -39,7 +39,7 @@ NO_LEADER = -1
 class NodeMetrics(Collector):
     """The registry of one node. `render` returns the text format."""
 
-    def __init__(self, node: HttpNode, kafka: KafkaListener | None, version: str) -> None:
+    def __init__(self, node: HttpNode, kafka: KafkaListener, version: str) -> None:
         self._node = node
         self._kafka = kafka
         self._version = version
@@ -78,10 +78,9 @@ class NodeMetrics(Collector):
         if node.metadata.is_ready:
             yield GaugeMetricFamily("quorate_topics", "Topics in the catalog.", value=len(node.catalog))
         yield from _groups(self._counts)
-        num_unserved = self._kafka.num_unserved if self._kafka is not None else 0
+        num_unserved = self._kafka.num_unserved
         yield from kafka_families(node.shards, [*self._counts.values()], num_unserved, self.recent)
-        if self._kafka is not None:
-            yield from _requests(self._kafka)
+        yield from _requests(self._kafka)
 
 
 def _shards(node: HttpNode) -> Iterator[Metric]:

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.faults.rule import SPAN_MS_MAX, TIMES_MAX, Action
+from cluster.faults.table import ID_MAX
 from cluster.http.schemas import (
     ANYTHING,
     AS_OF,
     CONFIG,
     ERROR,
+    FAULT,
     GROUP,
     NODE,
     Schema,
@@ -58,13 +61,15 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A path or query parameter; integers have bounds, texts may have choices."""
+    """A path or query parameter, or a field of a body; integers have bounds, texts may have choices."""
 
     name: str
     reason: str
     default: int | str | None = None
     in_path: bool = False
     is_integer: bool = False
+    is_number: bool = False
+    """A field of a body that may be a fraction."""
     low: int = 0
     high: int = 0
     choices: tuple[str, ...] = ()
@@ -73,7 +78,7 @@ class Parameter:
         if self.is_integer:
             schema: Schema = {"type": "integer", "minimum": self.low, "maximum": self.high}
         else:
-            schema = {"type": "string"}
+            schema = {"type": "number" if self.is_number else "string"}
         if self.choices:
             schema["enum"] = list(self.choices)
         if self.default is not None:
@@ -93,11 +98,20 @@ class Parameter:
             raise self._wrong(text, "one of " + ", ".join(self.choices))
         return text
 
-    def parse_json(self, value: object) -> int:
+    def parse_json(self, value: object) -> int | float | str:
         """Parse the same for a field of a body, where true is not a number."""
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong(value if isinstance(value, str) else type(value).__name__, "an integer")
-        return int(self.parse(str(value)))
+        given = value if isinstance(value, str) else type(value).__name__
+        if self.is_integer:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise self._wrong(given, "an integer")
+            return self.parse(str(value))
+        if self.is_number:
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise self._wrong(given, "a number")
+            return value
+        if not isinstance(value, str):
+            raise self._wrong(given, "a text")
+        return self.parse(value)
 
     def _wrong(self, text: str, what: str) -> HttpError:
         return HttpError(400, "BAD_PARAMETER", f"{self.name} must be {what}, not {text[:100]!r}", self.reason)
@@ -105,7 +119,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One GET, or POST with the fields of its JSON body.
+    """One GET or DELETE, or POST with the fields of its JSON body.
 
     `answer` is the JSON schema of a 200; None if the answer is not JSON (`media`).
     """
@@ -205,6 +219,26 @@ _CATALOG = _integer("catalog_index", 0, 0, 2**63 - 1,
 _TO = _integer("to", None, 0, 2**31 - 1, "Id of the new leader; by default the most advanced follower.")
 _AFTER = Parameter(name="after", reason="Return groups after this group id.", default="")
 _PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Maximum number of groups.")
+_FAULT_ID = Parameter(name="id", reason="The fault's id.", in_path=True, is_integer=True, low=1, high=ID_MAX)
+# fmt: off
+_FAULT_FIELDS = (
+    Parameter(name="action", reason="What the fault does.", choices=tuple(Action)),
+    Parameter(name="api", reason="Only requests of this API: Kafka's name or number."),
+    Parameter(name="group", reason="Only requests that name this group."),
+    Parameter(name="member", reason="Only requests that name this member id or group instance id."),
+    Parameter(name="client_id", reason="Only requests with this client id."),
+    Parameter(name="connection", reason="Only requests from this address: HOST:PORT, or HOST."),
+    Parameter(name="error", reason="For `error`: Kafka's name or number of the error, as a text."),
+    _integer("delay_ms", None, 0, SPAN_MS_MAX, "How much later the reply leaves, or the connection closes."),
+    _integer("throttle_ms", None, 1, SPAN_MS_MAX, "For `throttle`: the throttle time of the reply."),
+    _integer("after", None, 0, TIMES_MAX, "How many requests that match are let through first."),
+    _integer("times", None, 1, TIMES_MAX, "How often it applies; by default without limit."),
+    Parameter(name="rate", reason="Share of the requests that meet it, up to 1.", is_number=True),
+    _integer("seed", None, 0, 2**63 - 1, "Seed of the choice that `rate` makes; 0 by default."),
+    _integer("for_ms", None, 1, SPAN_MS_MAX, "How long it is in force; by default until it is cleared."),
+    _integer("id", None, 1, ID_MAX, "Its id, if other nodes have it too; by default the next one."),
+)
+# fmt: on
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
@@ -287,6 +321,28 @@ ROUTES: tuple[Route, ...] = (
         parameters=(_GROUP, _NOTES, _NOTE_FORMAT),
         media=("application/x-ndjson", "application/x-msgpack"),
         refusals=(400, 429)),
+    Route("/v1/faults/{id}", "clear_fault",
+        "Ends and forgets one fault of this node.",
+        method="DELETE",
+        parameters=(_FAULT_ID,),
+        answer=object_of("cleared int"),
+        refusals=(400, 403, 404)),
+    Route("/v1/faults", "faults",
+        "The faults that an operator has set on this node, with how often each was applied. `enabled`: "
+        "whether the node's settings allow them.",
+        answer=object_of("enabled bool, next_id int", faults=array_of(FAULT))),
+    Route("/v1/faults", "add_fault",
+        "Sets a fault on this node: from now on requests that match are delayed, refused, not answered or "
+        "cut off. Only this node applies it, and forgets it when it stops.",
+        method="POST",
+        fields=_FAULT_FIELDS,
+        answer=FAULT,
+        refusals=(400, 403, 408, 409, 413, 415)),
+    Route("/v1/faults", "clear_faults",
+        "Ends and forgets all faults of this node.",
+        method="DELETE",
+        answer=object_of("cleared int"),
+        refusals=(400, 403)),
     Route("/v1/openapi.json", "openapi",
         "This document.",
         answer=ANYTHING),
@@ -297,7 +353,8 @@ ROUTES: tuple[Route, ...] = (
 STATUS_WORDS = {
     307: "Another node leads; Location has its URL.",
     400: "A parameter or the body is unknown or wrong.",
-    403: "The request comes from another site's page, or its Host is not a name of the node.",
+    403: "The request comes from another site's page, its Host is not a name of the node, or the node's "
+    "settings do not allow it.",
     404: "The resource does not exist.",
     408: "The body did not arrive in time.",
     409: "Send the request to another node (`leader`), or the cluster cannot do it now.",

@@ -82,6 +82,12 @@ MEMBER = object_of(
     last_refused=or_null(REFUSAL),
 )
 
+FAULT = object_of(
+    "id int, action str, api str?, group str?, member str?, client_id str?, connection str?, error str?, "
+    "delay_ms int, throttle_ms int, after int, times int?, rate num, seed int, for_ms int?, words str, "
+    "matched int, applied int, has_ended bool, left_ms int?"
+)
+
 COMPUTING: Schema = {
     **object_of("member_id str, assignor str, left_ms num, prepared_epoch int?"),
     "description": "The member that computes the group's target, and its remaining time.",

@@ -1,9 +1,9 @@
-"""The changes that an operator may make over HTTP: the leader of a shard, and the cluster's format level.
+"""The changes that an operator may make over HTTP: the leader of a shard, the cluster's format level, faults.
 
-Only the leader can make them; another node answers 409 and names the leader. Invariants: a page in a
-browser on the same machine cannot make them. It can send a POST anywhere, but only with the content types of
-a form unless the server allows more (CORS), and it cannot hide its Origin: both are checked before the body
-is read.
+Only the leader can make the first two; another node answers 409 and names the leader. Faults concern the node
+that is asked, and only if its settings allow them. Invariants: a page in a browser on the same machine cannot
+make a change. It can send a POST anywhere, but only with the content types of a form unless the server allows
+more (CORS), and it cannot hide its Origin: both are checked before the body is read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 
 from aiohttp import web
 
+from cluster.faults.rule import FaultError, rule_of
 from cluster.http import reads
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError, Route
+from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
 
@@ -38,16 +40,18 @@ LEADER_POLL_S = 0.01
 Change = Callable[[Callable[[str | None], None]], None]
 
 
-async def body_of(
-    request: web.Request, route: Route, own: NodeInfo, bound: tuple[str, int]
-) -> dict[str, Any]:
-    """Return the fields of the body; HttpError 403, 408, 415 or 400 if it is not allowed or not valid."""
+def check_origin(request: web.Request, own: NodeInfo, bound: tuple[str, int]) -> None:
+    """Raise HttpError 403 for a request that a page of another site sent."""
     origin = request.headers.get("Origin")
     if origin is not None and origin not in _own_origins(own, bound):
         hint = "call it from a program or from a page of this node"
         raise HttpError(
             403, "FOREIGN_ORIGIN", f"pages of {origin[:100]!r} must not change this cluster", hint
         )
+
+
+async def body_of(request: web.Request, route: Route) -> dict[str, Any]:
+    """Return the fields of the body; HttpError 408, 415 or 400 if it is not allowed or not valid."""
     if request.content_type != "application/json":
         message = f"the body's content type is {request.content_type[:100]!r}"
         raise HttpError(415, "NOT_JSON", message, "send Content-Type: application/json and a JSON object")
@@ -108,6 +112,43 @@ async def upgrade(node: HttpNode, asker: str) -> Json:
     LOG.info("raising the format level, as requested by %s", asker)
     await _carried_out(node.upgrade, "NOT_UPGRADED")
     return {"format_level": node.format_level}
+
+
+def faults(kafka: KafkaListener) -> Json:
+    table = kafka.context.faults
+    now_ms = kafka.context.host.monotonic_ms()
+    return {
+        "enabled": kafka.settings.faults_enable,
+        "next_id": table.next_id,
+        "faults": table.listed(now_ms),
+    }
+
+
+def add_fault(kafka: KafkaListener, given: Json, asker: str) -> Json:
+    """Set a fault on this node; HttpError 403 if its settings do not allow it, 400 or 409 if it cannot be."""
+    if not kafka.settings.faults_enable:
+        hint = "start the node with faults.enable = true (--faults-enable), never where others rely on it"
+        raise HttpError(403, "FAULTS_DISABLED", "this node does not allow faults", hint)
+    try:
+        rule = rule_of(given)
+    except FaultError as error:
+        raise HttpError(400, "BAD_FAULT", str(error), error.hint) from None
+    try:
+        fault = kafka.add_fault(rule, given["id"])
+    except FaultError as error:
+        raise HttpError(409, "NOT_ADDED", str(error), error.hint) from None
+    LOG.warning("fault %d: %s, as requested by %s", fault.fault_id, rule.words(), asker)
+    return fault.as_dict(kafka.context.host.monotonic_ms())
+
+
+def clear_faults(kafka: KafkaListener, fault_id: int | None, asker: str) -> Json:
+    """Clear one fault, or all; HttpError 404 if there is no such fault."""
+    num_cleared = kafka.context.faults.clear(fault_id)
+    if fault_id is not None and not num_cleared:
+        raise HttpError(404, "NO_SUCH_FAULT", f"there is no fault {fault_id}", "GET /v1/faults lists them")
+    if num_cleared:
+        LOG.warning("%d faults cleared, as requested by %s", num_cleared, asker)
+    return {"cleared": num_cleared}
 
 
 async def _carried_out(change: Change, error: str) -> None:

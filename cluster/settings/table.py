@@ -99,6 +99,10 @@ class Settings:
         "Further allowed HTTP Host names, such as a load balancer's; addresses are always allowed. `*`: any "
         "name.")
 
+    faults_enable: bool = _row(False,
+        "Whether `quorate faults` may make this node delay, drop and refuse requests. Off, because whoever "
+        "reaches the HTTP port could break its clients; `quorate up` turns it on.")
+
     # The other nodes.
     cluster_nodes: tuple[str, ...] = _row((),
         "ID@HOST:PORT of every node's peer listener, including this node's; empty: a cluster of one node.")
