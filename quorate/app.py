@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, demo, groups, log, node, pipeline, topics, up
+from quorate.commands import cluster, demo, faults, groups, log, node, pipeline, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import drop_output, flush_output, prepare_output, print_json, printable, unwritten
@@ -35,6 +35,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(faults.app, name="faults")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 

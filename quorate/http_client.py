@@ -145,20 +145,31 @@ class Connections:
         weakref.finalize(self, _close, self._open)  # the owner of a client need not close anything
 
     def ask(
-        self, node: str, path: str, timeout_s: float, *, into: Into = IN_MEMORY, document: object = None
+        self,
+        node: str,
+        path: str,
+        timeout_s: float,
+        *,
+        into: Into = IN_MEMORY,
+        document: object = None,
+        method: str = "GET",
     ) -> Answer:
         """GET the path, or POST a JSON document to it; raises OSError without an answer."""
         check_address(node)
-        answer = self._once(node, path, timeout_s, into, document)
+        if document is not None:
+            method = "POST"
+        answer = self._once(node, path, timeout_s, into, document, method)
         for _ in range(REDIRECTS_MAX):
             if answer.status != REDIRECT or "location" not in answer.headers:
                 break
             url = urlsplit(urljoin(node + path, answer.headers["location"]))
             node, path = f"{url.scheme}://{url.netloc}", url._replace(scheme="", netloc="").geturl()
-            answer = self._once(node, path, timeout_s, into, document)
+            answer = self._once(node, path, timeout_s, into, document, method)
         return answer
 
-    def _once(self, node: str, path: str, timeout_s: float, into: Into, document: object) -> Answer:
+    def _once(
+        self, node: str, path: str, timeout_s: float, into: Into, document: object, method: str
+    ) -> Answer:
         """Send one request on the open connection, or on a new one if it has been closed."""
         from http.client import HTTPException
 
@@ -169,10 +180,10 @@ class Connections:
             connection = self._connection(node, timeout_s)
             try:
                 if document is None:
-                    connection.request("GET", target)
+                    connection.request(method, target)
                 else:
                     body = json.dumps(document)
-                    connection.request("POST", target, body, {"Content-Type": "application/json"})
+                    connection.request(method, target, body, {"Content-Type": "application/json"})
                 response = connection.getresponse()
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 answer = Answer(node, response.status, headers, into.body(response, timeout_s))
@@ -182,7 +193,7 @@ class Connections:
             except BaseException as error:
                 self._open.pop(node).close()
                 may_be_stale = isinstance(error, ConnectionError | HTTPException | NoAnswer)
-                if document is None and may_be_stale and not is_fresh and attempt == 1:
+                if method == "GET" and may_be_stale and not is_fresh and attempt == 1:
                     continue
                 if isinstance(error, HTTPException):
                     raise NoAnswer(str(error) or type(error).__name__) from error
@@ -208,10 +219,10 @@ def _close(connections: dict[str, HTTPConnection]) -> None:
         connection.close()
 
 
-def ask_json(url: str, timeout_s: float, document: object = None) -> Any:
+def ask_json(url: str, timeout_s: float, document: object = None, *, method: str = "GET") -> Any:
     """The JSON document at `url`, or the answer to one that is posted there; raises `CommandError`."""
     try:
-        answer = Connections().ask(url, "", timeout_s, document=document)
+        answer = Connections().ask(url, "", timeout_s, document=document, method=method)
     except OSError as error:
         raise CommandError(
             f"cannot reach {url} ({reason(error)})",

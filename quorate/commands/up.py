@@ -64,7 +64,8 @@ def up(
 
     With several, DIR holds a directory for each (node-1, …) and cluster.json; the nodes' logs are shown on
     standard error, and `quorate cluster kill|stop|cont|restart NODE` cause failures. A node that ends stays
-    down until it is restarted. A cluster of one ends with its node.
+    down until it is restarted. A cluster of one ends with its node. `quorate faults` can make the nodes
+    delay, drop and refuse requests; --set faults.enable=false forbids it.
 
     Topics take messages. They are kept in the memory of one node and are NOT DURABLE: after a failover or a
     restart there are none. --set scratch.log.enable=false refuses them.
@@ -75,7 +76,7 @@ def up(
     Example: quorate up --nodes 3 --topic orders:12 --set group.consumer.session.timeout.ms=3000
     """
     topics = [parse_topic(text) for text in topic or []]
-    wanted = SCRATCH_LOG | parse_settings(settings or [])
+    wanted = SCRATCH_LOG | {"faults.enable": "true"} | parse_settings(settings or [])
     from cluster.launching.launcher import LaunchError, cluster_size, prepare_cluster
 
     previous = signal.signal(signal.SIGTERM, _interrupt)

@@ -115,6 +115,9 @@ class HttpNode:
             def do_GET(self) -> None:
                 self.answer("")
 
+            def do_DELETE(self) -> None:
+                self.answer("")
+
             def do_POST(self) -> None:
                 assert self.headers["Content-Type"] == "application/json"
                 self.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())

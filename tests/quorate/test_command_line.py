@@ -27,6 +27,7 @@ COMMANDS = [
     *(["groups", name] for name in ("list", "describe", "delete")),
     *(["groups", name] for name in ("config", "remove-member", "delete-offsets", "reset-offsets")),
     *(["cluster", name] for name in ("status", "transfer", "upgrade", "kill", "stop", "cont", "restart")),
+    *(["faults", name] for name in ("add", "list", "clear")),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
     *(["log", name] for name in ("findings", "owner", "diff", "stats", "export", "whatif")),
     *(["pipeline", name] for name in ("run", "stream", "tables")),
