@@ -18,6 +18,7 @@ HEARTBEAT_INTERVAL_MS = 500
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+    "faults.enable": "true",
 }
 
 

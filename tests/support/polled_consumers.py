@@ -74,6 +74,7 @@ class PolledConsumer:
         self.lost: list[list[int]] = []
         self.errors: list[str] = []
         self.closed = False
+        self.while_revoking: Callable[[], None] = lambda: None
         self.consumer = Consumer(config)
         self.consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -82,6 +83,10 @@ class PolledConsumer:
         self._todo: queue.SimpleQueue[tuple[Future[Any], Callable[[Consumer], Any]]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
+
+    @property
+    def member_id(self) -> str:
+        return str(self.consumer.memberid())
 
     def do(self, call: Callable[[Consumer], Any]) -> Any:
         """Call the consumer in the thread that polls it; beside a poll its own calls wait for ever."""
@@ -135,10 +140,14 @@ class PolledConsumer:
             self._crowd.changed.notify_all()
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.while_revoking()
+        self._drop(partitions)
+
+    def _drop(self, partitions: list[TopicPartition]) -> None:
         with self._crowd.changed:
             self.owned -= {partition.partition for partition in partitions}
             self._crowd.changed.notify_all()
 
-    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.lost.append(sorted(partition.partition for partition in partitions))
-        self._revoked(consumer, partitions)
+        self._drop(partitions)
