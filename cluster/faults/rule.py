@@ -69,7 +69,7 @@ class FaultRule:
     """`None` matches everything. All that is given must match."""
 
     action: Action
-    api_key: int | None = None
+    api_keys: frozenset[int] | None = None
     group: str | None = None
     member: str | None = None
     """A member id or a group instance id."""
@@ -88,7 +88,7 @@ class FaultRule:
 
     def matches(self, asked: Asked) -> bool:
         return (
-            (self.api_key is None or self.api_key == asked.api_key)
+            (self.api_keys is None or asked.api_key in self.api_keys)
             and (self.client_id is None or self.client_id == asked.client_id)
             and (self.connection is None or self.connection in (asked.address, _host(asked.address)))
             and (self.group is None or self.group in groups_in(asked.body))
@@ -124,7 +124,7 @@ class FaultRule:
     def as_dict(self) -> dict[str, Any]:
         return {
             "action": self.action.value,
-            "api": None if self.api_key is None else api_title(self.api_key),
+            "api": None if self.api_keys is None else ",".join(map(api_title, sorted(self.api_keys))),
             "group": self.group,
             "member": self.member,
             "client_id": self.client_id,
@@ -160,7 +160,7 @@ def rule_of(given: Mapping[str, Any]) -> FaultRule:
         raise FaultError(f"rate must be above 0 and at most 1, not {rate:g}", "0.1 is one request in ten")
     return FaultRule(
         action=action,
-        api_key=None if given["api"] is None else api_named(given["api"]),
+        api_keys=None if given["api"] is None else frozenset(map(api_named, given["api"].split(","))),
         group=given["group"],
         member=given["member"],
         client_id=given["client_id"],

@@ -93,15 +93,16 @@ class FaultTable:
 
     def match(self, asked: Asked, now_ms: float) -> Fault | None:
         """Return the fault that applies to a request, if any."""
-        self._look(now_ms)
+        is_set = False
         for fault in self._faults.values():
-            if not fault.has_ended(now_ms) and fault.takes(asked):
-                self._look(now_ms)
+            if fault.has_ended(now_ms):
+                continue
+            if fault.takes(asked):
+                self.is_set = any(not one.has_ended(now_ms) for one in self._faults.values())
                 return fault
+            is_set = True
+        self.is_set = is_set
         return None
 
     def listed(self, now_ms: float) -> list[dict[str, Any]]:
         return [fault.as_dict(now_ms) for _, fault in sorted(self._faults.items())]
-
-    def _look(self, now_ms: float) -> None:
-        self.is_set = any(not fault.has_ended(now_ms) for fault in self._faults.values())

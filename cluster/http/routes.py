@@ -223,7 +223,7 @@ _FAULT_ID = Parameter(name="id", reason="The fault's id.", in_path=True, is_inte
 # fmt: off
 _FAULT_FIELDS = (
     Parameter(name="action", reason="What the fault does.", choices=tuple(Action)),
-    Parameter(name="api", reason="Only requests of this API: Kafka's name or number."),
+    Parameter(name="api", reason="Only requests of these APIs, with commas: Kafka's names or numbers."),
     Parameter(name="group", reason="Only requests that name this group."),
     Parameter(name="member", reason="Only requests that name this member id or group instance id."),
     Parameter(name="client_id", reason="Only requests with this client id."),

@@ -50,7 +50,7 @@ def add(
         argument("[VALUE]", "delay, throttle: a time such as 500ms. error: Kafka's name or number."),
     ] = None,
     api: Annotated[
-        str | None, option("--api", "NAME", "Kafka's name of an API, such as OffsetCommit.")
+        str | None, option("--api", "NAMES", "Kafka's name of an API, or several with commas.")
     ] = None,
     group: Annotated[str | None, option("--group", "GROUP", "Requests that name this group.")] = None,
     member: Annotated[
@@ -317,4 +317,4 @@ def _node_names(ids: Sequence[int]) -> str:
 
 def _say_missing(ids: Sequence[int]) -> None:
     if ids:
-        say(f"{_node_names(ids)} cannot be reached: not asked, and without faults after a restart")
+        say(f"{_node_names(ids)} could not be asked; a node that restarts has no faults")

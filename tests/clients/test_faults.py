@@ -158,7 +158,7 @@ def test_a_member_fenced_in_the_middle_of_a_revocation_loses_the_rest_and_joins_
 def test_a_coordinator_that_moved_twice_is_found_again(
     faults: Faults, member: PolledConsumer, crowd: Crowd
 ) -> None:
-    fault = faults.add("error", "NOT_COORDINATOR", "--times", "2")
+    fault = faults.add("error", "NOT_COORDINATOR", *BEATS, "--times", "2")
     faults.wait_applied(fault, 2)
     goes_on(faults, crowd)
     assert not member.lost
@@ -168,7 +168,8 @@ def test_while_the_coordinator_loads_commits_are_refused_and_the_member_stays(
     faults: Faults, member: PolledConsumer, crowd: Crowd
 ) -> None:
     """For 2 s instead of 10, because a session of these nodes lasts 3 s."""
-    fault = faults.add("error", "COORDINATOR_LOAD_IN_PROGRESS", "--for", "2s")
+    apis = "ConsumerGroupHeartbeat,OffsetCommit,OffsetFetch"
+    fault = faults.add("error", "COORDINATOR_LOAD_IN_PROGRESS", "--api", apis, "--for", "2s")
     with pytest.raises(KafkaException, match="COORDINATOR_LOAD_IN_PROGRESS"):
         member.commit({0: 8})
     faults.wait_applied(fault, 2)

@@ -19,6 +19,7 @@ import pytest
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode
+from quorate.http_client import ask_json
 from tests.report import count_fault
 from tests.support.waiting import wait_for_end
 
@@ -41,6 +42,12 @@ def up(data: Path, *options: str) -> Iterator[dict[str, Any]]:
     assert "Traceback" not in said
 
 
+def faults_allowed(announced: dict[str, Any]) -> bool:
+    """Whether all nodes allow `quorate faults`."""
+    urls = [f"http://{node['host']}:{node['http_port']}/v1/faults" for node in announced["nodes"]]
+    return all(ask_json(url, 5)["enabled"] for url in urls)
+
+
 def topics(bootstrap: str) -> dict[str, int]:
     with Client(bootstrap) as client:
         return {topic.name: topic.num_partitions for topic in client.topics()}
@@ -51,6 +58,7 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
 ) -> None:
     data = tmp_path / "cluster"
     with up(data, "--nodes", "3", "--topic", "orders:6") as announced:
+        assert faults_allowed(announced)
         assert [node["id"] for node in announced["nodes"]] == [1, 2, 3]
         addresses = announced["bootstrap"].split(",")
         assert [topics(address) for address in addresses] == [{"orders": 6}] * 3
@@ -66,7 +74,8 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
         assert topics(addresses[0]) == {"orders": 6, "payments": 2}
         pids = [again["pid"], *(node["pid"] for node in announced["nodes"][1:])]
     wait_for_end(*pids)
-    with up(data) as same:  # the directory says how many
+    with up(data, "--set", "faults.enable=false") as same:  # the directory says how many
+        assert not faults_allowed(same)
         assert same["bootstrap"] == announced["bootstrap"]
         assert topics(same["bootstrap"]) == {"orders": 6, "payments": 2}
     assert run(["log", "compare", str(data)]) == ExitCode.OK

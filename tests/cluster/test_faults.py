@@ -38,6 +38,8 @@ BEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", instance_id="i
         ({"api": "consumer_group_heartbeat"}, True),
         ({"api": "68"}, True),
         ({"api": "OffsetCommit"}, False),
+        ({"api": "OffsetCommit,ConsumerGroupHeartbeat"}, True),
+        ({"api": "OffsetCommit,OffsetFetch"}, False),
         ({"group": "g"}, True),
         ({"group": "h"}, False),
         ({"member": "m"}, True),
@@ -93,6 +95,7 @@ def test_groups_and_members_are_found_wherever_an_api_names_them(
     ("given", "said"),
     [
         ({"action": "explode"}, "there is no fault 'explode'"),
+        ({"action": "close", "api": ""}, "there is no API ''"),
         ({"action": "close", "api": "OfsetCommit"}, "did you mean OffsetCommit?"),
         ({"action": "error", "error": "STALE_MEMBER_EPOK"}, "did you mean STALE_MEMBER_EPOCH?"),
         ({"action": "error", "error": "NONE"}, "Kafka has no error 'NONE'"),

@@ -71,7 +71,7 @@ def saved(files: SimFiles, source: str, target: Path) -> Path:
 
 
 def test_a_whole_nodes_faults_are_told_where_they_happened(tmp_path: Path) -> None:
-    sim = SimNode(settings={"faults_enable": True})
+    sim = SimNode()
     sim.node.kafka.add_fault(
         fault_rule(action="drop", api="ConsumerGroupHeartbeat", group="billing", times=1)
     )

@@ -65,7 +65,7 @@ def test_a_fault_is_set_on_every_node_under_one_id(
     often = "at most 2 times on each node, for 10.0 s"
     assert capsys.readouterr().out.splitlines() == [
         f"fault 5 on nodes 1, 2: answer STALE_MEMBER_EPOCH: OffsetCommit, group billing, {often}",
-        "node 3 cannot be reached: not asked, and without faults after a restart",
+        "node 3 could not be asked; a node that restarts has no faults",
     ]
     body = {"action": "error", "error": "STALE_MEMBER_EPOCH", "api": "OffsetCommit", "group": "billing"}
     for node in two:
@@ -168,7 +168,7 @@ def test_faults_are_listed_with_their_counts(
         ["2", "1", "carry requests out: OffsetCommit, member m", "0", "0", "4.0 s left"],
         ["2", "2", "carry requests out: from 10.0.0.1", "0", "1", "2 times left"],
         ["node 2: faults are not allowed (faults.enable)"],
-        ["node 3 cannot be reached: not asked, and without faults after a restart"],
+        ["node 3 could not be asked; a node that restarts has no faults"],
     ]
     assert run(["faults", "list", "--url", two[0].url, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -205,6 +205,6 @@ def test_no_node_and_a_silent_node_are_told_apart(
     assert run(["faults", "add", "drop", "--url", two[0].url]) == 0
     said = capsys.readouterr().out
     assert "fault 4 on node 1: " in said
-    assert "nodes 2, 3 cannot be reached" in said
+    assert "nodes 2, 3 could not be asked" in said
     two[0].close()
     assert run(["faults", "list", "--url", two[0].url]) == ExitCode.UNREACHABLE
