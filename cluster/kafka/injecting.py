@@ -81,12 +81,13 @@ def inject(context: ListenerContext, connection: Requester, exchange: Exchange, 
     if rule.action in (Action.DELAY, Action.DROP, Action.THROTTLE):
         exchange.fault = AppliedFault(context, fault)
         return False
-    if rule.action is Action.ERROR:
+    if rule.action is Action.ERROR and getattr(body, "acks", None) != 0:
         exchange.fault = AppliedFault(context, fault)
         message = f"injected by fault {fault.fault_id} of an operator (quorate faults list)"
         code = ErrorCode(rule.error_code)
         exchange.reply(refuse(exchange.api_key, exchange.api_version, body, code, message))
         return True
+    # A producer that wants no reply (acks=0) learns of an error by losing its connection, as in Kafka.
     connection.serve_alone(exchange)  # what the client has sent behind it is not served
     if rule.action is Action.SILENCE:
         context.host.call_soon(connection.fall_silent, CLOSED)

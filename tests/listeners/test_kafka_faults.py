@@ -14,6 +14,7 @@ from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.fetch import FetchRequest, FetchTopic
 from wire.messages.metadata import MetadataRequest
+from wire.messages.produce import ProduceRequest, TopicProduceData
 from wire.protocol import decode_response, encode_request, encode_response
 from wire.refusals import refuse
 
@@ -85,6 +86,17 @@ def test_an_error_is_answered_without_work_and_only_so_often() -> None:
     assert len(rig.node.asked) == 2
     said = decode_response(HEARTBEAT, 1, client.frames[0])[1].error_message
     assert said == "injected by fault 1 of an operator (quorate faults list)"
+
+
+def test_a_producer_that_wants_no_reply_loses_its_connection_by_an_error() -> None:
+    rig, client = faulty(action="error", error="NOT_LEADER_OR_FOLLOWER", api="Produce")
+    topic = TopicProduceData(name="orders", partition_data=[])
+    body = ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[topic])
+    client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, body))
+    rig.run()
+    assert client.is_lost
+    assert client.frames == []
+    assert rig.listener.context.counters.connections_closed["fault"] == 1
 
 
 def test_an_error_may_come_late() -> None:
