@@ -169,7 +169,7 @@ class GroupShard:
             case JoinGroupRequest():
                 return join_group(groups, request, version, ctx, builder)
             case SyncGroupRequest():
-                return sync_group(groups, request, ctx, builder)
+                return sync_group(groups, request, version, ctx, builder)
             case ExtendedConsumerGroupHeartbeatRequest():
                 return extended_heartbeat(groups, request, version, ctx, builder)
             case ConsumerGroupPrepareAssignmentRequest():

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.classic.members import require_member
-from coordinator.classic.phases import drop, join_timed_out, note, rebalance, sync_timed_out
+from coordinator.classic.phases import (
+    complete_join_if_all_joined,
+    drop,
+    join_timed_out,
+    note,
+    rebalance,
+    sync_timed_out,
+)
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup
 from coordinator.leader_state.classic_groups import ClassicTimer, DueTimer
@@ -52,7 +59,7 @@ def _leave_one(
     member_id, instance_id = identity.member_id, identity.group_instance_id
     kind = ReasonKind.MEMBER_LEFT
     if not member_id:  # an operator names the instance alone
-        member_id = group.instances.get(instance_id or "", "")
+        member_id = "" if instance_id is None else group.instances.get(instance_id, "")
         kind = ReasonKind.MEMBER_REMOVED
     elif member_id in group.pending:
         drop(groups, group, member_id, builder)
@@ -97,7 +104,7 @@ def _session_ended(
     A member that waits for a phase to end cannot send heartbeats; it stays, unless it is new."""
     if member_id in group.pending:
         drop(groups, group, member_id, builder)
-        yield from _after_departure(groups, group, ctx, builder)
+        yield from complete_join_if_all_joined(groups, group, ctx, builder)
         return
     member = group.members.get(member_id)
     if member is None:

@@ -39,8 +39,6 @@ def join_group(
     _validate(groups, request)
     group, is_new = _find_or_create(groups, request, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_JOINED, request.member_id
-    if is_new:
-        yield from _create(groups, group, builder, ctx)
     if not _may_join(groups, group, request.member_id):
         group.remove(request.member_id)
         return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -51,8 +49,8 @@ def join_group(
             f"None of the protocols ({', '.join(name for name, _ in protocols)}) is supported by all "
             f"members of group {group.group_id}, whose protocol type is {group.protocol_type}.",
         )
-    if group.state is ClassicState.EMPTY:
-        group.protocol_type = request.protocol_type
+    if is_new:
+        yield from _create(groups, group, builder, ctx)
     if request.member_id:
         return (yield from _join_known(groups, group, request, protocols, ctx, builder))
     return (yield from _join_new(groups, group, request, protocols, version, ctx, builder))
@@ -172,6 +170,8 @@ def _add(
         join=groups.classic.next_token(),
     )
     assert member.join is not None
+    if not group.members:
+        group.protocol_type = request.protocol_type
     group.add(member)
     note(group, ReasonKind.MEMBER_JOINED, member_id, request.reason or "")
     groups.classic.arm(

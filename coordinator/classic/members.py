@@ -15,6 +15,9 @@ from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.sync_group import SyncGroupRequest
 
+PROTOCOL_SINCE = 5
+"""First version of SyncGroup that must name the protocol (KIP-559)."""
+
 
 def require_group(groups: GroupContext, group_id: str, ctx: Context) -> ClassicGroup:
     """The classic group with this id; raises `RequestRefused`."""
@@ -59,9 +62,13 @@ def require_generation(group: ClassicGroup, generation: int) -> None:
 
 
 def sync_group(
-    groups: GroupContext, request: SyncGroupRequest, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, request: SyncGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Decide one SyncGroup; the leader's completes the generation, the others wait for it."""
+    if version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        raise RequestRefused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The request names no protocol type or no protocol."
+        )
     group = require_group(groups, request.group_id, ctx)
     member = require_member(group, request.member_id, request.group_instance_id)
     require_generation(group, request.generation_id)
@@ -102,7 +109,7 @@ def _require_protocol(group: ClassicGroup, request: SyncGroupRequest) -> None:
         ("protocol type", request.protocol_type, group.protocol_type),
         ("protocol", request.protocol_name, group.protocol),
     ):
-        if said is not None and said != has:
+        if said is not None and has is not None and said != has:
             raise RequestRefused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"Generation {group.generation} of group {group.group_id} has the {name} {has}, not {said}.",

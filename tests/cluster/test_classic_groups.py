@@ -60,7 +60,12 @@ class Joiner:
             for member_id, assignment in (assignments or {}).items()
         ]
         request = SyncGroupRequest(
-            group_id=GROUP, generation_id=self.generation, member_id=self.member_id, assignments=given
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=given,
         )
         return self.client.send(ApiKey.SYNC_GROUP, 5, request)
 

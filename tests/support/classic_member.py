@@ -39,6 +39,8 @@ class ClassicConsumer:
         self.member_id = ""
         self.generation = -1
         self.leader = ""
+        self.protocol: tuple[str | None, str | None] = (None, None)
+        """Type and name of the generation's protocol."""
         self.members: dict[str, bytes] = {}
         self.assignment: bytes | None = None
         self._join: int | None = None
@@ -86,6 +88,7 @@ class ClassicConsumer:
             self.member_id = answer.member_id
         if answer.error_code == ErrorCode.NONE:
             self.generation, self.leader = answer.generation_id, answer.leader
+            self.protocol = answer.protocol_type, answer.protocol_name
             self.members = {member.member_id: member.metadata for member in answer.members}
         return answer
 
@@ -100,6 +103,8 @@ class ClassicConsumer:
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
+            protocol_type=self.protocol[0],
+            protocol_name=self.protocol[1],
             assignments=[
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
                 for member_id, assignment in (assignments or {}).items()
