@@ -90,7 +90,8 @@ class GroupContext:
     def forget_leader_state(self) -> Iterator[None]:
         """Discard the leader's state: none of it is valid from now on.
 
-        Iterating the result frees the memory in steps."""
+        Only the classic groups stay (`ClassicGroups.clear`), because their members may wait for answers while
+        all sessions are renewed. Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
             self.cached_replies,
@@ -109,7 +110,6 @@ class GroupContext:
             self.retries.clear(),
             self.expiry.clear(),
             self.client_side.clear(),
-            self.classic.clear(),
         )
         return chain(*timers, *(free_incrementally(table) for table in tables))
 

@@ -319,7 +319,7 @@ class GroupShard:
         From now on, no timer may fire and no cached reply may be used. Iterating the result frees the
         volatile state in steps."""
         self.serving += 1
-        return self.groups.forget_leader_state()
+        return chain(self.groups.forget_leader_state(), self.groups.classic.clear())
 
     def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in small steps, because another shard object will replay the log."""

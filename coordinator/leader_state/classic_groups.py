@@ -51,12 +51,29 @@ class ClassicGroups:
         self._groups[group.group_id] = group
 
     def resume(self, group_id: str, value: GroupMetadataValue, now: Callable[[], Context]) -> Iterator[None]:
-        """Serve a group of the log from now on: every member gets a full session, in steps."""
+        """Serve a group of the log from now on: every member gets a full session, in steps.
+
+        A group that is served already goes on where it is, with every timer in full."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            yield from self._restart(group, now)
+            return
         group = self._groups[group_id] = ClassicGroup.of(group_id, value)
         for number, member in enumerate(group.members.values()):
             if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
                 yield
             self.restart_session(group, member, now())
+
+    def _restart(self, group: ClassicGroup, now: Callable[[], Context]) -> Iterator[None]:
+        keys = [(kind, "") for kind in (ClassicTimer.JOIN, ClassicTimer.SYNC)]
+        keys += [(ClassicTimer.SESSION, member_id) for member_id in (*group.members, *group.pending)]
+        for number, (kind, member_id) in enumerate(keys):
+            if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
+                yield
+            deadline = self._timers[kind].get((group.group_id, member_id))
+            if deadline is not None:
+                ctx = now()
+                deadline.restart(ctx.monotonic_ms, ctx.wall_ms)
 
     def forget(self, group_id: str) -> None:
         """Forget a group that was deleted, or that is a group of another protocol now."""
