@@ -27,6 +27,7 @@ from coordinator.leader_state.retries import ExpiredMembers, Retries
 from coordinator.leader_state.timers import Deadline, Deadlines, MemberKey
 from coordinator.limits import Limits
 from coordinator.state.freeing import free_incrementally
+from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
 from records import MemberState, Trigger
@@ -331,14 +332,16 @@ class GroupContext:
         return self.classic.get(group_id)
 
     def has_classic_members(self, group_id: str) -> bool:
-        """Whether the group has members of the classic protocol, or some are joining it."""
+        """Whether the group has members of the classic protocol.
+
+        A member id that was given out and not used yet does not count."""
         served, group = self.classic.get(group_id), self.projection.groups.get(group_id)
         if served is not None:
-            return bool(served.members or served.pending)
+            return served.state is not ClassicState.EMPTY
         return group is not None and group.classic is not None and bool(group.classic.members)
 
     def is_empty(self, group_id: str) -> bool:
-        """Whether nobody is a member of the group, or joins it."""
+        """Whether nobody is a member of the group."""
         group = self.projection.groups.get(group_id)
         has_members = group is not None and group.num_members > 0
         return not has_members and not self.has_classic_members(group_id)

@@ -16,7 +16,7 @@ from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.classic.departing import leave_classic
 from coordinator.group_context import GroupContext
 from coordinator.members.leaving import remove
-from coordinator.offsets.retention import terms_of
+from coordinator.offsets.retention import classic_subscriptions, terms_of
 from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import removal_bytes, tombstone
@@ -166,17 +166,20 @@ def _deletable_from(groups: GroupContext, group_id: str) -> Container[str]:
     if not admin.exists(groups, group_id):
         raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     group = groups.projection.groups.get(group_id)
-    terms = terms_of(group)
+    terms = terms_of(groups, group_id)
     if terms is not None:
         return terms.subscribed
     assert group is not None
     assert group.classic is not None
-    if group.classic.protocol_type != _CONSUMER:
+    served = groups.classic.get(group_id)
+    value = group.classic if served is None else served.value(0)
+    if value.protocol_type != _CONSUMER:
         raise RequestRefused(
             ErrorCode.NON_EMPTY_GROUP,
-            f"Group {group_id} has members of protocol type {group.classic.protocol_type}: stop them first.",
+            f"Group {group_id} has members of protocol type {value.protocol_type}: stop them first.",
         )
-    return _Everything()
+    topics = classic_subscriptions(value)
+    return _Everything() if topics is None else topics
 
 
 def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:

@@ -103,7 +103,11 @@ def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder,
     yield [*gone, writes.classic_group(group.group_id, group.value(ctx.wall_ms))]
     if gone:
         groups.forget_group(group.group_id)
+        if groups.projection.offsets.has_group(group.group_id):
+            groups.expect_expiry(group.group_id, ctx.past_ms, ctx)
+            groups.checks[group.group_id] = Trigger.READY_CHECK
     groups.classic.put(group)
+    groups.expect_end(group.group_id, ctx)
 
 
 def _may_join(groups: GroupContext, group: ClassicGroup, member_id: str) -> bool:

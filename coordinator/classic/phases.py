@@ -95,6 +95,7 @@ def complete_join(groups: GroupContext, group: ClassicGroup, ctx: Context, build
     group.begin_generation()
     if group.state is ClassicState.EMPTY:
         yield from write_generation(groups, group, ctx, builder)
+        groups.expect_end(group.group_id, ctx)
         return
     for member in group.members.values():
         answer_join(group, member, builder)

@@ -17,7 +17,7 @@ from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.expiry import Look, Reading
 from coordinator.state import writes
-from coordinator.state.model import Group
+from coordinator.state.machines import ClassicState
 from coordinator.state.offsetstore import CommittedOffset, tombstone
 from records import Expiry, GroupMetadataValue, OffsetCommitValue, RawRecord, Trigger
 
@@ -36,25 +36,28 @@ class Terms:
     base_ms: int | None = None
 
 
-def terms_of(group: Group | None) -> Terms | None:
-    """The retention terms of a group; None while none of its offsets may expire.
-
-    A group that only has offsets is passed as None."""
-    if group is None:
+def terms_of(groups: GroupContext, group_id: str) -> Terms | None:
+    """The retention terms of a group; None while none of its offsets may expire, as in a rebalance of a
+    classic group."""
+    group = groups.projection.groups.get(group_id)
+    if group is None:  # it only has offsets
         return Terms(())
     classic = group.classic
     if group.is_consumer or classic is None:
         return Terms(group.subscriptions)
+    served = groups.classic.get(group_id)
+    if served is not None and served.state not in (ClassicState.EMPTY, ClassicState.STABLE):
+        return None
     if not classic.protocol_type:
         return Terms(())
     if not classic.members:
         state_ms = classic.current_state_timestamp_ms
         return Terms((), state_ms if state_ms >= 0 else None)
-    topics = _classic_subscriptions(classic)
+    topics = classic_subscriptions(classic)
     return None if topics is None else Terms(topics)
 
 
-def _classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
+def classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
     """Topics that the members of a classic group subscribe to.
 
     None if they are not consumers or cannot be decoded."""
@@ -134,7 +137,7 @@ def _take_up(groups: GroupContext, ctx: Context) -> bool:
         return False
     group_id, look = due
     settings = ctx.settings.for_group(group_id)
-    terms = terms_of(groups.projection.groups.get(group_id))
+    terms = terms_of(groups, group_id)
     if terms is None or look.has_nothing(terms.subscribed, ctx.past_ms):
         not_before_ms = ctx.past_ms + settings.offsets_retention_check_interval_ms
         look.due_ms = not_before_ms if terms is None else look.next_due_ms(not_before_ms)
@@ -151,7 +154,7 @@ def _read(
     """Return tombstones for the expired offsets among these; note in `reading` when the others expire."""
     group_id, offsets = reading.group_id, groups.projection.offsets
     retention_ms = ctx.settings.for_group(group_id).offsets_retention_ms
-    terms = terms_of(groups.projection.groups.get(group_id))
+    terms = terms_of(groups, group_id)
     reading.position += len(keys)
     tombstones: list[RawRecord] = []
     oldest: Expiry | None = None

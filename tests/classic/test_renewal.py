@@ -1,4 +1,4 @@
-"""A node that could not take requests for a while renews all sessions; classic groups go on where they are."""
+"""A node without room for a while renews all sessions; classic groups go on where they are."""
 
 from __future__ import annotations
 
