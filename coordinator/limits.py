@@ -135,6 +135,10 @@ class Limits:
     classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
     classic_group_size_max: int = bound(10_000, "members",
         "Kafka's group.max.size, there unbounded: every generation of a group is one record")
+    classic_pending_max: int = bound(10_000, "member ids",
+        "given out for one group and not used yet; the oldest is forgotten, and its client asks again")
+    classic_protocols_max: int = bound(100, "protocols",
+        "clients name as many as they have assignors; each join counts them")
     classic_new_member_timeout_ms: int = bound(300_000, "ms",
         "Kafka's: how long a first JoinGroup waits, as its client may be gone and cannot send heartbeats")
     install_records_max: int = bound(500, "records",

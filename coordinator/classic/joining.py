@@ -9,6 +9,9 @@ from coordinator.api import Context, DecisionBuilder, Later, RequestRefused, Ste
 from coordinator.classic.members import require_member
 from coordinator.classic.phases import (
     complete_join_if_all_joined,
+    drop,
+    generation_record,
+    is_too_large,
     joined_reply,
     note,
     prepare_rebalance,
@@ -17,8 +20,9 @@ from coordinator.classic.phases import (
     write_generation,
 )
 from coordinator.group_context import GroupContext
-from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember, Protocols
+from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember, Protocols, bytes_of
 from coordinator.leader_state.classic_groups import ClassicTimer
+from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.targets.epochs import Step
@@ -40,9 +44,11 @@ def join_group(
     group, is_new = _find_or_create(groups, request, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_JOINED, request.member_id
     if not _may_join(groups, group, request.member_id):
-        group.remove(request.member_id)
+        drop(groups, group, request.member_id, builder)
+        yield from complete_join_if_all_joined(groups, group, ctx, builder)
         return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)
     protocols = tuple((one.name, one.metadata) for one in request.protocols)
+    _require_room(group, request.member_id, protocols)
     if not group.supports(request.protocol_type, (name for name, _ in protocols)):
         raise RequestRefused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -66,6 +72,19 @@ def _validate(groups: GroupContext, request: JoinGroupRequest) -> None:
             ErrorCode.INVALID_SESSION_TIMEOUT,
             f"The session timeout of {request.session_timeout_ms} ms is not between {low} "
             f"(group.min.session.timeout.ms) and {high} (group.max.session.timeout.ms).",
+        )
+    if len(request.group_id.encode()) > limits.group_id_bytes_max:
+        raise RequestRefused(
+            ErrorCode.INVALID_GROUP_ID, f"GroupId is longer than {limits.group_id_bytes_max} bytes."
+        )
+    if len((request.group_instance_id or "").encode()) > limits.instance_id_bytes_max:
+        raise RequestRefused(
+            ErrorCode.INVALID_REQUEST, f"GroupInstanceId is longer than {limits.instance_id_bytes_max} bytes."
+        )
+    if len(request.protocols) > limits.classic_protocols_max:
+        raise RequestRefused(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(request.protocols)} protocols are more than {limits.classic_protocols_max}.",
         )
 
 
@@ -94,6 +113,19 @@ def _find_or_create(
             f"This shard already has the maximum of {groups.limits.groups_max} groups (groups.max).",
         )
     return ClassicGroup(group_id), True
+
+
+def _require_room(group: ClassicGroup, member_id: str, protocols: Protocols) -> None:
+    """Refuse a member with whose metadata no generation could be written."""
+    known = group.members.get(member_id)
+    before = bytes_of(known.protocols) if known is not None else 0
+    size = group.protocols_bytes - before + bytes_of(protocols)
+    if size > DECISION_BYTES_MAX:
+        raise RequestRefused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The protocols of all members of group {group.group_id} would take {size} bytes, more than "
+            f"{DECISION_BYTES_MAX}.",
+        )
 
 
 def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder, ctx: Context) -> Step:
@@ -138,13 +170,16 @@ def _join_new(
     builder: DecisionBuilder,
 ) -> Steps:
     instance_id = request.group_instance_id
-    member_id = f"{instance_id or ctx.client_id}-{ctx.fresh_id()}"
+    named = ctx.client_id[: groups.limits.member_id_bytes_max] if instance_id is None else instance_id
+    member_id = f"{named}-{ctx.fresh_id()}"
     if instance_id is not None and instance_id in group.instances:
         return (
             yield from _replace_static(groups, group, request, protocols, member_id, version, ctx, builder)
         )
     if instance_id is None and version >= MEMBER_ID_REQUIRED_SINCE:
-        group.pending.add(member_id)
+        if len(group.pending) >= groups.limits.classic_pending_max:
+            drop(groups, group, next(iter(group.pending)), builder)
+        group.pending[member_id] = None
         groups.classic.arm(ClassicTimer.SESSION, group.group_id, request.session_timeout_ms, ctx, member_id)
         return JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
     return (yield from _add(groups, group, request, protocols, member_id, ctx, builder))
@@ -171,17 +206,16 @@ def _add(
         request.session_timeout_ms,
         protocols,
         is_new=True,
-        join=groups.classic.next_token(),
     )
-    assert member.join is not None
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
+    token = groups.classic.next_token()
+    group.wait_for_join(member, token)
     note(group, ReasonKind.MEMBER_JOINED, member_id, request.reason or "")
     groups.classic.arm(
         ClassicTimer.SESSION, group.group_id, groups.limits.classic_new_member_timeout_ms, ctx, member_id
     )
-    token = member.join
     yield from rebalance(groups, group, ctx, builder)
     return Later(token)
 
@@ -220,27 +254,27 @@ def _join_known(
             raise RequestRefused(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}."
             )
-    token = _update(groups, member, request, protocols, builder)
+    token = _update(groups, group, member, request, protocols, builder)
     yield from rebalance(groups, group, ctx, builder)
     return Later(token)
 
 
 def _update(
     groups: GroupContext,
+    group: ClassicGroup,
     member: GenerationMember,
     request: JoinGroupRequest,
     protocols: Protocols,
     builder: DecisionBuilder,
 ) -> int:
     """Take over what the member says now; an older JoinGroup of it that still waits is given up."""
-    if member.join is not None:
-        code = ErrorCode.REBALANCE_IN_PROGRESS
-        builder.answers.append((member.join, JoinGroupResponse(member_id=member.member_id, error_code=code)))
-    member.protocols = protocols
+    refuse_waiting(group, member, builder, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.update(member, protocols)
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
-    member.join = groups.classic.next_token()
-    return member.join
+    token = groups.classic.next_token()
+    group.wait_for_join(member, token)
+    return token
 
 
 # Static members.
@@ -259,17 +293,19 @@ def _replace_static(
     """Give the place of a static member to the process that has its instance id now (KIP-345)."""
     assert request.group_instance_id is not None
     former_leader = group.leader
-    old, member = group.replace(request.group_instance_id, member_id)
-    groups.classic.cancel(ClassicTimer.SESSION, group.group_id, old.member_id)
-    refuse_waiting(group, old, builder, ErrorCode.FENCED_INSTANCE_ID)
+    old_id = group.instances[request.group_instance_id]
+    groups.classic.cancel(ClassicTimer.SESSION, group.group_id, old_id)
+    refuse_waiting(group, group.members[old_id], builder, ErrorCode.FENCED_INSTANCE_ID)
+    member = group.replace(request.group_instance_id, member_id)
     member.client_id, member.client_host = ctx.client_id, ctx.client_host
-    token = _update(groups, member, request, protocols, builder)
+    token = _update(groups, group, member, request, protocols, builder)
     groups.classic.restart_session(group, member, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
     if group.state is ClassicState.STABLE:
-        if group.best_protocol() == group.protocol:
-            member.join = None
-            yield from write_generation(groups, group, ctx, builder)
+        record = generation_record(group, ctx)
+        if group.best_protocol() == group.protocol and not is_too_large(record):
+            group.take_join(member)
+            yield from write_generation(groups, group, ctx, builder, record)
             return _kept_generation(group, member_id, former_leader, version)
         note(group, ReasonKind.SUBSCRIPTION_CHANGED, member_id, request.reason or "")
         yield from prepare_rebalance(groups, group, ctx, builder)

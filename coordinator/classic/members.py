@@ -6,14 +6,23 @@ The checks, their order and their codes are those of Kafka's `GroupMetadataManag
 from __future__ import annotations
 
 from coordinator.api import Context, DecisionBuilder, Later, RequestRefused, Steps
-from coordinator.classic.phases import answer_sync, synced, synced_reply, write_generation
+from coordinator.classic.phases import (
+    answer_sync,
+    generation_record,
+    is_too_large,
+    prepare_rebalance,
+    synced,
+    synced_reply,
+    write_generation,
+)
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.state.machines import ClassicState
+from coordinator.targets.epochs import Step
 from records import Trigger
 from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from wire.messages.sync_group import SyncGroupRequest
+from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_SINCE = 5
 """First version of SyncGroup that must name the protocol (KIP-559)."""
@@ -85,9 +94,13 @@ def sync_group(
     if completes:
         given = {one.member_id: one.assignment for one in request.assignments}
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
+        record = generation_record(group, ctx, assignments)
+        if is_too_large(record):
+            yield from _give_up(groups, group, ctx, builder)
+            return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
         builder.trigger, builder.member_id = Trigger.GENERATION_COMPLETED, member.member_id
         builder.member_epoch = group.generation
-        yield from write_generation(groups, group, ctx, builder, assignments)
+        yield from write_generation(groups, group, ctx, builder, record)
         group.move(ClassicState.STABLE)
         for one in group.members.values():
             one.assignment = assignments[one.member_id]
@@ -101,6 +114,14 @@ def sync_group(
                 groups.classic.restart_session(group, one, ctx)
                 answer_sync(group, one, builder)
     return Later(token)
+
+
+def _give_up(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
+    """Begin a new generation, because this one is too large to be written."""
+    for member in group.members.values():
+        answer_sync(group, member, builder, ErrorCode.UNKNOWN_SERVER_ERROR)
+        groups.classic.restart_session(group, member, ctx)
+    yield from prepare_rebalance(groups, group, ctx, builder)
 
 
 def _require_protocol(group: ClassicGroup, request: SyncGroupRequest) -> None:

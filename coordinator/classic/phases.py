@@ -12,18 +12,26 @@ from coordinator.api import Context, DecisionBuilder
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.leader_state.classic_groups import ClassicTimer
+from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state import writes
 from coordinator.state.machines import ClassicState
+from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
-from records import Reason, ReasonKind, Trigger
+from records import RawRecord, Reason, ReasonKind, Trigger
 from wire.errors import ErrorCode
 from wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from wire.messages.sync_group import SyncGroupResponse
 
+REASONS_MAX = 1_000
+"""Reasons that are kept for one generation: its cause is part of a log entry."""
+DETAIL_CHARS_MAX = 255
+"""Characters kept of a reason that a client gives; Java clients send no more."""
+
 
 def note(group: ClassicGroup, kind: ReasonKind, member_id: str = "", detail: str = "") -> None:
-    """Note why the next generation begins."""
-    group.reasons[Reason(kind=kind, member_id=member_id, detail=detail)] = None
+    """Note why the next generation begins, unless very much is noted already."""
+    if len(group.reasons) < REASONS_MAX:
+        group.reasons[Reason(kind=kind, member_id=member_id, detail=detail[:DETAIL_CHARS_MAX])] = None
 
 
 def rebalance(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
@@ -109,14 +117,26 @@ def write_generation(
     group: ClassicGroup,
     ctx: Context,
     builder: DecisionBuilder,
-    assignments: dict[str, bytes] | None = None,
+    record: RawRecord | None = None,
 ) -> Step:
     """Write the group's generation (record 2), with the reasons for which it began."""
     if not builder.trigger:
         builder.trigger = Trigger.GENERATION_COMPLETED
     builder.reasons |= group.reasons
-    yield [writes.classic_group(group.group_id, group.value(ctx.wall_ms, assignments))]
+    yield [record or generation_record(group, ctx)]
     group.reasons.clear()
+
+
+def generation_record(
+    group: ClassicGroup, ctx: Context, assignments: dict[str, bytes] | None = None
+) -> RawRecord:
+    """Record 2 of the group's generation, with these assignments or those that the members have."""
+    return writes.classic_group(group.group_id, group.value(ctx.wall_ms, assignments))
+
+
+def is_too_large(record: RawRecord) -> bool:
+    """Whether a generation cannot be written in one decision."""
+    return size_of([record]) > DECISION_BYTES_MAX
 
 
 def sync_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
@@ -146,19 +166,20 @@ def drop(
     code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID,
 ) -> None:
     """Remove a member or a member id that was given out; its requests that wait are answered with `code`."""
-    member = group.remove(member_id)
-    groups.classic.cancel(ClassicTimer.SESSION, group.group_id, member_id)
+    member = group.members.get(member_id)
     if member is not None:
         refuse_waiting(group, member, builder, code)
+    group.remove(member_id)
+    groups.classic.cancel(ClassicTimer.SESSION, group.group_id, member_id)
 
 
 def refuse_waiting(
     group: ClassicGroup, member: GenerationMember, builder: DecisionBuilder, code: ErrorCode
 ) -> None:
     """Answer the member's requests that wait with an error."""
-    if member.join is not None:
-        builder.answers.append((member.join, JoinGroupResponse(member_id=member.member_id, error_code=code)))
-        member.join = None
+    token = group.take_join(member)
+    if token is not None:
+        builder.answers.append((token, JoinGroupResponse(member_id=member.member_id, error_code=code)))
     answer_sync(group, member, builder, code)
 
 
@@ -189,11 +210,10 @@ def joined_reply(
 
 def answer_join(group: ClassicGroup, member: GenerationMember, builder: DecisionBuilder) -> None:
     """Answer the member's JoinGroup that waits, if any: the leader learns of all members."""
-    if member.join is not None:
+    token = group.take_join(member)
+    if token is not None:
         is_leader = member.member_id == group.leader
-        reply = joined_reply(group, member.member_id, has_members=is_leader)
-        builder.answers.append((member.join, reply))
-        member.join = None
+        builder.answers.append((token, joined_reply(group, member.member_id, has_members=is_leader)))
 
 
 def answer_sync(

@@ -19,6 +19,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Names of a member's protocols (assignors) with its metadata for each, in its order of preference."""
 
 
+def bytes_of(protocols: Protocols) -> int:
+    """Size of these names and of the metadata."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True)
 class GenerationMember:
     """A member of a classic group. Timeouts are in ms.
@@ -57,8 +62,14 @@ class ClassicGroup:
     members: dict[str, GenerationMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     """Instance id → member id."""
-    pending: set[str] = field(default_factory=set)
-    """Member ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Member ids that were given out (MEMBER_ID_REQUIRED) and have not joined yet, oldest first."""
+    num_waiting: int = 0
+    """Number of members that wait in the join phase."""
+    protocols_bytes: int = 0
+    """Size of all that the members say about their protocols."""
+    support: Counter[str] = field(default_factory=Counter)
+    """Number of members that support each protocol."""
     not_synced: set[str] = field(default_factory=set)
     """Members that have not sent SyncGroup for this generation."""
     has_new_member: bool = False
@@ -139,12 +150,18 @@ class ClassicGroup:
     @property
     def has_all_joined(self) -> bool:
         """Whether every member waits in the join phase, and no member id was given out in vain."""
-        return not self.pending and all(member.join is not None for member in self.members.values())
+        return not self.pending and self.num_waiting == len(self.members)
 
-    @property
-    def num_waiting(self) -> int:
-        """Number of members that wait in the join phase."""
-        return sum(member.join is not None for member in self.members.values())
+    def wait_for_join(self, member: GenerationMember, token: int) -> None:
+        """Let a member without a JoinGroup that waits wait for the end of the join phase."""
+        member.join = token
+        self.num_waiting += 1
+
+    def take_join(self, member: GenerationMember) -> int | None:
+        """Return the number of the member's JoinGroup that waits, if any: it will be answered."""
+        token, member.join = member.join, None
+        self.num_waiting -= token is not None
+        return token
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -175,25 +192,43 @@ class ClassicGroup:
 
     def add(self, member: GenerationMember) -> None:
         self.members[member.member_id] = member
+        self._count(member.protocols, 1)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
-        self.pending.discard(member.member_id)
+        self.pending.pop(member.member_id, None)
+
+    def update(self, member: GenerationMember, protocols: Protocols) -> None:
+        """Take over the protocols that a member names now."""
+        self._count(member.protocols, -1)
+        self._count(protocols, 1)
+        member.protocols = protocols
+
+    def _count(self, protocols: Protocols, number: int) -> None:
+        self.protocols_bytes += number * bytes_of(protocols)
+        for name in dict(protocols):
+            self.support[name] += number
+            if not self.support[name]:
+                del self.support[name]
 
     def remove(self, member_id: str) -> GenerationMember | None:
-        """Remove a member or a pending member id; another member becomes the leader if it was the leader."""
-        self.pending.discard(member_id)
+        """Remove a member or a pending member id; another member becomes the leader if it was the leader.
+
+        No request of the member waits any more."""
+        self.pending.pop(member_id, None)
         self.not_synced.discard(member_id)
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.instances.pop(member.instance_id, None)
+        if member is not None:
+            self._count(member.protocols, -1)
+            if member.instance_id is not None:
+                self.instances.pop(member.instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
 
-    def replace(self, instance_id: str, new_id: str) -> tuple[GenerationMember, GenerationMember]:
-        """Give a static member's place to a new member id; return the old member, and the new one.
+    def replace(self, instance_id: str, new_id: str) -> GenerationMember:
+        """Give a static member's place to a new member id; return the new member.
 
         The new member has the place in the order of members, the assignment and the leadership of the old."""
         old_id = self.instances[instance_id]
@@ -218,7 +253,7 @@ class ClassicGroup:
         if old_id in self.not_synced:
             self.not_synced.remove(old_id)
             self.not_synced.add(new_id)
-        return old, new
+        return new
 
     # Protocols.
 
@@ -229,23 +264,19 @@ class ClassicGroup:
             return False
         if self.state is ClassicState.EMPTY or not self.members:
             return True
-        return protocol_type == self.protocol_type and not self._common().isdisjoint(offered)
+        return protocol_type == self.protocol_type and any(map(self._is_common, offered))
 
     def best_protocol(self) -> str:
         """The protocol with most votes: each member votes for the first of its own that all members support.
 
         Of several with equally many, the one that the first member prefers."""
-        common = self._common()
         votes = Counter(
-            next(name for name, _ in member.protocols if name in common) for member in self.members.values()
+            next(name for name, _ in member.protocols if self._is_common(name))
+            for member in self.members.values()
         )
         first = next(iter(self.members.values()))
         order = [name for name, _ in first.protocols]
         return max(votes, key=lambda name: (votes[name], -order.index(name)))
 
-    def _common(self) -> set[str]:
-        """The protocols that every member supports."""
-        counts = Counter(
-            name for member in self.members.values() for name in {name for name, _ in member.protocols}
-        )
-        return {name for name, count in counts.items() if count == len(self.members)}
+    def _is_common(self, name: str) -> bool:
+        return self.support[name] == len(self.members)

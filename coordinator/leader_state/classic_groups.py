@@ -102,7 +102,11 @@ class ClassicGroups:
 
     def restart_session(self, group: ClassicGroup, member: GenerationMember, ctx: Context) -> None:
         """Give the member a full session."""
-        self.arm(ClassicTimer.SESSION, group.group_id, member.session_timeout_ms, ctx, member.member_id)
+        deadline = self._timers[ClassicTimer.SESSION].get((group.group_id, member.member_id))
+        if deadline is not None and deadline.timeout_ms == member.session_timeout_ms:
+            deadline.restart(ctx.monotonic_ms, ctx.wall_ms)
+        else:
+            self.arm(ClassicTimer.SESSION, group.group_id, member.session_timeout_ms, ctx, member.member_id)
 
     def cancel(self, kind: ClassicTimer, group_id: str, member_id: str = "") -> None:
         self._timers[kind].cancel((group_id, member_id))
