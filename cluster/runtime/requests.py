@@ -36,6 +36,7 @@ from coordinator.api import Context, Decision, Failure, Later
 from raftlog.env.errors import in_one_line
 from raftlog.replica.replica import Replica
 from records import encode_entry
+from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.runtime")
 
@@ -44,6 +45,10 @@ NO_ROOM_PAUSE_MS: Final = 50.0
 
 REFUSING_MS: Final = 500.0
 """Heartbeats refused for longer than this were missed by the node, so all members get a new session."""
+
+WAITING_APIS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""Requests that may wait for other members, for minutes. They have a bound of their own, so that members who
+wait cannot keep a node from answering heartbeats and commits."""
 
 NOBODY: Final = ClientInfo()
 
@@ -131,6 +136,8 @@ class ShardRequests:
         else:
             self.observe_room(now_ms)
             why = self.why_not()
+        if why is None and api_key in WAITING_APIS and len(self._waiting) >= self._replies_max:
+            why = Unavailable.OVERLOADED
         if why is None and not shard.is_alone:
             why = shard.duties.refuses(api_key, pending.api_version, now_ms)
         if why is not None:
@@ -181,7 +188,9 @@ class ShardRequests:
     def _answer_waiting(self, decision: Decision, now_ms: float) -> None:
         """Hold the answers that a decision has for earlier requests."""
         for token, response in decision.answers:
-            pending = self._waiting.pop(token)
+            pending = self._waiting.pop(token, None)
+            if pending is None:  # its own decision failed after the member was noted, and it was refused
+                continue
             self._shard.hold(now_ms, pending, response, has_written=bool(decision.records))
 
     # Requests of several decisions.
@@ -270,7 +279,7 @@ class ShardRequests:
 
     @property
     def _can_hold(self) -> bool:
-        return len(self._held) + len(self._unfinished) + len(self._waiting) < self._replies_max
+        return len(self._held) + len(self._unfinished) < self._replies_max
 
     def observe_room(self, now_ms: float) -> None:
         """Look whether a decision may write, before its first record, which cannot be taken back.

@@ -180,3 +180,29 @@ def test_heartbeats_succeed_while_the_shard_is_loaded() -> None:
     assert code_for(Unavailable.LOADING, ApiKey.HEARTBEAT) is ErrorCode.NONE
     assert code_for(Unavailable.LOADING, ApiKey.JOIN_GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code_for(Unavailable.NOT_LEADER, ApiKey.HEARTBEAT) is ErrorCode.NOT_COORDINATOR
+
+
+def test_members_that_wait_do_not_keep_others_from_being_served() -> None:
+    nodes = ThreeNodes(settings=CLASSIC | {"runtime_held_replies_max": 100})
+    a = Joiner(nodes, "a")
+    stable(nodes, a)
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range")],
+    )
+    for _ in range(100):  # an older version needs no member id, and nobody reads the answers
+        client = nodes.client(nodes.leader)
+        client.send(ApiKey.JOIN_GROUP, 3, request)
+        nodes.world.run_for(1)
+        client.close()
+    nodes.world.run_for(1_000)
+    assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert a.commit(1) == [0]
+    refused = nodes.client(nodes.leader).ask(ApiKey.JOIN_GROUP, 3, request)
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    nodes.world.run_for(31_000)
+    assert nodes.client(nodes.leader).send(ApiKey.JOIN_GROUP, 3, request).response is None
+    assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "it did not join again"
