@@ -27,11 +27,14 @@ from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.targets.epochs import Step
 from records import ReasonKind, Trigger
-from wire.errors import ErrorCode
+from wire.embedded import ConsumerProtocolSubscription, decode
+from wire.errors import ErrorCode, MalformedFrame
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MEMBER_ID_REQUIRED_SINCE = 4
 """First version in which a new dynamic member is given its member id before it joins (KIP-394)."""
+CONSUMER = "consumer"
+"""Protocol type of consumers, whose metadata is a subscription."""
 SKIPS_ASSIGNMENT_SINCE = 9
 """First version in which the leader can be told to keep its assignments (KIP-814)."""
 
@@ -296,6 +299,7 @@ def _replace_static(
     old_id = group.instances[request.group_instance_id]
     groups.classic.cancel(ClassicTimer.SESSION, group.group_id, old_id)
     refuse_waiting(group, group.members[old_id], builder, ErrorCode.FENCED_INSTANCE_ID)
+    has_other_topics = _has_other_topics(group, group.members[old_id].protocols, protocols)
     member = group.replace(request.group_instance_id, member_id)
     member.client_id, member.client_host = ctx.client_id, ctx.client_host
     token = _update(groups, group, member, request, protocols, builder)
@@ -303,7 +307,8 @@ def _replace_static(
     builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
     if group.state is ClassicState.STABLE:
         record = generation_record(group, ctx)
-        if group.best_protocol() == group.protocol and not is_too_large(record):
+        stays = group.best_protocol() == group.protocol and not has_other_topics
+        if stays and not is_too_large(record):
             group.take_join(member)
             yield from write_generation(groups, group, ctx, builder, record)
             return _kept_generation(group, member_id, former_leader, version)
@@ -316,6 +321,23 @@ def _replace_static(
     else:
         yield from complete_join_if_all_joined(groups, group, ctx, builder)
     return Later(token)
+
+
+def _has_other_topics(group: ClassicGroup, before: Protocols, after: Protocols) -> bool:
+    """Whether a consumer came back with other topics, so that it must not get its former assignment.
+
+    Kafka compares only the names of protocols (KAFKA-12759)."""
+    if group.protocol_type != CONSUMER:
+        return False
+    protocol = group.protocol or ""
+    try:
+        topics = [
+            set(decode(ConsumerProtocolSubscription, dict(protocols)[protocol]).topics)
+            for protocols in (before, after)
+        ]
+    except (KeyError, MalformedFrame):
+        return False
+    return topics[0] != topics[1]
 
 
 def _kept_generation(

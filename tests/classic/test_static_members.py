@@ -8,6 +8,7 @@ from records import ReasonKind, Trigger
 from tests.support.classic_member import REBALANCE_MS, SESSION_MS, ClassicConsumer, rebalanced
 from tests.support.world import World
 from wire.apis import ApiKey
+from wire.embedded import ConsumerProtocolSubscription, TopicPartitionsByName, encode
 from wire.errors import ErrorCode
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -144,3 +145,37 @@ def test_static_members_alone_that_do_not_come_back_keep_the_group_waiting(world
     a.heartbeat()
     world.sleep(REBALANCE_MS)
     assert world.shard.groups.classic.get("g").members == {}  # type: ignore[union-attr]
+
+
+def subscription(*topics: str, owned: tuple[int, ...] = ()) -> dict[str, bytes]:
+    body = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[TopicPartitionsByName(topic=topics[0], partitions=list(owned))] if owned else [],
+    )
+    return {"range": encode(body, 1)}
+
+
+@pytest.mark.parametrize("type_of_group", ["consumer", "connect"])
+def test_a_member_that_comes_back_with_other_topics_gets_a_new_assignment(
+    world: World, type_of_group: str
+) -> None:
+    """KAFKA-12759: Kafka gives it its former assignment, of topics that it no longer wants."""
+    a, b = (
+        ClassicConsumer(world, name, instance_id=f"i-{name}", protocols=subscription("orders", owned=(1,)))
+        for name in "ab"
+    )
+    for one in (a, b):
+        assert one.join(protocol_type=type_of_group) is None
+    world.work()
+    rebalanced(a, b)
+    same = restarted(b, protocols=subscription("orders"))
+    assert same.join(protocol_type=type_of_group).generation_id == 1, "what it owned does not matter"
+    other = restarted(b, protocols=subscription("orders", "payments"))
+    answer = other.join(protocol_type=type_of_group)
+    if type_of_group == "connect":
+        assert answer.generation_id == 1, "only consumers are known to send a subscription"
+        return
+    assert answer is None
+    a.join()
+    rebalanced(a, other)
+    assert a.generation == 2
