@@ -103,9 +103,9 @@ def _list_on(
             continue
         protocol_type = CONSUMER
         if kind == CLASSIC:
-            protocol_type = (
-                group.classic.protocol_type if group is not None and group.classic is not None else ""
-            )
+            served = groups.classic.get(group_id)
+            recorded = group.classic.protocol_type if group is not None and group.classic is not None else ""
+            protocol_type = recorded if served is None else served.protocol_type or ""
         response.groups.append(
             ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
         )

@@ -127,7 +127,8 @@ class GroupShard:
             looked_at += 1
             if group is not None:
                 groups[admin.type_of(group), admin.state_of(self.groups, group_id)] += 1
-                members += group.num_members
+                classic = self.groups.classic.get(group_id)
+                members += group.num_members + (len(classic.members) if classic is not None else 0)
                 looked_at += group.num_members  # computing the state may visit each member
             elif self.projection.offsets.has_group(group_id):  # otherwise the group was removed meanwhile
                 num_simple += 1

@@ -94,7 +94,7 @@ def complete_join(groups: GroupContext, group: ClassicGroup, ctx: Context, build
     """End the join phase: a generation of those who joined, or an empty one, which is written at once."""
     groups.classic.cancel(ClassicTimer.JOIN, group.group_id)
     late = [member for member in group.members.values() if member.join is None and member.instance_id is None]
-    for member in late:
+    for member in reversed(late):  # the leader last, so that no other is looked for each time
         note(group, ReasonKind.JOIN_TIMED_OUT, member.member_id)
         drop(groups, group, member.member_id, builder)
     if group.members and not group.elect_leader():  # static members alone: wait until their sessions end
@@ -145,7 +145,7 @@ def sync_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, buil
         return
     late = [member_id for member_id in group.members if member_id in group.not_synced]
     if late:
-        for member_id in late:
+        for member_id in reversed(late):
             note(group, ReasonKind.SYNC_TIMED_OUT, member_id)
             drop(groups, group, member_id, builder)
         yield from prepare_rebalance(groups, group, ctx, builder)

@@ -11,7 +11,9 @@ from coordinator.state.machines import ClassicState
 from records import ReasonKind, Trigger
 from tests.support.classic_member import REBALANCE_MS, SESSION_MS, ClassicConsumer, rebalanced
 from tests.support.world import World
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.list_groups import ListGroupsRequest
 
 Make = Callable[..., list[ClassicConsumer]]
 
@@ -334,3 +336,20 @@ def test_a_new_leader_goes_on_from_the_generation_that_was_written(world: World,
     b.join()
     rebalanced(a, b, c)
     assert a.generation == 2
+
+
+def test_groups_that_form_are_listed_and_counted(world: World, stable: Make) -> None:
+    a, _ = stable("a", "b")
+    c = ClassicConsumer(world, "c", group_id="forming")
+    c.join(protocol_type="connect")
+    listed = world.handle(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups
+    assert {(one.group_id, one.protocol_type, one.group_state) for one in listed} == {
+        ("g", "consumer", "Stable"),
+        ("forming", "connect", "PreparingRebalance"),
+    }
+    counting = world.shard.counting()
+    with pytest.raises(StopIteration) as counted:
+        while True:
+            next(counting)
+    assert counted.value.value.members == 3
+    assert a.heartbeat() == 0
