@@ -83,6 +83,11 @@ class ClassicConsumer:
         self._join = None
         return self._joined(answer)
 
+    def take_joined(self) -> None:
+        """Read the reply to the JoinGroup that waited, if there is one."""
+        if self._join is not None and self._join in self.world.answers:
+            self.joined()
+
     def _joined(self, answer: Any) -> Any:
         if answer.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id = answer.member_id
