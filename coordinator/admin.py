@@ -237,13 +237,25 @@ MESSAGES_SINCE = 6
 
 
 def describe_groups(
-    groups: GroupContext, request: classic.DescribeGroupsRequest, version: int
-) -> classic.DescribeGroupsResponse:
-    """Describe groups of the classic protocol.
+    groups: GroupContext, request: classic.DescribeGroupsRequest, version: int, builder: DecisionBuilder
+) -> Steps:
+    """Describe groups of the classic protocol, in several turns if they have many members.
 
     Any other group is reported as Dead, from version 6 on with an error."""
-    answers = []
-    for group_id in request.groups:
+    response = classic.DescribeGroupsResponse()
+    return _describe_groups(groups, iter(request.groups), response, version, builder)
+
+
+def _describe_groups(
+    groups: GroupContext,
+    left: Iterator[str],
+    response: classic.DescribeGroupsResponse,
+    version: int,
+    builder: DecisionBuilder,
+) -> Steps:
+    answers = response.groups
+    num_described = 0
+    for group_id in left:
         group = groups.projection.groups.get(group_id)
         if (group is not None and group.is_consumer) or not exists(groups, group_id):
             answer = classic.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
@@ -257,7 +269,14 @@ def describe_groups(
             answers.append(answer)
         else:
             answers.append(_describe_classic(groups, group_id, group))
-    return classic.DescribeGroupsResponse(groups=answers)
+        num_described += 1 + len(answers[-1].members)
+        if num_described >= MEMBERS_AT_ONCE:
+            builder.continuation = lambda ctx, builder: _describe_groups(
+                groups, left, response, version, builder
+            )
+            break
+    yield from ()  # writes no records
+    return response
 
 
 def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) -> classic.DescribedGroup:

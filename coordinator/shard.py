@@ -182,7 +182,7 @@ class GroupShard:
             case ConsumerGroupDescribeRequest():
                 return admin.describe_consumer_groups(groups, request, ctx, builder)
             case DescribeGroupsRequest():
-                return admin.describe_groups(groups, request, version)
+                return admin.describe_groups(groups, request, version, builder)
             case DeleteGroupsRequest():
                 return removal.delete_groups(groups, request, builder)
             case OffsetDeleteRequest():

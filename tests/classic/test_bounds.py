@@ -13,7 +13,9 @@ from coordinator.limits import DECISION_BYTES_MAX, Limits
 from coordinator.state.machines import ClassicState
 from tests.support.classic_member import ClassicConsumer, rebalanced
 from tests.support.world import World
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.join_group import JoinGroupRequestProtocol
 
 Make = Callable[..., list[ClassicConsumer]]
@@ -164,3 +166,12 @@ def test_a_heartbeat_does_not_grow_the_timers(world: World, stable: Make) -> Non
     for _ in range(100):
         a.heartbeat()
     assert timers.heap_size == before
+
+
+def test_many_members_are_described_in_several_turns(world: World, stable: Make) -> None:
+    stable("a")
+    turns = []
+    world.between_decisions = lambda: turns.append(1)
+    answer = world.handle(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g", "none"] * 300))
+    assert [group.group_state for group in answer.groups] == ["Stable", "Dead"] * 300
+    assert len(turns) > 1
