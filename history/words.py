@@ -117,8 +117,8 @@ TRIGGERS: dict[int, str] = {
 }
 
 REASONS: dict[int, str] = {
-    ReasonKind.MEMBER_JOINED: "{member} joined",
-    ReasonKind.MEMBER_LEFT: "{member} left",
+    ReasonKind.MEMBER_JOINED: "{member} joined{detail}",
+    ReasonKind.MEMBER_LEFT: "{member} left{detail}",
     ReasonKind.SESSION_EXPIRED: "session of {member} expired{expiry}",
     ReasonKind.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
     ReasonKind.SUBSCRIPTION_CHANGED: "{member} changed its subscription{detail}",

@@ -305,6 +305,7 @@ def _replace_static(
     token = _update(groups, group, member, request, protocols, builder)
     groups.classic.restart_session(group, member, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
+    builder.detail = old.member_id
     if group.state is ClassicState.STABLE:
         record = generation_record(group, ctx)
         stays = group.best_protocol() == group.protocol and not has_other_topics

@@ -28,9 +28,6 @@ TargetPart = ConsumerGroupTargetAssignmentMemberValue
 NO_EPOCH = -1
 """The epoch of a group, target or member of which the log has none."""
 
-CLASSIC = "Classic"
-"""State of a group of the classic protocol, in place of Kafka's name."""
-
 
 @dataclass(slots=True)
 class GroupSummary:
@@ -55,8 +52,15 @@ class GroupSummary:
             group.topics,
             group.num_members,
             exists,
-            CLASSIC if group.classic is not None else (group.state if exists else GroupState.DEAD).value,
+            (_state(group) if exists else GroupState.DEAD).value,
         )
+
+
+def _state(group: Group) -> GroupState:
+    """A classic group's states between two generations are known to its coordinator alone."""
+    if group.classic is None:
+        return group.state
+    return GroupState.STABLE if group.classic.members else GroupState.EMPTY
 
 
 @dataclass(slots=True)

@@ -10,14 +10,16 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
 from coordinator.state.changes import GroupChange, GroupSummary, TargetPart, apply_and_compare
 from coordinator.state.model import JOINING, Group, Member
-from history.reading.catalog import TopicShape
-from records import Cause, Entry, RecordType, TopicMetadata, Trigger, decode_key_and_value
+from history.reading.catalog import TopicNames, TopicShape
+from records import Cause, Entry, RecordType, TopicMetadata, decode_key_and_value
+
+from .generations import with_epochs
 
 Partition = tuple[bytes, int]
 """Topic id and partition number."""
@@ -79,11 +81,27 @@ class Change:
         return epoch if epoch > self.before.assignment_epoch else None
 
     @property
-    def replaced(self) -> tuple[str, str] | None:
-        """The static member that was replaced and the one that replaced it."""
-        if self.cause.trigger != Trigger.MEMBER_REPLACED:
-            return None
-        return self.cause.detail, self.cause.member_id
+    def replaced(self) -> Mapping[str, str]:
+        """Static member that is gone -> the new member that has its instance id now."""
+        gone = _instances(self.members, lambda member: member.before, lambda member: member.after)
+        if not gone:
+            return gone
+        came = _instances(self.members, lambda member: member.after, lambda member: member.before)
+        return {gone[instance_id]: came[instance_id] for instance_id in gone.keys() & came.keys()}
+
+
+Side = Callable[[MemberChange], Member | None]
+
+
+def _instances(members: Mapping[str, MemberChange], here: Side, absent: Side) -> dict[str, str]:
+    """Instance id -> id of the static member that is on one side of a change and not on the other."""
+    found: dict[str, str] = {}
+    for member_id, change in members.items():
+        member = here(change)
+        if member is not None and absent(change) is None and member.metadata is not None:
+            if member.metadata.instance_id is not None:
+                found[member.metadata.instance_id] = member_id
+    return found
 
 
 @dataclass(slots=True)
@@ -110,12 +128,14 @@ class Follower:
             follower.target_owner.update(dict.fromkeys(_beyond(in_force, None), member_id))
         return follower
 
-    def take(self, at: EntryPosition, entry: Entry) -> Change:
+    def take(self, at: EntryPosition, entry: Entry, names: TopicNames) -> Change:
         """Apply the records of an entry, all of which must belong to this group.
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
         decoded = [decode_key_and_value(raw) for raw in entry.records]
+        if any(raw.type == RecordType.GROUP_METADATA for raw in entry.records):
+            decoded = with_epochs(self.group, decoded, lambda name: names.shape(name, at.ms))
         names_epoch = any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records)
         away = tuple(sorted(self._away)) if names_epoch else ()
         change = apply_and_compare(self.group, decoded, self._now)

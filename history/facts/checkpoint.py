@@ -50,7 +50,7 @@ from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
 
-VERSION = 2
+VERSION = 3
 T = TypeVar("T")
 
 

@@ -35,6 +35,7 @@ from records import (
 
 from .change import EntryPosition, Follower, Partition, shapes
 from .epochs import Epochs
+from .generations import ShapeOf, with_epochs
 from .ownership import Ownership
 from .rows import GroupRows, TermRow, TopicPartition
 from .sessions import Sessions
@@ -150,7 +151,7 @@ class FactsBuilder:
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
         at = EntryPosition(index, timestamp_ms)
-        change = self._follower.take(at, entry)
+        change = self._follower.take(at, entry, self._names)
         if change.after.topics is not change.before.topics:
             self._names.learn(shapes(change.after.topics))
         touched = self._ownership.update(change, self.group)
@@ -173,7 +174,7 @@ class FactsBuilder:
         self._epochs.cut(last, self._follower.now.state)
         self._waits.cut(last)
         self._ownership.cut(last)
-        group = group_in_snapshot(self.group_id, raws)
+        group = group_in_snapshot(self.group_id, raws, lambda name: self._names.shape(name, timestamp_ms))
         self._names.learn(shapes(group.topics))
         self._follower = Follower.of(group)
         epoch = self._follower.now.epoch
@@ -286,13 +287,12 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
         builder.passed(frame.timestamp_ms, frame.index)
 
 
-def group_in_snapshot(group_id: str, raws: Iterable[RawRecord]) -> Group:
+def group_in_snapshot(group_id: str, raws: Iterable[RawRecord], shape_of: ShapeOf) -> Group:
     """The state of the group in a snapshot."""
     group = Group(group_id)
-    for raw in raws:
-        if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
-            key, value = decode_key_and_value(raw)
-            APPLY[type(key)](group, key, value)
+    mine = [raw for raw in raws if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id]
+    for key, value in with_epochs(group, [decode_key_and_value(raw) for raw in mine], shape_of):
+        APPLY[type(key)](group, key, value)
     return group
 
 

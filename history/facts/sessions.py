@@ -18,6 +18,8 @@ _BY_REASON = {
     ReasonKind.SESSION_EXPIRED: SessionEnd.SESSION_EXPIRED,
     ReasonKind.REBALANCE_EXPIRED: SessionEnd.REBALANCE_EXPIRED,
     ReasonKind.MEMBER_REMOVED: SessionEnd.REMOVED,
+    ReasonKind.JOIN_TIMED_OUT: SessionEnd.REBALANCE_EXPIRED,
+    ReasonKind.SYNC_TIMED_OUT: SessionEnd.REBALANCE_EXPIRED,
 }
 _BY_TRIGGER = {
     Trigger.MEMBER_LEFT: SessionEnd.LEFT,
@@ -95,18 +97,18 @@ class Sessions:
     def update(self, change: Change) -> dict[str, SessionEnd]:
         """Apply a change; return member id -> end of its session, for sessions that it ended."""
         ended: dict[str, SessionEnd] = {}
-        came: list[_Session] = []
+        replaced = change.replaced
         for member_id, member in sorted(change.members.items()):
             session = self._open.get(member_id)
             if member.after is None:
                 if session is not None:
-                    ended[member_id] = self._end(session, change)
+                    ended[member_id] = self._end(session, change, is_replaced=member_id in replaced)
             elif session is None:
-                came.append(self._begin(member.after, change.at))
+                self._begin(member.after, change.at)
             else:
                 self._bring_on(session, member.after, change)
-        if change.replaced is not None and came:
-            came[0].replaced = change.replaced[0]
+        for old_id, new_id in replaced.items():
+            self._open[new_id].replaced = old_id
         return ended
 
     def begin(self, group: Group, at: EntryPosition, last: EntryPosition) -> None:
@@ -151,20 +153,18 @@ class Sessions:
         elif change.cause.trigger == Trigger.MEMBER_REJOINED and change.cause.member_id == new.member_id:
             session.rejoined.append(change.at)
 
-    def _end(self, session: _Session, change: Change) -> SessionEnd:
+    def _end(self, session: _Session, change: Change, *, is_replaced: bool) -> SessionEnd:
         member_id = session.member_id
         del self._open[member_id]
-        session.end, session.at = _why_it_ended(member_id, change), change.at
+        session.end = SessionEnd.REPLACED if is_replaced else _why_it_ended(member_id, change.cause)
+        session.at = change.at
         session.expiry = next((e for e in change.cause.expiries if e.member_id == member_id), None)
         if session.end is SessionEnd.REPLACED:
             session.come_back(change.at)
         return session.end
 
 
-def _why_it_ended(member_id: str, change: Change) -> SessionEnd:
-    cause: Cause = change.cause
-    if change.replaced is not None and change.replaced[0] == member_id:
-        return SessionEnd.REPLACED
+def _why_it_ended(member_id: str, cause: Cause) -> SessionEnd:
     for reason in cause.reasons:
         if reason.member_id == member_id and reason.kind in _BY_REASON:
             return _BY_REASON[ReasonKind(reason.kind)]

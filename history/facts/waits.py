@@ -70,13 +70,13 @@ class Waits:
         ended_sessions: Mapping[str, SessionEnd],
     ) -> list[OpenWait]:
         """Apply a change; return the waits that began. ``touched`` are the partitions that it moved."""
-        old_id, new_id = change.replaced or ("", "")
+        replaced = change.replaced
         began: list[OpenWait] = []
         for partition in touched:
             present = self._open.get(partition)
-            if present is not None and old_id:
-                present.waiter = new_id if present.waiter == old_id else present.waiter
-                present.holder = new_id if present.holder == old_id else present.holder
+            if present is not None:
+                present.waiter = replaced.get(present.waiter, present.waiter)
+                present.holder = replaced.get(present.holder, present.holder)
             waiter, holder = target_owner.get(partition), ownership.owner(partition)
             goes_on = waiter is not None and holder is not None and waiter != holder
             if present is not None and goes_on and (waiter, holder) == (present.waiter, present.holder):

@@ -7,8 +7,9 @@ a topic deleted long ago is still shown by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Protocol
 
 from history.render import plural
@@ -17,6 +18,8 @@ from records.ids import METADATA_SHARD, topic_id_text
 
 TopicShape = tuple[bytes, int]
 """A topic's id and number of partitions."""
+DatedShapes = Sequence[tuple[int, TopicShape]]
+"""The shapes that a topic had one after the other, each with the epoch ms at which it began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +57,27 @@ def changes_between(
     }
 
 
+def shape_at(shapes: DatedShapes, name: str, ms: int) -> TopicShape:
+    """What the topic of this name was at a time.
+
+    A topic that no record describes gets an id that is a function of its name, and no partitions."""
+    if not shapes:
+        return blake2b(name.encode(errors="surrogatepass"), digest_size=16).digest(), 0
+    begun = [shape for from_ms, shape in shapes if from_ms <= ms]
+    return begun[-1] if begun else shapes[0][1]
+
+
 class TopicNames(Protocol):
-    """Names of topics by id."""
+    """Names of topics by id, and what they were by name."""
 
     def name(self, topic_id: bytes) -> str:
         """The topic's name, or its id in Kafka's text form if no record gives the name."""
 
     def learn(self, topics: Mapping[str, TopicShape]) -> None:
         """Add names from a group's record 4, for topics that are not known otherwise."""
+
+    def shape(self, name: str, ms: int) -> TopicShape:
+        """See `shape_at`."""
 
 
 @dataclass(slots=True)
@@ -70,12 +86,14 @@ class CatalogHistory:
 
     changes: dict[int, dict[str, TopicChange]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
+    shapes: dict[str, list[tuple[int, TopicShape]]] = field(default_factory=dict)
+    """Name -> `DatedShapes`."""
     present: bool = False
     """Whether the directory holds the metadata shard; if not, names come from the groups' own records."""
     _topics: dict[str, TopicShape] = field(default_factory=dict)
 
-    def apply(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """Apply the records of one entry of the metadata shard, or of its snapshot."""
+    def apply(self, index: int, ms: int, raws: Iterable[RawRecord]) -> None:
+        """Apply the records of one entry of the metadata shard, or of its snapshot, written at that time."""
         touched: dict[str, TopicShape | None] = {}
         for raw in raws:
             if raw.type != RecordType.TOPIC:
@@ -87,6 +105,7 @@ class CatalogHistory:
             if isinstance(value, TopicValue):
                 self._topics[key.name] = (value.topic_id, value.num_partitions)
                 self.names[value.topic_id] = key.name
+                self.shapes.setdefault(key.name, []).append((ms, self._topics[key.name]))
             else:
                 self._topics.pop(key.name, None)
         before = {name: shape for name, shape in touched.items() if shape is not None}
@@ -106,6 +125,9 @@ class CatalogHistory:
         """Add names from a group's record 4 (name -> id, count) where no metadata shard gives them."""
         for name, (topic_id, _) in topics.items():
             self.names.setdefault(topic_id, name)
+
+    def shape(self, name: str, ms: int) -> TopicShape:
+        return shape_at(self.shapes.get(name, ()), name, ms)
 
     def words_for(self, refs: Iterable[Ref], seen: Mapping[str, TopicChange]) -> dict[str, str]:
         """Topic name -> what happened to it, with the index in the metadata shard.

@@ -92,9 +92,10 @@ class NodeLog:
         for item in Walk(METADATA_SHARD, self.reader(METADATA_SHARD)):
             with contextlib.suppress(RecordsError):
                 if isinstance(item, Frame):
-                    catalog.apply(item.index, iter_records(item.body))
+                    catalog.apply(item.index, item.timestamp_ms, iter_records(item.body))
                 elif not isinstance(item, LogGap):
-                    catalog.apply(item.header.last_index, item.records)
+                    header = item.header
+                    catalog.apply(header.last_index, header.last_timestamp_ms, item.records)
         return catalog
 
 

@@ -132,7 +132,7 @@ class Extractor:
         if group is not None:
             self._topics = {topic.topic_name: topic for topic in group.topics}
             self._watch.look(group, self._start, at_ms)
-            self._was_consumer |= group.is_consumer
+            self._was_consumer |= group.is_consumer and group.classic is None
             self._was_classic |= group.classic is not None
 
     def term(self, index: int, at_ms: int, term: TermStartValue) -> None:
@@ -158,7 +158,7 @@ class Extractor:
         held = _assigned(group, cause.member_id)
         self._facts.entry(index, at_ms, entry)
         group = self.group
-        self._was_consumer |= group is not None and group.is_consumer
+        self._was_consumer |= group is not None and group.is_consumer and group.classic is None
         self._was_classic |= group is not None and group.classic is not None
         self._ended += leaving
         _, closed = self._watch.look(group, entry.records, at_ms, cause)

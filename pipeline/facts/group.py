@@ -57,7 +57,7 @@ class GroupRun:
         self._sink = sink
         self._span = shared.shards[shard]
         self._noted = shared.notes.get((shard, group_id), ())
-        self._names = GroupNames(shared.names, {})
+        self._names = GroupNames(shared.names, {}, shared.shapes)
         self._builder = FactsBuilder(group_id, self._names, shard)
         self._is_started = self._is_restless = False
         self._has_records = False

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from history.facts.rows import TermRow
-from history.reading.catalog import TopicShape
+from history.reading.catalog import DatedShapes, TopicShape, shape_at
 from records.ids import topic_id_text
 
 
@@ -59,6 +59,8 @@ class Shared:
     shards: Mapping[int, ShardShared]
     names: Mapping[bytes, str] = field(default_factory=dict)
     """Topic id -> name, for every topic in the metadata shard."""
+    shapes: Mapping[str, DatedShapes] = field(default_factory=dict)
+    """Name -> what the topic was at each time, for the same topics."""
     notes: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     """Shard and group -> notes about the group that nodes wrote beside the log (`note_text`)."""
     are_notes_new: bool = True
@@ -85,8 +87,11 @@ class GroupNames:
     ``own`` holds every name that the group came across, since the metadata shard forgets deleted topics.
     """
 
-    def __init__(self, names: Mapping[bytes, str], own: dict[bytes, str]) -> None:
+    def __init__(
+        self, names: Mapping[bytes, str], own: dict[bytes, str], shapes: Mapping[str, DatedShapes]
+    ) -> None:
         self._names = names
+        self._shapes = shapes
         self.own = own
 
     def name(self, topic_id: bytes) -> str:
@@ -99,3 +104,6 @@ class GroupNames:
     def learn(self, topics: Mapping[str, TopicShape]) -> None:
         for name, (topic_id, _) in topics.items():
             self.own.setdefault(topic_id, name)
+
+    def shape(self, name: str, ms: int) -> TopicShape:
+        return shape_at(self._shapes.get(name, ()), name, ms)

@@ -205,6 +205,7 @@ class _Stage:
 
     def _shared(self) -> Shared:
         log, terms = self._step.log, terms_of(self._step, self.spans)
+        catalog = log.log.catalog()
         shards = {
             shard: ShardShared(
                 from_index=span.from_index,
@@ -218,7 +219,8 @@ class _Stage:
         return Shared(
             cluster_id=log.cluster_id,
             shards=shards,
-            names=log.log.catalog().names,
+            names=catalog.names,
+            shapes=catalog.shapes,
             notes=self._notes,
             are_notes_new=self._are_notes_new,
         )

@@ -22,7 +22,7 @@ def seconds(catalog: CatalogHistory, first: int) -> float:
     raws = [(index, created(index)) for index in range(first, first + SOME)]
     begun = process_time()
     for index, raw in raws:
-        catalog.apply(index, [raw])
+        catalog.apply(index, index, [raw])
     return process_time() - begun
 
 

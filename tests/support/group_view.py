@@ -92,7 +92,7 @@ class GroupView:
     def state(self) -> str:
         """Kafka's name of the group state, computed as the coordinator computes it."""
         if self.classic is not None:
-            return "Classic"
+            return "Stable" if self.classic.members else "Empty"
         if self.epoch == NO_EPOCH and not self.members:
             return "Dead"
         joined = [member for member in self.members.values() if member.described]

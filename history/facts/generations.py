@@ -1,0 +1,172 @@
+"""A generation of a classic group as the epoch of a consumer group, so that both are told alike.
+
+A classic group has one record, 2: its generation, with every member's subscription and assignment as the
+client wrote them. Here it becomes the records that a consumer group would have at that moment: each member
+(5), the group's topics and epoch (4, 3), the target (7, 6) and what each member owns (8). The generation is
+the epoch, and every member has reached it, since record 2 is written when the generation is complete.
+
+The classic protocol names topics. They get the ids that they had at the time of the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from coordinator.state.changes import NO_EPOCH
+from coordinator.state.model import Group
+from history.reading.catalog import TopicShape
+from records import (
+    ClassicMember,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberState,
+    TopicMetadata,
+    TopicPartitions,
+)
+from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
+from wire.errors import MalformedFrame
+
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type whose subscriptions and assignments name topics and partitions."""
+Change = tuple[Any, Any]
+"""A key and its value; None deletes it."""
+ShapeOf = Callable[[str], TopicShape]
+"""The id and the number of partitions of a topic, by name."""
+
+
+def with_epochs(group: Group, changes: Sequence[Change], shape_of: ShapeOf) -> list[Change]:
+    """The changes of one entry, and for a record 2 among them those that tell its generation as an epoch.
+
+    A group that changes its protocol has the records of both in one entry: what is deleted goes first."""
+    found: list[Change] = []
+    for key, value in sorted(changes, key=_place):
+        if isinstance(key, GroupMetadataKey):
+            found += _deleted(group) if value is None else _epoch(group, value, shape_of)
+        found.append((key, value))
+    return found
+
+
+def _place(change: Change) -> int:
+    key, value = change
+    if not isinstance(key, GroupMetadataKey):
+        return 0
+    return -1 if value is None else 1
+
+
+def _deleted(group: Group) -> Iterator[Change]:
+    if group.classic is None:
+        return
+    group_id = group.group_id
+    yield from _gone(group, group.members)
+    yield ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
+    yield ConsumerGroupPartitionMetadataKey(group_id=group_id), None
+    yield ConsumerGroupMetadataKey(group_id=group_id), None
+
+
+def _gone(group: Group, member_ids: Iterable[str]) -> Iterator[Change]:
+    for member_id in list(member_ids):
+        of_member = {"group_id": group.group_id, "member_id": member_id}
+        yield ConsumerGroupCurrentMemberAssignmentKey(**of_member), None
+        yield ConsumerGroupTargetAssignmentMemberKey(**of_member), None
+        yield ConsumerGroupMemberMetadataKey(**of_member), None
+
+
+def _epoch(group: Group, value: GroupMetadataValue, shape_of: ShapeOf) -> Iterator[Change]:
+    group_id, epoch = group.group_id, value.generation
+    yield from _gone(group, group.members.keys() - {member.member_id for member in value.members})
+    if not epoch:  # created, and nobody has joined yet
+        return
+    is_consumer = value.protocol_type == CONSUMER_PROTOCOL
+    owned = {one.member_id: _assigned(one) if is_consumer else {} for one in value.members}
+    wanted = {one.member_id: _subscribed(one) if is_consumer else () for one in value.members}
+    names = {name for some in (*owned.values(), *wanted.values()) for name in some}
+    shapes = {name: shape_of(name) for name in sorted(names)}
+    for member in value.members:
+        of_member = {"group_id": group_id, "member_id": member.member_id}
+        yield ConsumerGroupMemberMetadataKey(**of_member), _described(member, wanted[member.member_id])
+    if value.members:
+        topics = tuple(
+            TopicMetadata(topic_id=topic_id, topic_name=name, num_partitions=count)
+            for name, (topic_id, count) in shapes.items()
+        )
+        yield (
+            ConsumerGroupPartitionMetadataKey(group_id=group_id),
+            ConsumerGroupPartitionMetadataValue(catalog_version=0, topics=topics, epoch=epoch),
+        )
+    yield ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch)
+    for member_id, partitions in owned.items():
+        parts = _parts(partitions, shapes)
+        yield (
+            ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+            ConsumerGroupTargetAssignmentMemberValue(topic_partitions=parts),
+        )
+        before = group.members.get(member_id)
+        yield (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+            ConsumerGroupCurrentMemberAssignmentValue(
+                member_epoch=epoch,
+                previous_member_epoch=NO_EPOCH if before is None else before.current.epoch,
+                state=MemberState.STABLE,
+                assigned_partitions=parts,
+                partitions_pending_revocation=(),
+            ),
+        )
+    yield (
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=epoch, assignment_timestamp_ms=max(value.current_state_timestamp_ms, 0)
+        ),
+    )
+
+
+def _described(member: ClassicMember, topics: Iterable[str]) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.group_instance_id,
+        subscribed_topic_names=tuple(sorted(set(topics))),
+    )
+
+
+def _assigned(member: ClassicMember) -> dict[str, set[int]]:
+    """Topic -> partitions; empty if the bytes are not an assignment: they are the client's."""
+    found: dict[str, set[int]] = {}
+    try:
+        assignment = decode(ConsumerProtocolAssignment, member.assignment)
+    except MalformedFrame:
+        return found
+    for one in assignment.assigned_partitions:
+        found.setdefault(one.topic, set()).update(one.partitions)
+    return found
+
+
+def _subscribed(member: ClassicMember) -> Sequence[str]:
+    try:
+        return decode(ConsumerProtocolSubscription, member.subscription).topics
+    except MalformedFrame:
+        return ()
+
+
+def _parts(
+    partitions: Mapping[str, set[int]], shapes: Mapping[str, TopicShape]
+) -> tuple[TopicPartitions, ...]:
+    parts = [
+        TopicPartitions(topic_id=shapes[name][0], partitions=tuple(sorted(numbers)))
+        for name, numbers in partitions.items()
+        if numbers
+    ]
+    return tuple(sorted(parts, key=lambda part: part.topic_id))

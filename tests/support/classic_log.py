@@ -1,0 +1,124 @@
+"""The log of the classic group `payments`, scripted entry by entry: the story that its golden texts tell."""
+
+from __future__ import annotations
+
+from records import (
+    Cause,
+    ClassicMember,
+    Expiry,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    Reason,
+    ReasonKind,
+    Record,
+    Trigger,
+)
+from tests.support.memory_log import GROUP, ORDERS, Writer
+from wire.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitionsByName,
+    encode,
+)
+
+ANN, BOB, EVE = "app-1-Xk2VtmqySmmk", "app-2-pQ8ZB7TfQbaO", "app-3-m0hE4VSoS9eh"
+CLIENTS = {ANN: "app-1", BOB: "app-2", EVE: "app-3"}
+
+
+def generation(
+    number: int,
+    owned: dict[str, tuple[int, ...]],
+    *,
+    group: str = GROUP,
+    instances: dict[str, str] | None = None,
+) -> Record:
+    """Record 2: this generation, with the partitions of `orders` that each member got."""
+    members = tuple(
+        ClassicMember(
+            rebalance_timeout_ms=60_000,
+            session_timeout_ms=10_000,
+            member_id=member_id,
+            group_instance_id=(instances or {}).get(member_id),
+            client_id=CLIENTS.get(member_id, member_id),
+            client_host="127.0.0.1",
+            subscription=encode(ConsumerProtocolSubscription(topics=["orders"]), 1),
+            assignment=encode(
+                ConsumerProtocolAssignment(
+                    assigned_partitions=[TopicPartitionsByName(topic="orders", partitions=list(numbers))]
+                ),
+                1,
+            ),
+        )
+        for member_id, numbers in owned.items()
+    )
+    value = GroupMetadataValue(
+        generation=number,
+        current_state_timestamp_ms=0,
+        protocol_type="consumer",
+        protocol="range" if owned else None,
+        leader=next(iter(owned), None),
+        members=members,
+    )
+    return Record(GroupMetadataKey(group_id=group), value)
+
+
+def completed(leader: str, *reasons: Reason, expiries: tuple[Expiry, ...] = ()) -> Cause:
+    """The cause of a generation whose leader sent the assignments."""
+    return Cause(
+        trigger=Trigger.GENERATION_COMPLETED, member_id=leader, reasons=tuple(reasons), expiries=expiries
+    )
+
+
+def because(kind: ReasonKind, member_id: str, detail: str = "") -> Reason:
+    return Reason(kind=kind, member_id=member_id, detail=detail)
+
+
+def metadata_log() -> Writer:
+    """orders is created with 6 partitions and grows to 8 at index 3, 40 s into the story."""
+    log = Writer()
+    log.term(1)
+    log.topic("orders", ORDERS, 6, Trigger.TOPIC_CREATED)
+    log.after(40_000).topic("orders", ORDERS, 8, Trigger.TOPIC_GROWN)
+    return log
+
+
+def group_log() -> Writer:
+    """Ann joins, Bob joins and gets half, orders grows, Eve joins and Bob is late, Eve leaves, Ann dies."""
+    log = Writer()
+    log.term(1)
+    log.after(1_000).append(Cause(trigger=Trigger.MEMBER_JOINED), generation(0, {}))
+    log.after(1_000).append(
+        completed(ANN, because(ReasonKind.MEMBER_JOINED, ANN)), generation(1, {ANN: (0, 1, 2, 3, 4, 5)})
+    )
+    log.after(3_000).append(
+        completed(ANN, because(ReasonKind.MEMBER_JOINED, BOB)),
+        generation(2, {ANN: (0, 1, 2), BOB: (3, 4, 5)}),
+    )
+    log.after(37_000).append(
+        completed(ANN, because(ReasonKind.LEADER_REJOINED, ANN, "cached metadata has changed")),
+        generation(3, {ANN: (0, 1, 2, 3), BOB: (4, 5, 6, 7)}),
+    )
+    log.after(20_000).append(
+        completed(ANN, because(ReasonKind.MEMBER_JOINED, EVE), because(ReasonKind.JOIN_TIMED_OUT, BOB)),
+        generation(4, {ANN: (0, 1, 2, 3), EVE: (4, 5, 6, 7)}),
+    )
+    log.after(5_000).append(
+        completed(ANN, because(ReasonKind.MEMBER_LEFT, EVE, "the consumer is being closed")),
+        generation(5, {ANN: (0, 1, 2, 3, 4, 5, 6, 7)}),
+    )
+    expiry = Expiry(
+        member_id=ANN,
+        timeout_ms=10_000,
+        armed_ms=log.now_ms,
+        last_heartbeat_ms=log.now_ms,
+        deadline_ms=log.now_ms + 10_000,
+    )
+    log.after(10_000).append(
+        Cause(
+            trigger=Trigger.SESSION_EXPIRED,
+            reasons=(because(ReasonKind.SESSION_EXPIRED, ANN),),
+            expiries=(expiry,),
+        ),
+        generation(6, {}),
+    )
+    return log
