@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
-from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref, TopicPartitions
+from records import Cause, Expiry, Phases, RawRecord, Reason, ReasonKind, Ref, TopicPartitions
 from wire.errors import ErrorCode
 
 MESSAGE_CHARS_MAX = 2_000
@@ -144,6 +144,7 @@ class DecisionBuilder:
     refs: dict[Ref, None] = field(default_factory=dict)
     expiries: list[Expiry] = field(default_factory=list)
     owned: tuple[TopicPartitions, ...] | None = None
+    phases: Phases | None = None
     detail: str = ""
     failure: Failure | None = None
     has_assignor_failed: bool = False
@@ -165,6 +166,7 @@ class DecisionBuilder:
             refs=tuple(self.refs),
             expiries=tuple(self.expiries),
             owned=self.owned,
+            phases=self.phases,
         )
 
     def because(self, kind: ReasonKind, *, member_id: str = "", topic: str = "", detail: str = "") -> None:

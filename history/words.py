@@ -139,8 +139,8 @@ REASONS: dict[int, str] = {
     ReasonKind.TOPIC_RACKS_CHANGED: "topic {topic} {change:has replicas in other racks}",
     ReasonKind.LEADER_REJOINED: "the leader {member} joined again{detail}",
     ReasonKind.MEMBER_REPLACED: "{member} replaced a process with its instance id{detail}",
-    ReasonKind.JOIN_TIMED_OUT: "{member} did not join again in time",
-    ReasonKind.SYNC_TIMED_OUT: "{member} did not send SyncGroup in time",
+    ReasonKind.JOIN_TIMED_OUT: "{member} did not join again in time{late}",
+    ReasonKind.SYNC_TIMED_OUT: "{member} did not send SyncGroup in time{late}",
 }
 
 TERM_WHYS: dict[int, str] = {
@@ -208,6 +208,8 @@ def _fill(
                 return _expiry_of(member_id, cause, now_ms, formatter)
             case "overdue":
                 return _overdue_of(member_id, cause, now_ms, formatter)
+            case "late":
+                return _late_of(member_id, cause, formatter)
             case "retention":
                 return _retention_of(cause, formatter)
             case "owned":
@@ -221,7 +223,9 @@ def _fill(
 def _expiry_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     for expiry in cause.expiries:
         if expiry.member_id == member_id:
-            return ": " + session_words(expiry, now_ms, formatter.style, is_away=member_id in formatter.away)
+            # A generation is complete some time after the session whose end it was begun for.
+            at_ms = now_ms if cause.phases is None else expiry.deadline_ms
+            return ": " + session_words(expiry, at_ms, formatter.style, is_away=member_id in formatter.away)
     return ""
 
 
@@ -231,6 +235,13 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter)
             waited = duration(max(now_ms - expiry.armed_ms, 0))
             since = formatter.style.clock(expiry.armed_ms)
             return f": {waited} of {duration(expiry.timeout_ms)} passed since {since}"
+    return ""
+
+
+def _late_of(member_id: str, cause: Cause, formatter: Formatter) -> str:
+    for expiry in cause.expiries:
+        if expiry.member_id == member_id:
+            return f": it had {duration(expiry.timeout_ms)} from {formatter.style.clock(expiry.armed_ms)} on"
     return ""
 
 
@@ -257,6 +268,25 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
         return f"no heartbeat for {silent} of {limit}, last at {style.clock(expiry.last_heartbeat_ms)}"
     waited = duration(max(now_ms - expiry.armed_ms, 0))
     return f"no heartbeat for {waited} of {limit}, expected since {style.clock(expiry.armed_ms)}"
+
+
+def phases_words(cause: Cause, now_ms: int, formatter: Formatter) -> tuple[str, ...]:
+    """How long the phases of a classic group's rebalance took, and who was waited for; none for others."""
+    phases = cause.phases
+    if phases is None:
+        return ()
+    arrivals = [
+        f"{formatter.member(one.member_id)} after {duration(one.at_ms - phases.began_ms)}"
+        for one in phases.waited_for
+    ]
+    absent = [r.member_id for r in cause.reasons if r.kind == ReasonKind.JOIN_TIMED_OUT]
+    joined = f"{duration(phases.joined_ms - phases.began_ms)} for members to join"
+    if absent:
+        joined += f", in vain for {sentence_list([formatter.member(one) for one in absent])}"
+    if arrivals:
+        joined += f"; the last was {', before it '.join(arrivals[:2])}"
+    assigned = f"{duration(now_ms - phases.joined_ms)} for the leader"
+    return joined, f"{assigned} {formatter.member(cause.member_id)} to send the assignments"
 
 
 def is_takeover(term: TermStartValue) -> bool:

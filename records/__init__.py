@@ -17,7 +17,18 @@ Everything that other packages use is re-exported here; docs/records.md is the r
     errors          errors in bytes that claim to be records
 """
 
-from records.cause import CAUSE_VERSION, Cause, Certainty, Expiry, Reason, ReasonKind, Ref, Trigger
+from records.cause import (
+    CAUSE_VERSION,
+    Arrival,
+    Cause,
+    Certainty,
+    Expiry,
+    Phases,
+    Reason,
+    ReasonKind,
+    Ref,
+    Trigger,
+)
 from records.codec import (
     decode_key,
     decode_key_and_value,
@@ -111,7 +122,7 @@ from records.values import (
 
 __all__ = [
     "CAUSE_VERSION", "LATEST_FORMAT_LEVEL", "METADATA_SHARD", "RACKS_SINCE", "RELEASE", "TOPIC_ID_BYTES",
-    "ZERO_UUID", "Cause", "Certainty", "ClassicMember", "ClassicMemberMetadata", "ClassicProtocol",
+    "ZERO_UUID", "Arrival", "Cause", "Certainty", "ClassicMember", "ClassicMemberMetadata", "ClassicProtocol",
     "ClientAssignor", "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentValue", "ConsumerGroupMemberMetadataKey",
     "ConsumerGroupMemberMetadataValue", "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue",
@@ -122,7 +133,8 @@ __all__ = [
     "Expiry", "FormatLevelKey", "FormatLevelValue", "GroupConfigKey", "GroupConfigValue",
     "GroupMetadataKey", "GroupMetadataValue", "Key", "LegacyOffsetCommitKey", "MalformedEntry",
     "MalformedId", "MalformedRecord", "MemberState", "OffsetCommitKey", "OffsetCommitValue",
-    "PartitionRacks", "RawRecord", "Reason", "ReasonKind", "Record", "RecordType", "RecordsError", "Ref",
+    "PartitionRacks", "Phases", "RawRecord", "Reason", "ReasonKind", "Record", "RecordType", "RecordsError",
+    "Ref",
     "Stamped", "TermStartKey", "TermStartValue", "TermWhy", "TopicKey", "TopicMetadata", "TopicPartitions",
     "TopicRacksKey", "TopicRacksValue", "TopicValue", "Trigger", "UnknownRecord", "UnknownType",
     "UnsupportedVersion", "Value", "body_from_json", "body_to_json", "cause_from_json", "cause_to_json",

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
-from records.kinds import I32, I64, named_i8, named_i16
+from records.kinds import I32, I64, Since, named_i8, named_i16
 from records.values import TopicPartitions
 
-CAUSE_VERSION = 0
+CAUSE_VERSION = 1
+"""A cause that needs none of the newer fields is written as version 0, so that older tools can read it."""
 
 
 class Trigger(IntEnum):
@@ -120,13 +121,33 @@ class Expiry:
     deadline_ms: I64
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A member of a classic group, and when its JoinGroup came, in ms since the epoch."""
+
+    member_id: str
+    at_ms: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """The phases of a rebalance of a classic group, in ms since the epoch; its entry ends the sync phase.
+
+    `waited_for` are the members that joined last, the last one first; none if the group waited for a timer.
+    """
+
+    began_ms: I64
+    joined_ms: I64
+    waited_for: tuple[Arrival, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """The cause of one entry.
 
     `member_id` and `member_epoch` (-1 = none) name the member whose request it answers; `principal` and
     `address` the operator; `owned` are the partitions that the member reported as owned in an acknowledgement
-    (None = not reported).
+    (None = not reported).  `phases` are those of the rebalance behind a generation of a classic group.
     """
 
     trigger: Annotated[int, named_i16(Trigger)]
@@ -140,3 +161,4 @@ class Cause:
     refs: tuple[Ref, ...] = ()
     expiries: tuple[Expiry, ...] = ()
     owned: tuple[TopicPartitions, ...] | None = None
+    phases: Annotated[Phases | None, Since(1)] = None

@@ -25,6 +25,7 @@ _RECORD_HEADER = struct.Struct(">hhIi")
 _TOMBSTONE_LENGTH = -1
 
 _CAUSE: Versioned = Versioned("cause", layout_of(Cause), CAUSE_VERSION)
+_WIDTH_0 = _CAUSE.layout.width(0)
 _raw_record = partial(tuple.__new__, RawRecord)
 
 
@@ -90,8 +91,9 @@ def iter_records(body: bytes | memoryview) -> list[RawRecord]:
 
 
 def dump_cause(cause: Cause) -> bytes:
-    """The bytes of a cause at the newest version; raises `MalformedRecord`."""
-    return pack([CAUSE_VERSION, *_CAUSE.layout.dump(cause)])
+    """The bytes of a cause at the oldest version that has all of it; raises `MalformedRecord`."""
+    items = _CAUSE.layout.dump(cause)
+    return pack([CAUSE_VERSION, *items] if cause.phases is not None else [0, *items[:_WIDTH_0]])
 
 
 def load_cause(data: bytes) -> Cause:

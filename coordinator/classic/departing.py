@@ -17,7 +17,7 @@ from coordinator.leader_state.classic_group import ClassicGroup
 from coordinator.leader_state.classic_groups import ClassicTimer, DueTimer
 from coordinator.state.machines import ClassicState
 from coordinator.targets.epochs import Step
-from records import ReasonKind, Trigger
+from records import Expiry, ReasonKind, Trigger
 from wire.errors import ErrorCode
 from wire.messages.leave_group import (
     MEMBERS_SINCE,
@@ -82,26 +82,27 @@ def _after_departure(
 
 def timer_ended(groups: GroupContext, due: DueTimer, ctx: Context, builder: DecisionBuilder) -> Steps:
     """Handle a timer of a classic group that is over."""
-    kind, group_id, member_id = due
+    kind, group_id, member_id, deadline = due
     group = groups.classic.get(group_id)
     if group is None:
         return None
     match kind:
         case ClassicTimer.JOIN:
-            yield from join_timed_out(groups, group, ctx, builder)
+            yield from join_timed_out(groups, group, deadline, ctx, builder)
         case ClassicTimer.SYNC:
-            yield from sync_timed_out(groups, group, ctx, builder)
+            yield from sync_timed_out(groups, group, deadline, ctx, builder)
         case ClassicTimer.SESSION:
-            yield from _session_ended(groups, group, member_id, ctx, builder)
+            yield from _session_ended(groups, group, deadline.evidence(member_id), ctx, builder)
     return None
 
 
 def _session_ended(
-    groups: GroupContext, group: ClassicGroup, member_id: str, ctx: Context, builder: DecisionBuilder
+    groups: GroupContext, group: ClassicGroup, expiry: Expiry, ctx: Context, builder: DecisionBuilder
 ) -> Step:
     """Remove a member whose session is over, or a member id with which nobody joined.
 
     A member that waits for a phase to end cannot send heartbeats; it stays, unless it is new."""
+    member_id = expiry.member_id
     if member_id in group.pending:
         drop(groups, group, member_id, builder)
         yield from complete_join_if_all_joined(groups, group, ctx, builder)
@@ -114,5 +115,6 @@ def _session_ended(
         return
     builder.trigger = Trigger.SESSION_EXPIRED
     note(group, ReasonKind.SESSION_EXPIRED, member_id)
+    group.expiries.append(expiry)
     drop(groups, group, member_id, builder)
     yield from _after_departure(groups, group, ctx, builder)

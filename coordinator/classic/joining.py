@@ -209,6 +209,7 @@ def _add(
         request.session_timeout_ms,
         protocols,
         is_new=True,
+        joined_ms=ctx.wall_ms,
     )
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -257,7 +258,7 @@ def _join_known(
             raise RequestRefused(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}."
             )
-    token = _update(groups, group, member, request, protocols, builder)
+    token = _update(groups, group, member, request, protocols, ctx, builder)
     yield from rebalance(groups, group, ctx, builder)
     return Later(token)
 
@@ -268,6 +269,7 @@ def _update(
     member: GenerationMember,
     request: JoinGroupRequest,
     protocols: Protocols,
+    ctx: Context,
     builder: DecisionBuilder,
 ) -> int:
     """Take over what the member says now; an older JoinGroup of it that still waits is given up."""
@@ -275,6 +277,7 @@ def _update(
     group.update(member, protocols)
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
+    member.joined_ms = ctx.wall_ms
     token = groups.classic.next_token()
     group.wait_for_join(member, token)
     return token
@@ -302,10 +305,10 @@ def _replace_static(
     has_other_topics = _has_other_topics(group, group.members[old_id].protocols, protocols)
     member = group.replace(request.group_instance_id, member_id)
     member.client_id, member.client_host = ctx.client_id, ctx.client_host
-    token = _update(groups, group, member, request, protocols, builder)
+    token = _update(groups, group, member, request, protocols, ctx, builder)
     groups.classic.restart_session(group, member, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
-    builder.detail = old.member_id
+    builder.detail = old_id
     if group.state is ClassicState.STABLE:
         record = generation_record(group, ctx)
         stays = group.best_protocol() == group.protocol and not has_other_topics

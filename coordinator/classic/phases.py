@@ -12,6 +12,7 @@ from coordinator.api import Context, DecisionBuilder
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.leader_state.classic_groups import ClassicTimer
+from coordinator.leader_state.timers import Deadline
 from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state import writes
 from coordinator.state.machines import ClassicState
@@ -53,6 +54,8 @@ def prepare_rebalance(
                 groups.classic.restart_session(group, member, ctx)
                 answer_sync(group, member, builder, ErrorCode.REBALANCE_IN_PROGRESS)
     groups.classic.cancel(ClassicTimer.SYNC, group.group_id)
+    if group.began_ms < 0:
+        group.began_ms = ctx.wall_ms
     is_initial = group.state is ClassicState.EMPTY
     group.move(ClassicState.PREPARING_REBALANCE)
     if is_initial:
@@ -76,7 +79,9 @@ def complete_join_if_all_joined(
         yield from complete_join(groups, group, ctx, builder)
 
 
-def join_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
+def join_timed_out(
+    groups: GroupContext, group: ClassicGroup, deadline: Deadline, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """End the join phase because its time is over; the initial delay is extended if members came."""
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
@@ -87,19 +92,21 @@ def join_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, buil
         group.initial_delay_ms = delay_ms
         groups.classic.arm(ClassicTimer.JOIN, group.group_id, delay_ms, ctx)
     else:
+        late = [one for one in group.members.values() if one.join is None and one.instance_id is None]
+        for member in reversed(late):  # the leader last, so that no other is looked for each time
+            note(group, ReasonKind.JOIN_TIMED_OUT, member.member_id)
+            group.expiries.append(deadline.evidence(member.member_id))
+            drop(groups, group, member.member_id, builder)
         yield from complete_join(groups, group, ctx, builder)
 
 
 def complete_join(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
     """End the join phase: a generation of those who joined, or an empty one, which is written at once."""
     groups.classic.cancel(ClassicTimer.JOIN, group.group_id)
-    late = [member for member in group.members.values() if member.join is None and member.instance_id is None]
-    for member in reversed(late):  # the leader last, so that no other is looked for each time
-        note(group, ReasonKind.JOIN_TIMED_OUT, member.member_id)
-        drop(groups, group, member.member_id, builder)
     if group.members and not group.elect_leader():  # static members alone: wait until their sessions end
         groups.classic.arm(ClassicTimer.JOIN, group.group_id, group.rebalance_timeout_ms, ctx)
         return
+    group.end_join_phase(ctx.wall_ms)
     group.begin_generation()
     if group.state is ClassicState.EMPTY:
         yield from write_generation(groups, group, ctx, builder)
@@ -123,8 +130,12 @@ def write_generation(
     if not builder.trigger:
         builder.trigger = Trigger.GENERATION_COMPLETED
     builder.reasons |= group.reasons
+    builder.expiries += group.expiries
+    builder.phases = group.phases if record is not None else None
     yield [record or generation_record(group, ctx)]
     group.reasons.clear()
+    group.expiries.clear()
+    group.began_ms, group.phases = -1, None
 
 
 def generation_record(
@@ -139,7 +150,9 @@ def is_too_large(record: RawRecord) -> bool:
     return size_of([record]) > DECISION_BYTES_MAX
 
 
-def sync_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
+def sync_timed_out(
+    groups: GroupContext, group: ClassicGroup, deadline: Deadline, ctx: Context, builder: DecisionBuilder
+) -> Step:
     """Remove the members that have not sent SyncGroup in time, and begin a new generation without them."""
     if group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
         return
@@ -147,6 +160,7 @@ def sync_timed_out(groups: GroupContext, group: ClassicGroup, ctx: Context, buil
     if late:
         for member_id in reversed(late):
             note(group, ReasonKind.SYNC_TIMED_OUT, member_id)
+            group.expiries.append(deadline.evidence(member_id))
             drop(groups, group, member_id, builder)
         yield from prepare_rebalance(groups, group, ctx, builder)
 

@@ -13,10 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.state.machines import CLASSIC_TRANSITIONS, ClassicState
-from records import ClassicMember, GroupMetadataValue, Reason
+from records import Arrival, ClassicMember, Expiry, GroupMetadataValue, Phases, Reason
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names of a member's protocols (assignors) with its metadata for each, in its order of preference."""
+
+
+WAITED_FOR_MAX = 8
+"""Members that joined last, which the log names with a generation."""
 
 
 def bytes_of(protocols: Protocols) -> int:
@@ -28,7 +32,8 @@ def bytes_of(protocols: Protocols) -> int:
 class GenerationMember:
     """A member of a classic group. Timeouts are in ms.
 
-    `join` and `sync` number the requests that wait for the end of the phase; None if none waits. `is_new`
+    `join` and `sync` number the requests that wait for the end of the phase; None if none waits. `joined_ms`
+    is when the newest JoinGroup came. `is_new`
     holds from the first JoinGroup until its answer: the client does not know its member id yet."""
 
     member_id: str
@@ -41,6 +46,7 @@ class GenerationMember:
     assignment: bytes = b""
     is_new: bool = False
     join: int | None = None
+    joined_ms: int = -1
     sync: int | None = None
 
     def metadata(self, protocol: str) -> bytes:
@@ -80,6 +86,12 @@ class ClassicGroup:
     """How much the initial delay may still be extended after the present part."""
     reasons: dict[Reason, None] = field(default_factory=dict)
     """Why the next generation begins: written with its assignments."""
+    expiries: list[Expiry] = field(default_factory=list)
+    """The evidence for those of the reasons that are timeouts."""
+    began_ms: int = -1
+    """Wall-clock time at which the rebalance under way began; −1 if there is none."""
+    phases: Phases | None = None
+    """The phases of the rebalance under way, from the end of its join phase on."""
 
     @classmethod
     def of(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
@@ -174,6 +186,15 @@ class ClassicGroup:
         self.protocol = self.best_protocol() if self.members else None
         self.not_synced = set(self.members)
         self.move(ClassicState.COMPLETING_REBALANCE if self.members else ClassicState.EMPTY)
+
+    def end_join_phase(self, wall_ms: int) -> None:
+        """Note how long the join phase took, and for whom the group waited."""
+        waited_for: list[GenerationMember] = []
+        if self.previous is not ClassicState.EMPTY:
+            last_first = sorted(self.members.values(), key=lambda member: -member.joined_ms)
+            waited_for = [one for one in last_first[:WAITED_FOR_MAX] if one.joined_ms > self.began_ms]
+        arrivals = tuple(Arrival(one.member_id, one.joined_ms) for one in waited_for)
+        self.phases = Phases(self.began_ms, wall_ms, arrivals)
 
     def elect_leader(self) -> bool:
         """Keep the leader if it has joined again, or else take another member that has.

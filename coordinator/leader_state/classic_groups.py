@@ -14,7 +14,7 @@ from itertools import chain, count
 from coordinator.api import Context
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.leader_state.retries import RETRY_MS
-from coordinator.leader_state.timers import Deadlines
+from coordinator.leader_state.timers import Deadline, Deadlines
 from coordinator.state.freeing import free_incrementally
 from records import GroupMetadataValue
 
@@ -30,8 +30,8 @@ class ClassicTimer(Enum):
     SYNC = "the wait for members that have not sent SyncGroup"
 
 
-DueTimer = tuple[ClassicTimer, str, str]
-"""A timer that is over, its group, and for a session its member."""
+DueTimer = tuple[ClassicTimer, str, str, Deadline]
+"""A timer that is over, its group, for a session its member, and its times."""
 
 
 class ClassicGroups:
@@ -62,7 +62,14 @@ class ClassicGroups:
         for number, member in enumerate(group.members.values()):
             if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
                 yield
-            self.restart_session(group, member, now())
+            self.arm(
+                ClassicTimer.SESSION,
+                group_id,
+                member.session_timeout_ms,
+                now(),
+                member.member_id,
+                is_heard=False,
+            )
 
     def _restart(self, group: ClassicGroup, now: Callable[[], Context]) -> Iterator[None]:
         keys = [(kind, "") for kind in (ClassicTimer.JOIN, ClassicTimer.SYNC)]
@@ -92,10 +99,17 @@ class ClassicGroups:
     # Timers.
 
     def arm(
-        self, kind: ClassicTimer, group_id: str, timeout_ms: int, ctx: Context, member_id: str = ""
+        self,
+        kind: ClassicTimer,
+        group_id: str,
+        timeout_ms: int,
+        ctx: Context,
+        member_id: str = "",
+        *,
+        is_heard: bool = True,
     ) -> None:
-        """Start or restart a timer."""
-        heard_ms = ctx.wall_ms if kind is ClassicTimer.SESSION else -1
+        """Start or restart a timer; for a session, `is_heard` says whether the member has just been heard."""
+        heard_ms = ctx.wall_ms if kind is ClassicTimer.SESSION and is_heard else -1
         self._timers[kind].arm(
             (group_id, member_id), ctx.monotonic_ms, ctx.wall_ms, timeout_ms, last_heartbeat_wall_ms=heard_ms
         )
@@ -126,16 +140,16 @@ class ClassicGroups:
 
         A timer that was armed again since it was collected does not count."""
         for kind, timers in self._timers.items():
-            self._due += ((kind, *key) for key, _ in timers.take_due(ctx.monotonic_ms))
+            self._due += ((kind, *key, deadline) for key, deadline in timers.take_due(ctx.monotonic_ms))
         while self._due:
-            kind, group_id, member_id = self._due.popleft()
+            kind, group_id, member_id, deadline = self._due.popleft()
             if not self.is_armed(kind, group_id, member_id):
-                return kind, group_id, member_id
+                return kind, group_id, member_id, deadline
         return None
 
     def retry(self, due: DueTimer, ctx: Context) -> None:
         """Let a timer end again, because what it led to raised."""
-        kind, group_id, member_id = due
+        kind, group_id, member_id, _ = due
         self._timers[kind].arm((group_id, member_id), ctx.monotonic_ms, ctx.wall_ms, RETRY_MS)
 
     def shift(self, gap_ms: float) -> None:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.facts.commits import CommitKeys
-from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SpanKind, TopicPartition
+from history.facts.rows import (
+    EpochRow,
+    GroupRows,
+    MemberSession,
+    OwnershipSpan,
+    SpanKind,
+    TopicPartition,
+    begun_ms,
+)
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
@@ -302,11 +310,11 @@ class _ShardFold:
             figures.existed_ms += existed_ms
             figures.members(row.num_members, existed_ms)
         unsettled_until = row.end_ms if row.settled_ms is None else row.settled_ms
-        figures.unstable_ms += window.overlap(row.timestamp_ms, unsettled_until, end_ms)
+        figures.unstable_ms += window.overlap(begun_ms(row), unsettled_until, end_ms)
         figures.unstable_ms += sum(window.overlap(r.from_ms, r.to_ms, end_ms) for r in row.relapses)
         start_ms = group.unsettled_ms
         if start_ms is None:
-            start_ms = row.timestamp_ms if row.is_begin_known else -1
+            start_ms = begun_ms(row) if row.is_begin_known else -1
         group.unsettled_ms = start_ms if row.settled_ms is None and row.overtaken_by is not None else None
         if row.settled_ms is not None and is_rebalance and start_ms >= 0 and window.holds(row.settled_ms):
             figures.settle(max(row.settled_ms - start_ms, 0))

@@ -12,7 +12,7 @@ from .figures import Figures
 from .stats import Stats
 
 STALLS_SHOWN_MAX = 20
-EVICTED = ("session expired", "rebalance expired", "removed")
+EVICTED = ("session expired", "rebalance expired", "removed", "join expired", "sync expired")
 """Ends of sessions that the member did not choose."""
 HEADERS = (
     *("group", "rebalances", "not stable", "unowned", "revoking", "moves", "evicted"),

@@ -12,9 +12,10 @@ not used for this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from history.facts.rows import EpochRow, begun_ms
 from history.words import certainty_name, reason_names, trigger_name
 
 from .columns import (
@@ -68,6 +69,16 @@ _RECORDS = TableSchema(
     ),
 )
 
+
+def _of_phases(name: str) -> Callable[[EpochRow], int | None]:
+    """Read a time from the phases of a classic group's rebalance."""
+    return lambda row: None if row.cause.phases is None else getattr(row.cause.phases, name)
+
+
+def _waited_for(row: EpochRow) -> list[str]:
+    return [] if row.cause.phases is None else [one.member_id for one in row.cause.phases.waited_for]
+
+
 _EPOCHS = TableSchema(
     name="group_epochs",
     means="One row for each group epoch: its cause, its members, and how long it took to become stable.",
@@ -113,8 +124,8 @@ _EPOCHS = TableSchema(
         maybe(
             span(
                 "time_to_stable_ms",
-                "Time from the epoch's begin to that entry.",
-                lasted("timestamp_ms", "settled_ms"),
+                "Time from the epoch's begin (in a classic group: of its join phase) to that entry.",
+                lambda row: None if row.settled_ms is None else row.settled_ms - begun_ms(row),
             )
         ),
         int32("relapses", "How often the group was not Stable again after that.", count_of("relapses")),
@@ -125,6 +136,11 @@ _EPOCHS = TableSchema(
         maybe(span("duration_ms", "Duration.", lasted("timestamp_ms", "end_ms"))),
         boolean("is_begin_known", "False: its begin is in entries that are missing."),
         boolean("is_end_known", "False: its end is in entries that are missing."),
+        maybe(
+            moment("join_began_ms", "In a classic group, when the join phase began.", _of_phases("began_ms"))
+        ),
+        maybe(moment("sync_began_ms", "When the sync phase began.", _of_phases("joined_ms"))),
+        texts("waited_for", "The members that joined last, the last one first.", _waited_for),
     ),
 )
 
@@ -200,7 +216,8 @@ _SESSIONS = TableSchema(
         maybe(span("duration_ms", "Duration of the membership.", lasted("from_ms", "to_ms"))),
         text(
             "end",
-            "`left`, `session expired`, `rebalance expired`, `removed`, `replaced`, `open`, `unknown`.",
+            "`left`, `session expired`, `rebalance expired`, `removed`, `replaced`, `join expired`, "
+            "`sync expired` (both in a classic group), `open`, `unknown`.",
             "end.value",
         ),
         maybe(span("timeout_ms", "The timeout that ended the membership (a span).")),

@@ -98,9 +98,10 @@ def _instances(members: Mapping[str, MemberChange], here: Side, absent: Side) ->
     found: dict[str, str] = {}
     for member_id, change in members.items():
         member = here(change)
-        if member is not None and absent(change) is None and member.metadata is not None:
-            if member.metadata.instance_id is not None:
-                found[member.metadata.instance_id] = member_id
+        if member is None or absent(change) is not None or member.metadata is None:
+            continue
+        if member.metadata.instance_id is not None:
+            found[member.metadata.instance_id] = member_id
     return found
 
 

@@ -17,6 +17,7 @@ from coordinator.state.group_records import APPLY
 from coordinator.state.model import Group
 from history.reading.catalog import TopicChange, TopicNames
 from records import (
+    Arrival,
     Cause,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -36,6 +37,7 @@ from records import (
     GroupMetadataKey,
     GroupMetadataValue,
     Key,
+    Phases,
     RecordsError,
     Value,
 )
@@ -117,7 +119,15 @@ _CLASSES = (
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
     *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
     *(rows.MemberSession, rows.Away, rows.TermRow, rows.TopicPartition),
-    *(Cause, Expiry, GroupMetadataValue, ConsumerGroupMetadataValue, ConsumerGroupPartitionMetadataValue),
+    *(
+        Cause,
+        Expiry,
+        Phases,
+        Arrival,
+        GroupMetadataValue,
+        ConsumerGroupMetadataValue,
+        ConsumerGroupPartitionMetadataValue,
+    ),
     *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
     *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
     ConsumerGroupRegularExpressionValue,

@@ -200,6 +200,10 @@ class SessionEnd(StrEnum):
     REPLACED = "replaced"
     """Another member id took its place (static membership)."""
     OPEN = "open"
+    JOIN_EXPIRED = "join expired"
+    """A member of a classic group did not join again within the longest rebalance timeout."""
+    SYNC_EXPIRED = "sync expired"
+    """A member of a classic group did not send SyncGroup within the longest rebalance timeout."""
     UNKNOWN = "unknown"
     """The log does not say: the entry is missing, or was imported from a log without causes."""
 
@@ -350,6 +354,12 @@ class GroupRows:
     """(index, ms, index) of the last entry before a gap, and the index of the snapshot after it."""
     basis: Basis | None = None
     """The basis of the rows; ``None`` unless `facts_of` or `facts_of_all` made the walk."""
+
+
+def begun_ms(row: EpochRow) -> int:
+    """When the rebalance of the epoch began: in a classic group, with its join phase."""
+    phases = row.cause.phases
+    return row.timestamp_ms if phases is None else min(phases.began_ms, row.timestamp_ms)
 
 
 def waits_during(epochs: Iterable[EpochRow]) -> Iterator[tuple[EpochRow, tuple[Wait, ...]]]:

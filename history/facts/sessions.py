@@ -18,8 +18,8 @@ _BY_REASON = {
     ReasonKind.SESSION_EXPIRED: SessionEnd.SESSION_EXPIRED,
     ReasonKind.REBALANCE_EXPIRED: SessionEnd.REBALANCE_EXPIRED,
     ReasonKind.MEMBER_REMOVED: SessionEnd.REMOVED,
-    ReasonKind.JOIN_TIMED_OUT: SessionEnd.REBALANCE_EXPIRED,
-    ReasonKind.SYNC_TIMED_OUT: SessionEnd.REBALANCE_EXPIRED,
+    ReasonKind.JOIN_TIMED_OUT: SessionEnd.JOIN_EXPIRED,
+    ReasonKind.SYNC_TIMED_OUT: SessionEnd.SYNC_EXPIRED,
 }
 _BY_TRIGGER = {
     Trigger.MEMBER_LEFT: SessionEnd.LEFT,

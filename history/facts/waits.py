@@ -20,6 +20,8 @@ ENDS = {
     SessionEnd.SESSION_EXPIRED: WaitEnd.FENCED,
     SessionEnd.REBALANCE_EXPIRED: WaitEnd.FENCED,
     SessionEnd.REMOVED: WaitEnd.FENCED,
+    SessionEnd.JOIN_EXPIRED: WaitEnd.FENCED,
+    SessionEnd.SYNC_EXPIRED: WaitEnd.FENCED,
     SessionEnd.UNKNOWN: WaitEnd.UNKNOWN,
 }
 """The end of a wait, by the end of the holder's session."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind
+from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind, begun_ms
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 from history.words import partitions_words
 
@@ -191,7 +191,7 @@ def _body(facts: GroupRows, findings: Sequence[GroupFinding], captions: Captions
 def settled_words(row: EpochRow) -> str:
     """``512 ms``, ``overtaken`` or ``not by the end``."""
     if row.settled_ms is not None:
-        return duration(row.settled_ms - row.timestamp_ms)
+        return duration(row.settled_ms - begun_ms(row))
     return "overtaken" if row.overtaken_by is not None else "not by the end"
 
 

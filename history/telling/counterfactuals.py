@@ -47,6 +47,8 @@ def counterfactuals(
 def _of_removal(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
     if session.end is SessionEnd.REBALANCE_EXPIRED:
         return _if_acknowledged(row, session, known)
+    if session.end in (SessionEnd.JOIN_EXPIRED, SessionEnd.SYNC_EXPIRED):
+        return _if_joined(row, session, known)
     if session.aways and session.aways[-1].to_ms is None:
         return _if_returned(row, session, known)
     return _if_heard(row, session, known)
@@ -96,6 +98,16 @@ def _if_returned(row: EpochRow, session: MemberSession, known: Known) -> Counter
         had += f": its instance came {late} too late, at {labels.style.clock(back.from_ms)}"
         had += f" (index {back.from_index})"
     return _told("return", row, session, None if back is None else back.from_ms, had)
+
+
+def _if_joined(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:
+    labels, by = known.labels, known.labels.style.clock(session.deadline_ms or 0)
+    sent = "JoinGroup" if session.end is SessionEnd.JOIN_EXPIRED else "SyncGroup"
+    said = f"had {labels.short(session.member_id)} sent {sent} before {by} it would not have been removed"
+    back = known.instance_again(session)
+    if back is not None:
+        said += f"; it joined again at {labels.style.clock(back.from_ms)} (index {back.from_index})"
+    return _told("join", row, session, None, said, is_certain=True)
 
 
 def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Counterfactual:

@@ -206,6 +206,8 @@ _ENDS = {
     SessionEnd.SESSION_EXPIRED: "was removed because its session expired,",
     SessionEnd.REBALANCE_EXPIRED: "was removed because it did not give up its partitions in time,",
     SessionEnd.REMOVED: "was removed by an operator",
+    SessionEnd.JOIN_EXPIRED: "was removed because it did not join again in time,",
+    SessionEnd.SYNC_EXPIRED: "was removed because it did not send SyncGroup in time,",
     SessionEnd.REPLACED: "was replaced by another process with its instance id",
     SessionEnd.OPEN: "was there",
     SessionEnd.UNKNOWN: "was gone (the log does not say how)",

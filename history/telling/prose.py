@@ -88,6 +88,8 @@ def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
         yield f"  progress  {line}"
     for line in _cut_lines([wait.words for wait in step.waits], "more wait"):
         yield f"  waited    {line}"
+    for line in step.phases:
+        yield f"  waited    {line}"
     yield from _end_text(step)
     for said in step.what_if:
         yield f"  what if   {said}"
@@ -98,7 +100,11 @@ def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
 
 def _end_text(step: EpochStep) -> Iterator[str]:
     if step.took_ms is not None:
-        when = "at once" if step.settled_index == step.index else f"after {duration(step.took_ms)}"
+        when = (
+            "at once"
+            if step.settled_index == step.index and not step.phases
+            else f"after {duration(step.took_ms)}"
+        )
         settled = "empty " if step.state == "Empty" else "stable"
         yield f"  {settled}    {when}, index {step.settled_index}"
     elif not step.is_end_known:

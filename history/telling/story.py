@@ -22,10 +22,18 @@ from history.facts.rows import (
     TopicPartition,
     Wait,
     WaitEnd,
+    begun_ms,
     waits_during,
 )
 from history.render import duration
-from history.words import cause_words, partitions_words, reasons_words, term_words, trigger_name
+from history.words import (
+    cause_words,
+    partitions_words,
+    phases_words,
+    reasons_words,
+    term_words,
+    trigger_name,
+)
 from records import Cause, Certainty, Trigger
 
 from .member_labels import MemberLabels, term_of
@@ -120,6 +128,8 @@ class EpochStep:
     waits: tuple[WaitStep, ...]
     what_if: tuple[str, ...] = ()
     """Counterfactuals where they are certain, and what is unknown about them."""
+    phases: tuple[str, ...] = ()
+    """Of a classic group: how long its members and its leader were waited for, in words."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     took_ms: int | None
@@ -301,7 +311,8 @@ class Teller:
             progress=progress,
             waits=self._waits(row, (wait for wait in waits if self.focus.has_wait(wait))),
             settled_index=row.settled_index,
-            took_ms=None if settled_ms is None else settled_ms - row.timestamp_ms,
+            took_ms=None if settled_ms is None else settled_ms - begun_ms(row),
+            phases=phases_words(cause, row.timestamp_ms, self.labels.formatter(cause)),
             state=row.state,
             overtaken_by=row.overtaken_by,
             owners=owners if self.focus.partition is None and self.focus.members is None else {},

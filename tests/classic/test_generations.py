@@ -9,7 +9,7 @@ import pytest
 from coordinator.limits import Limits
 from coordinator.shard import Counts
 from coordinator.state.machines import ClassicState
-from records import ReasonKind, Trigger
+from records import Arrival, Expiry, Phases, ReasonKind, Trigger
 from tests.support.classic_member import REBALANCE_MS, SESSION_MS, ClassicConsumer, rebalanced
 from tests.support.world import World
 from wire.apis import ApiKey
@@ -359,3 +359,53 @@ def test_groups_that_form_are_listed_and_counted(world: World, stable: Make) -> 
     }
     assert counts_of(world).members == 3
     assert a.heartbeat() == 0
+
+
+def test_a_generation_tells_how_long_its_phases_took_and_who_was_waited_for(
+    world: World, stable: Make
+) -> None:
+    a, b = stable("a", "b")
+    assert world.log[-1].cause.phases is not None
+    assert world.log[-1].cause.phases.waited_for == (), "the initial delay was waited for, and nobody else"
+    c = ClassicConsumer(world, "c")
+    c.join()
+    began_ms = world.ctx().wall_ms
+    world.sleep(1_000)
+    a.join()
+    world.sleep(2_000)
+    b.join()
+    for one in (a, b, c):
+        one.joined()
+    world.sleep(500)
+    a.sync({one.member_id: b"some" for one in (a, b, c)})
+    arrivals = (Arrival(b.member_id, began_ms + 3_000), Arrival(a.member_id, began_ms + 1_000))
+    assert world.log[-1].cause.phases == Phases(began_ms, began_ms + 3_000, arrivals)
+
+
+def test_a_timeout_is_told_with_its_evidence(world: World, stable: Make) -> None:
+    a, b = stable("a", "b")
+    armed_ms = world.ctx().wall_ms
+    world.sleep(SESSION_MS / 2)
+    a.heartbeat()
+    world.sleep(SESSION_MS / 2)
+    a.join()
+    rebalanced(a)
+    (expiry,) = world.log[-1].cause.expiries
+    assert expiry == Expiry(b.member_id, SESSION_MS, armed_ms, armed_ms, armed_ms + SESSION_MS)
+    phases = world.log[-1].cause.phases
+    assert phases is not None
+    assert phases.began_ms == expiry.deadline_ms
+
+
+def test_who_does_not_join_again_is_told_with_the_time_it_had(world: World, stable: Make) -> None:
+    a, b = stable("a", "b")
+    c = ClassicConsumer(world, "c")
+    c.join()
+    b.join()
+    armed_ms = world.ctx().wall_ms
+    for _ in range(10):
+        world.sleep(REBALANCE_MS / 10)
+        a.heartbeat()
+    rebalanced(b, c)
+    (expiry,) = world.log[-1].cause.expiries
+    assert expiry == Expiry(a.member_id, REBALANCE_MS, armed_ms, -1, armed_ms + REBALANCE_MS)

@@ -68,7 +68,7 @@ def test_generations_are_epochs(facts: GroupRows) -> None:
 def test_a_session_ends_as_the_reason_says(facts: GroupRows) -> None:
     assert {one.member_id: one.end for one in facts.sessions} == {
         ANN: SessionEnd.SESSION_EXPIRED,
-        BOB: SessionEnd.REBALANCE_EXPIRED,
+        BOB: SessionEnd.JOIN_EXPIRED,
         EVE: SessionEnd.LEFT,
     }
 

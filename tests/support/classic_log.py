@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from records import (
+    Arrival,
     Cause,
     ClassicMember,
     Expiry,
     GroupMetadataKey,
     GroupMetadataValue,
+    Phases,
     Reason,
     ReasonKind,
     Record,
@@ -22,6 +24,7 @@ from wire.embedded import (
 )
 
 ANN, BOB, EVE = "app-1-Xk2VtmqySmmk", "app-2-pQ8ZB7TfQbaO", "app-3-m0hE4VSoS9eh"
+IDS = {"ann": ANN, "bob": BOB, "eve": EVE}
 CLIENTS = {ANN: "app-1", BOB: "app-2", EVE: "app-3"}
 
 
@@ -62,11 +65,24 @@ def generation(
     return Record(GroupMetadataKey(group_id=group), value)
 
 
-def completed(leader: str, *reasons: Reason, expiries: tuple[Expiry, ...] = ()) -> Cause:
+def completed(
+    leader: str, *reasons: Reason, expiries: tuple[Expiry, ...] = (), phases: Phases | None = None
+) -> Cause:
     """The cause of a generation whose leader sent the assignments."""
     return Cause(
-        trigger=Trigger.GENERATION_COMPLETED, member_id=leader, reasons=tuple(reasons), expiries=expiries
+        trigger=Trigger.GENERATION_COMPLETED,
+        member_id=leader,
+        reasons=tuple(reasons),
+        expiries=expiries,
+        phases=phases,
     )
+
+
+def phases(ended_ms: int, joining_ms: int, syncing_ms: int, **arrivals: int) -> Phases:
+    """The phases of a rebalance that ended at that time; who joined how long after its begin."""
+    began_ms = ended_ms - syncing_ms - joining_ms
+    waited_for = tuple(Arrival(IDS[name], began_ms + after_ms) for name, after_ms in arrivals.items())
+    return Phases(began_ms, began_ms + joining_ms, waited_for)
 
 
 def because(kind: ReasonKind, member_id: str, detail: str = "") -> Reason:
@@ -88,22 +104,41 @@ def group_log() -> Writer:
     log.term(1)
     log.after(1_000).append(Cause(trigger=Trigger.MEMBER_JOINED), generation(0, {}))
     log.after(1_000).append(
-        completed(ANN, because(ReasonKind.MEMBER_JOINED, ANN)), generation(1, {ANN: (0, 1, 2, 3, 4, 5)})
+        completed(ANN, because(ReasonKind.MEMBER_JOINED, ANN), phases=phases(log.now_ms, 990, 10)),
+        generation(1, {ANN: (0, 1, 2, 3, 4, 5)}),
     )
     log.after(3_000).append(
-        completed(ANN, because(ReasonKind.MEMBER_JOINED, BOB)),
+        completed(
+            ANN, because(ReasonKind.MEMBER_JOINED, BOB), phases=phases(log.now_ms, 2_100, 40, ann=2_100)
+        ),
         generation(2, {ANN: (0, 1, 2), BOB: (3, 4, 5)}),
     )
+    grown = because(ReasonKind.LEADER_REJOINED, ANN, "cached metadata has changed")
     log.after(37_000).append(
-        completed(ANN, because(ReasonKind.LEADER_REJOINED, ANN, "cached metadata has changed")),
+        completed(ANN, grown, phases=phases(log.now_ms, 480, 20, bob=480)),
         generation(3, {ANN: (0, 1, 2, 3), BOB: (4, 5, 6, 7)}),
     )
-    log.after(20_000).append(
-        completed(ANN, because(ReasonKind.MEMBER_JOINED, EVE), because(ReasonKind.JOIN_TIMED_OUT, BOB)),
+    log.after(80_000)
+    late = Expiry(
+        member_id=BOB,
+        timeout_ms=60_000,
+        armed_ms=log.now_ms - 60_030,
+        last_heartbeat_ms=-1,
+        deadline_ms=log.now_ms - 30,
+    )
+    log.append(
+        completed(
+            ANN,
+            because(ReasonKind.MEMBER_JOINED, EVE),
+            because(ReasonKind.JOIN_TIMED_OUT, BOB),
+            expiries=(late,),
+            phases=phases(log.now_ms, 60_000, 30, ann=900),
+        ),
         generation(4, {ANN: (0, 1, 2, 3), EVE: (4, 5, 6, 7)}),
     )
+    left = because(ReasonKind.MEMBER_LEFT, EVE, "the consumer is being closed")
     log.after(5_000).append(
-        completed(ANN, because(ReasonKind.MEMBER_LEFT, EVE, "the consumer is being closed")),
+        completed(ANN, left, phases=phases(log.now_ms, 700, 5, ann=700)),
         generation(5, {ANN: (0, 1, 2, 3, 4, 5, 6, 7)}),
     )
     expiry = Expiry(
@@ -113,12 +148,8 @@ def group_log() -> Writer:
         last_heartbeat_ms=log.now_ms,
         deadline_ms=log.now_ms + 10_000,
     )
+    expired = because(ReasonKind.SESSION_EXPIRED, ANN)
     log.after(10_000).append(
-        Cause(
-            trigger=Trigger.SESSION_EXPIRED,
-            reasons=(because(ReasonKind.SESSION_EXPIRED, ANN),),
-            expiries=(expiry,),
-        ),
-        generation(6, {}),
+        Cause(trigger=Trigger.SESSION_EXPIRED, reasons=(expired,), expiries=(expiry,)), generation(6, {})
     )
     return log
