@@ -2,7 +2,8 @@
 
 The timestamps equal those of table `group_epochs`, but come from counting instead of replay: the number of
 members, and of members STABLE at the epoch, after each entry. The two agree on a log without missing entries.
-The table has more (moves, waits, relapses, membership) and knows where entries are missing.
+The table has more (moves, waits, relapses, membership) and knows where entries are missing. It also has the
+generations of classic groups; groups that ever were classic are left out here.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def rebalance_timeline(records: DataFrame) -> DataFrame:
     of_groups = by_group(
         records, (_CLASSIC, _EPOCH, _MEMBER, _TARGET, _CURRENT), *columns, "member_state", *_CAUSE
     )
-    return _told(_targets(_epochs(_states(_entries(of_groups)))))
+    was_classic = f.max(f.col("type") == _CLASSIC).over(by(*GROUP))
+    of_consumers = of_groups.withColumn("was_classic", was_classic).where(~f.col("was_classic"))
+    return _told(_targets(_epochs(_states(_entries(of_consumers)))))
 
 
 def _entries(of_groups: DataFrame) -> DataFrame:
@@ -75,7 +78,6 @@ def _entries(of_groups: DataFrame) -> DataFrame:
         *[f.any_value(name).alias(name) for name in _CAUSE],
         said(_EPOCH, epoch).alias("new_epoch"),
         said(_TARGET, epoch).alias("new_target"),
-        said(_CLASSIC, is_value).alias("new_classic"),
         f.sum(f.col("joined") - f.col("joined_before")).alias("new_members"),
         f.flatten(f.collect_list(f.when(is_moved, moves))).alias("moves"),
     )
@@ -84,7 +86,7 @@ def _entries(of_groups: DataFrame) -> DataFrame:
 def _states(entries: DataFrame) -> DataFrame:
     """Add the group's state after each entry, and whether the entry starts an epoch or ends the group."""
     in_order = by(*GROUP).orderBy("raft_index")
-    exists = (f.col("epoch") != _NONE) | (f.col("members") > 0) | f.col("is_classic")
+    exists = (f.col("epoch") != _NONE) | (f.col("members") > 0)
     begins = (f.col("epoch") != f.col("epoch_before")) & (f.col("epoch") != _NONE)
     here = f.aggregate(
         "moves",
@@ -94,7 +96,6 @@ def _states(entries: DataFrame) -> DataFrame:
     followed = (
         entries.withColumn("epoch", _newest(f.col("new_epoch"), in_order, _NONE))
         .withColumn("target", _newest(f.col("new_target"), in_order, _NONE))
-        .withColumn("is_classic", _newest(f.col("new_classic"), in_order, False))
         .withColumn("members", _running(f.col("new_members"), in_order))
         .withColumn("epoch_before", f.lag("epoch", 1, _NONE).over(in_order))
         .withColumn("is_target", f.col("target") > f.lag("target", 1, _NONE).over(in_order))
@@ -106,8 +107,7 @@ def _states(entries: DataFrame) -> DataFrame:
     # No member reaches an epoch before it starts, so the count of STABLE members can start there.
     of_span = by(*GROUP, "span").orderBy("raft_index")
     state = (
-        f.when(f.col("is_classic"), "Classic")
-        .when(~f.col("exists"), "Dead")
+        f.when(~f.col("exists"), "Dead")
         .when(f.col("members") == 0, "Empty")
         .when(f.col("epoch") > f.col("target"), "Assigning")
         .when(f.col("stable") == f.col("members"), "Stable")
