@@ -202,7 +202,8 @@ ANALYSES = (
         takes=(RECORDS,),
         answers=(
             "What began each epoch of a group, when was its target ready, and how long did it take to become "
-            "stable, or which epoch overtook it? Columns of table `group_epochs`, derived in another way."
+            "stable, or which epoch overtook it? Columns of table `group_epochs`, derived in another way, "
+            "for consumer groups."
         ),
         columns=COLUMNS,
         run=rebalance_timeline,
