@@ -280,7 +280,7 @@ def _describe_groups(
 
 
 def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) -> classic.DescribedGroup:
-    """Describe a classic group; metadata and assignments only when it is stable, as in Kafka."""
+    """Describe a classic group; protocol and metadata only when it is stable, as in Kafka."""
     answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(groups, group_id).value)
     served = groups.classic.get(group_id)
     if served is not None:
@@ -299,7 +299,7 @@ def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) 
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.subscription if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in value.members
     ]

@@ -17,6 +17,7 @@ from coordinator.classic.phases import (
     prepare_rebalance,
     rebalance,
     refuse_waiting,
+    refused_join,
     write_generation,
 )
 from coordinator.group_context import GroupContext
@@ -45,23 +46,25 @@ def join_group(
     """Decide one JoinGroup; the reply is `Later` if it comes at the end of the join phase."""
     _validate(groups, request)
     group, is_new = _find_or_create(groups, request, ctx)
+    protocols = tuple((one.name, one.metadata) for one in request.protocols)
+    _require_room(group, request.member_id, protocols)
     builder.trigger, builder.member_id = Trigger.MEMBER_JOINED, request.member_id
+    if is_new:
+        yield from _create(groups, group, builder, ctx)
     if not _may_join(groups, group, request.member_id):
         drop(groups, group, request.member_id, builder)
         yield from complete_join_if_all_joined(groups, group, ctx, builder)
-        return JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)
-    protocols = tuple((one.name, one.metadata) for one in request.protocols)
-    _require_room(group, request.member_id, protocols)
+        return refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED, version)
     if not group.supports(request.protocol_type, (name for name, _ in protocols)):
+        if is_new:  # it stays, empty, as in Kafka
+            return refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, version)
         raise RequestRefused(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"None of the protocols ({', '.join(name for name, _ in protocols)}) is supported by all "
             f"members of group {group.group_id}, whose protocol type is {group.protocol_type}.",
         )
-    if is_new:
-        yield from _create(groups, group, builder, ctx)
     if request.member_id:
-        return (yield from _join_known(groups, group, request, protocols, ctx, builder))
+        return (yield from _join_known(groups, group, request, protocols, version, ctx, builder))
     return (yield from _join_new(groups, group, request, protocols, version, ctx, builder))
 
 
@@ -184,8 +187,8 @@ def _join_new(
             drop(groups, group, next(iter(group.pending)), builder)
         group.pending[member_id] = None
         groups.classic.arm(ClassicTimer.SESSION, group.group_id, request.session_timeout_ms, ctx, member_id)
-        return JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED)
-    return (yield from _add(groups, group, request, protocols, member_id, ctx, builder))
+        return refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED, version)
+    return (yield from _add(groups, group, request, protocols, member_id, version, ctx, builder))
 
 
 def _add(
@@ -194,6 +197,7 @@ def _add(
     request: JoinGroupRequest,
     protocols: Protocols,
     member_id: str,
+    version: int,
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
@@ -210,6 +214,7 @@ def _add(
         protocols,
         is_new=True,
         joined_ms=ctx.wall_ms,
+        join_version=version,
     )
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -236,12 +241,13 @@ def _join_known(
     group: ClassicGroup,
     request: JoinGroupRequest,
     protocols: Protocols,
+    version: int,
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
     member_id = request.member_id
     if member_id in group.pending:
-        return (yield from _add(groups, group, request, protocols, member_id, ctx, builder))
+        return (yield from _add(groups, group, request, protocols, member_id, version, ctx, builder))
     member = require_member(group, member_id, request.group_instance_id)
     has_changed = member.protocols != protocols
     match group.state:
@@ -258,7 +264,7 @@ def _join_known(
             raise RequestRefused(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}."
             )
-    token = _update(groups, group, member, request, protocols, ctx, builder)
+    token = _update(groups, group, member, request, protocols, version, ctx, builder)
     yield from rebalance(groups, group, ctx, builder)
     return Later(token)
 
@@ -269,6 +275,7 @@ def _update(
     member: GenerationMember,
     request: JoinGroupRequest,
     protocols: Protocols,
+    version: int,
     ctx: Context,
     builder: DecisionBuilder,
 ) -> int:
@@ -277,7 +284,7 @@ def _update(
     group.update(member, protocols)
     member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
-    member.joined_ms = ctx.wall_ms
+    member.joined_ms, member.join_version = ctx.wall_ms, version
     token = groups.classic.next_token()
     group.wait_for_join(member, token)
     return token
@@ -305,7 +312,7 @@ def _replace_static(
     has_other_topics = _has_other_topics(group, group.members[old_id].protocols, protocols)
     member = group.replace(request.group_instance_id, member_id)
     member.client_id, member.client_host = ctx.client_id, ctx.client_host
-    token = _update(groups, group, member, request, protocols, ctx, builder)
+    token = _update(groups, group, member, request, protocols, version, ctx, builder)
     groups.classic.restart_session(group, member, ctx)
     builder.trigger, builder.member_id = Trigger.MEMBER_REPLACED, member_id
     builder.detail = old_id

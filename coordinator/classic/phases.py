@@ -20,7 +20,7 @@ from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
 from records import RawRecord, Reason, ReasonKind, Trigger
 from wire.errors import ErrorCode
-from wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from wire.messages.join_group import FIRST_WITH_NULL_PROTOCOL, JoinGroupResponse, JoinGroupResponseMember
 from wire.messages.sync_group import SyncGroupResponse
 
 REASONS_MAX = 1_000
@@ -190,14 +190,21 @@ def drop(
 def refuse_waiting(
     group: ClassicGroup, member: GenerationMember, builder: DecisionBuilder, code: ErrorCode
 ) -> None:
-    """Answer the member's requests that wait with an error."""
+    """Answer the member's requests that wait with an error; one that was removed has no id any more."""
     token = group.take_join(member)
     if token is not None:
-        builder.answers.append((token, JoinGroupResponse(member_id=member.member_id, error_code=code)))
+        member_id = "" if code is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
+        builder.answers.append((token, refused_join(member_id, code, member.join_version)))
     answer_sync(group, member, builder, code)
 
 
 # Replies.
+
+
+def refused_join(member_id: str, code: ErrorCode, version: int) -> JoinGroupResponse:
+    """The reply to JoinGroup with an error: no protocol, which is null from version 7 on."""
+    protocol_name = None if version >= FIRST_WITH_NULL_PROTOCOL else ""
+    return JoinGroupResponse(error_code=code, protocol_name=protocol_name, member_id=member_id)
 
 
 def joined_reply(

@@ -47,6 +47,8 @@ class GenerationMember:
     is_new: bool = False
     join: int | None = None
     joined_ms: int = -1
+    join_version: int = 0
+    """The version of the JoinGroup that waits."""
     sync: int | None = None
 
     def metadata(self, protocol: str) -> bytes:

@@ -16,14 +16,6 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 Make = Callable[..., list[ClassicConsumer]]
 
 
-@pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": []}])
-def test_a_refused_join_creates_no_group(world: World, changes: dict[str, object]) -> None:
-    refused = ClassicConsumer(world, "a").send_join(**changes)
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert not world.log
-    assert world.shard.groups.classic.get("g") is None
-
-
 def test_a_refused_join_does_not_change_the_protocol_type(world: World, stable: Make) -> None:
     (a,) = stable("a")
     a.leave()

@@ -20,6 +20,7 @@ MASKED_MAX: Final = 0.02
 """Share of all replies; with more of them masked, the comparison would prove little."""
 
 UNKNOWN_MEMBER_ID: Final = 25
+INCONSISTENT_GROUP_PROTOCOL: Final = 23
 GROUP_MAX_SIZE_REACHED: Final = 81
 INVALID_REQUEST: Final = 42
 FENCED_MEMBER_EPOCH: Final = 110
@@ -171,9 +172,31 @@ def _acknowledges_untold(situation: Situation) -> bool:
     return (facts.get("owned") == "none" or says_no_more) and difference.kafka.number > body.member_epoch
 
 
+def _refused_by_consumers(situation: Situation) -> bool:
+    """A classic member joins a group that has consumer members: Kafka lets it in."""
+    return situation.difference.ours == INCONSISTENT_GROUP_PROTOCOL and not situation.before.is_empty
+
+
+def _elected_by_hash(situation: Situation) -> bool:
+    """The leader left or did not join again, and Kafka takes the next one of a hash map."""
+    kafka, ours = (tree["leader"] for tree in situation.trees)
+    return bool(kafka and ours) and situation.trees[0]["generation_id"] > 1
+
+
+def _is_of_replaced(situation: Situation) -> bool:
+    """The client id of a static member that another client has replaced."""
+    return situation.difference.path.endswith(".client_id")
+
+
+def _votes_are_tied(situation: Situation) -> bool:
+    """Two protocols have equally many votes: Kafka takes the first one of a hash map."""
+    return all(tree["error_code"] == 0 for tree in situation.trees)
+
+
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
 DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
 LISTED: Final = ("LIST_GROUPS",)
+JOINED: Final = ("JOIN_GROUP",)
 ANY_OF_GROUP: Final = (*HEARTBEAT, *DESCRIBED, *LISTED)
 
 ACCEPTED: Final = (
@@ -191,6 +214,10 @@ ACCEPTED: Final = (
     Accepted("instance-id-stays-taken", HEARTBEAT, "error_code", _changes_to_taken_instance),
     Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),
     Accepted("deleted-topics-vanish", HEARTBEAT, "assignment", _vanished, Then.LEAVES),
+    Accepted("no-mixed-groups", JOINED, "error_code", _refused_by_consumers, Then.ENDS),
+    Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
+    Accepted("replaced-clients-id", ("DESCRIBE_GROUPS",), "groups[0].members", _is_of_replaced),
+    Accepted("tied-votes", JOINED, "protocol_name", _votes_are_tied, Then.ENDS),
     Accepted("repeated-lost-replies", HEARTBEAT, "error_code", _fenced_there_only, Then.LEAVES),
 )
 

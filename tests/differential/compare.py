@@ -130,6 +130,14 @@ def tree_of(side: Side, asked: Asked, answer: Message, group_id: str, detail: De
         case ApiKey.DESCRIBE_GROUPS:
             for group in tree["groups"]:
                 _presence(group)
+                shape.classic_members(group)
+        case ApiKey.JOIN_GROUP:
+            tree["member_id"] = side.who_is(tree["member_id"])
+            tree["leader"] = side.who_is(tree["leader"])
+            shape.classic_members(tree)
+        case ApiKey.LEAVE_GROUP:
+            for member in tree.get("members", ()):
+                member["member_id"] = side.who_is(member["member_id"])
         case ApiKey.DESCRIBE_CONFIGS:
             for result in tree["results"]:
                 _presence(result)
@@ -200,6 +208,12 @@ class _Shape:
             member["assignment"] = self.assignment(member["assignment"])
             member["target_assignment"] = self.assignment(member["target_assignment"])
         group["members"] = {member["member_id"]: member for member in group["members"]}
+
+    def classic_members(self, tree: dict[str, Any]) -> None:
+        """Sort the members: Kafka has them in hash order."""
+        for member in tree["members"]:
+            member["member_id"] = self.side.who_is(member["member_id"])
+        tree["members"].sort(key=lambda member: str(member["member_id"]))
 
     def assignment(self, tree: dict[str, Any]) -> Any:
         by_label = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from tests.differential.classic_generating import classic_disorder
 from tests.differential.disorder import Disorder
 from tests.differential.script import MEMBERS, RANGE_TOPICS, SETTLE, UNIFORM_TOPIC, Script, Step
 
@@ -15,6 +16,11 @@ def generate(seed: int) -> Script:
     (make,) = rng.choices([_disorder, _uniform, _settling], [68, 16, 16])
     steps = make(rng)
     return Script(f"seed {seed}", tuple(steps))
+
+
+def generate_classic(seed: int) -> Script:
+    """Return the script of a seed with classic members."""
+    return Script(f"classic seed {seed}", tuple(classic_disorder(random.Random(seed))))
 
 
 def _disorder(rng: random.Random) -> Iterator[Step]:

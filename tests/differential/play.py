@@ -26,6 +26,8 @@ from tests.differential.compare import (
     tree_of,
 )
 from tests.differential.hearing import hear
+from tests.differential.rounds import VERBS as ROUND_VERBS
+from tests.differential.rounds import ENDED, Rounds
 from tests.differential.script import SETTLE, Script, Step
 from tests.differential.settled import Placed
 from tests.differential.settling import settle
@@ -119,6 +121,7 @@ class _Performance:
         self._told: dict[str, Told] = {}
         self._placed: list[Placed] = [{}, {}]
         self._probes = topics.Probes(group_id)
+        self._rounds = Rounds(sides, group_id, self._goes_on_after)
 
     async def step(self, step: Step) -> bool:
         """Play one step and return whether the script goes on."""
@@ -126,6 +129,8 @@ class _Performance:
             return self._goes_on(step, await self._change(step))
         if step.verb == SETTLE:
             return self._goes_on(step, await self._settle())
+        if step.verb in ROUND_VERBS:
+            return self._played_on(step, await self._rounds.step(step))
         asked = [ask_for(step, side, self.played.group_id) for side in self._sides]
         if asked[0] is None or asked[1] is None:
             return True
@@ -156,6 +161,14 @@ class _Performance:
         if then is Then.LEAVES:
             return await self.step(Step("leave", step.who, {"epoch": "-1"}))
         return then is Then.ON
+
+    def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
+        return self._compare(step, both, answers) is Then.ON
+
+    def _played_on(self, step: Step, complaint: str | None) -> bool:
+        if complaint == ENDED:
+            return False
+        return self._goes_on(step, complaint)
 
     def _goes_on(self, step: Step, complaint: str | None) -> bool:
         if complaint:
@@ -250,6 +263,9 @@ class _Performance:
 
     async def clean_up(self) -> None:
         """Delete the script's own topics; its groups are too cheap to delete."""
+        await self._rounds.close()
+        if self._rounds.superseded:
+            self.played.masked["superseded-requests"] += self._rounds.superseded
         for side in self._sides:
             await topics.drop_own(side, self.played.group_id)
 

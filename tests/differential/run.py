@@ -1,7 +1,9 @@
 """Starts both servers, plays many scripts side by side, and collects the verdict.
 
 Apache Kafka is configured to be comparable: targets without an interval, minimum intervals lowered to ours,
-one offsets partition (one queue, see `topics.py`), groups of at most five. Quorate has the same heartbeat
+one offsets partition (one queue, see `topics.py`), groups of at most five, no initial delay of classic
+groups, and one thread each for connections and requests, so that requests are handled in the order in which
+they were sent (see `rounds.py`). Quorate has the same heartbeat
 interval and the same maximum group size.
 """
 
@@ -33,6 +35,7 @@ from wire.messages.find_coordinator import FindCoordinatorRequest
 
 HEARTBEAT_MS: Final = "1000"
 SESSION_MS_MAX: Final = "60000"
+CLASSIC_SESSION_MS_MIN: Final = "1000"
 KAFKA_SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "500",
@@ -43,6 +46,13 @@ KAFKA_SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
     "auto.create.topics.enable": "false",
     "log.cleaner.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
+    "group.max.session.timeout.ms": SESSION_MS_MAX,
+    "group.max.size": str(len(MEMBERS)),
+    "group.consumer.migration.policy": "disabled",
+    "num.network.threads": "1",
+    "num.io.threads": "1",
 }
 QUORATE_SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
@@ -51,6 +61,11 @@ QUORATE_SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
+    "group.coordinator.rebalance.protocols": "consumer,classic",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
+    "group.max.session.timeout.ms": SESSION_MS_MAX,
+    "group.max.size": str(len(MEMBERS)),
 }
 SHARED_TOPICS: Final = (*RANGE_TOPICS, UNIFORM_TOPIC)
 READY_S_MAX: Final = 60.0

@@ -7,6 +7,7 @@ client models of a script's members live here too: they know only what this serv
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ CLIENT_ID: Final = "differential"
 REPLY_S_MAX: Final = 20.0
 METADATA_VERSION: Final = 12
 UNKNOWN_TAG: Final = 99
+MADE_ID: Final = re.compile(r"(.+?)-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[\w-]{22})")
+"""A member id that a server made: the client id or the instance id, and a random part."""
 TopicIds = dict[str, bytes]
 Owned = dict[str, list[int]]
 """Topic name → partitions."""
@@ -71,6 +74,72 @@ class MemberModel:
         return {name: sorted({*self.told.get(name, ()), *self.kept.get(name, ())}) for name in names}
 
 
+@dataclass(slots=True)
+class ClassicModel:
+    """The state of one client of the classic protocol, derived only from its server's replies."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    before: int = -1
+    """The generation before the current one; -1 if none."""
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: list[str] = field(default_factory=list)
+    """What the leader was told: the ids of all members."""
+
+    @property
+    def is_leader(self) -> bool:
+        return bool(self.member_id) and self.leader == self.member_id
+
+
+class Connection:
+    """A connection to a server. It has one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._correlation_id = 0
+
+    @staticmethod
+    async def open(address: tuple[str, int]) -> Connection:
+        return Connection(*await asyncio.open_connection(*address))
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    def send(
+        self,
+        api: ApiKey,
+        version: int,
+        body: Message,
+        *,
+        client_id: str = CLIENT_ID,
+        has_unknown_field: bool = False,
+    ) -> None:
+        self._correlation_id += 1
+        frame = encode_request(api, version, self._correlation_id, client_id, body)
+        self._writer.write(_with_unknown_field(frame) if has_unknown_field else frame)
+
+    async def take(self, api: ApiKey, version: int, within_s: float = REPLY_S_MAX) -> Any:
+        """Return the reply to the request that was sent last. Raises TimeoutError if none comes."""
+        async with asyncio.timeout(within_s):
+            (length,) = struct.unpack(">i", await self._reader.readexactly(4))
+            payload = await self._reader.readexactly(length)
+        correlation_id, answer = decode_response(api, version, payload)
+        assert correlation_id == self._correlation_id, "answered out of order"
+        return answer
+
+    async def ask(self, api: ApiKey, version: int, body: Message, *, has_unknown_field: bool = False) -> Any:
+        self.send(api, version, body, has_unknown_field=has_unknown_field)
+        return await self.take(api, version)
+
+
 @dataclass(frozen=True, slots=True)
 class Manners:
     """The server's numbering of group epochs, as far as the barriers depend on it."""
@@ -100,37 +169,29 @@ class Side:
         self.ghosts: dict[str, MemberModel] = {}
         """Replaced processes of static members."""
         self.times_joined: Counter[str] = Counter()
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._correlation_id = 0
+        self.classics: dict[str, ClassicModel] = {}
+        self.made_ids: dict[str, str] = {}
+        """Member ids that the server has made, each with its name here."""
+        self._times_named: Counter[str] = Counter()
+        self._connection: Connection | None = None
 
     async def connect(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(*self.address)
+        self._connection = await Connection.open(self.address)
 
     async def reconnect(self) -> None:
         """Break the connection, losing any reply still in flight, and open another."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if self._connection is not None:
+            self._connection.abort()
         await self.connect()
 
     async def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            await self._writer.wait_closed()
+        if self._connection is not None:
+            await self._connection.close()
 
     async def ask(self, api: ApiKey, version: int, body: Message, *, has_unknown_field: bool = False) -> Any:
         """Send one request and return its reply. Raises TimeoutError if none comes."""
-        assert self._reader is not None
-        assert self._writer is not None
-        self._correlation_id += 1
-        frame = encode_request(api, version, self._correlation_id, CLIENT_ID, body)
-        self._writer.write(_with_unknown_field(frame) if has_unknown_field else frame)
-        async with asyncio.timeout(REPLY_S_MAX):
-            (length,) = struct.unpack(">i", await self._reader.readexactly(4))
-            payload = await self._reader.readexactly(length)
-        correlation_id, answer = decode_response(api, version, payload)
-        assert correlation_id == self._correlation_id, f"{self.name} answered out of order"
-        return answer
+        assert self._connection is not None
+        return await self._connection.ask(api, version, body, has_unknown_field=has_unknown_field)
 
     async def learn_topics(self, names: list[str]) -> dict[str, int]:
         """Request ids and partition counts; topics that do not exist are left out."""
@@ -159,7 +220,17 @@ class Side:
         for who, member in self.members.items():
             if member.member_id == member_id:
                 return who
-        return member_id
+        return self._name_made(member_id) if member_id else member_id
+
+    def _name_made(self, member_id: str) -> str:
+        """Return the name of an id that the server has made: what it begins with, and a number."""
+        if member_id not in self.made_ids:
+            found = MADE_ID.fullmatch(member_id)
+            if found is None:
+                return member_id
+            self._times_named[found[1]] += 1
+            self.made_ids[member_id] = f"{found[1]}#{self._times_named[found[1]]}"
+        return self.made_ids[member_id]
 
 
 def _with_unknown_field(frame: bytes) -> bytes:

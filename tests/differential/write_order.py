@@ -33,18 +33,24 @@ JOIN: Final = rf"(~8 ~7 ~5 5 7 8 )?(5 )?(~16 )*(4 )?(3 )?({TARGET})?(8 )?"
 
 LEAVE: Final = rf"(~8 (~7 )?~5 )+(~16 )*(4 )?3 ({TARGET})?"
 CATALOG: Final = rf"(~1 )*(4 )?(3 )?({TARGET})?"
-DELETED: Final = r"(~1 )*(~8 )*(~7 )*(~6 )?(~5 )*(~16 )*(~4 )?(~3 )?"
+DELETED: Final = r"(~1 )*(~8 )*(~7 )*(~6 )?(~5 )*(~16 )*(~4 )?(~3 )?(~2 )?"
+
+CLASSIC: Final = r"(~8 )*(~7 )*(~6 )?(~5 )*(~16 )*(~4 )?(~3 )?2 "
+"""A classic group: its record, after the tombstones of an empty group of the consumer protocol."""
+
+TAKEOVER: Final = r"(~2 )?"
 
 ORDER: Final = {
-    Trigger.MEMBER_JOINED: JOIN,
+    Trigger.MEMBER_JOINED: rf"{CLASSIC}|{TAKEOVER}{JOIN}",
+    Trigger.GENERATION_COMPLETED: CLASSIC,
     Trigger.MEMBER_REJOINED: JOIN,
     Trigger.MEMBER_UPDATED: JOIN,
     Trigger.MEMBER_ACKED: JOIN,
-    Trigger.MEMBER_REPLACED: JOIN,
+    Trigger.MEMBER_REPLACED: rf"{CLASSIC}|{JOIN}",
     Trigger.HEARTBEAT: JOIN,
     Trigger.MEMBER_AWAY: r"8 ",
-    Trigger.MEMBER_LEFT: LEAVE,
-    Trigger.SESSION_EXPIRED: LEAVE,
+    Trigger.MEMBER_LEFT: rf"{CLASSIC}|{LEAVE}",
+    Trigger.SESSION_EXPIRED: rf"{CLASSIC}|{LEAVE}",
     Trigger.REBALANCE_EXPIRED: LEAVE,
     Trigger.MEMBER_REMOVED: LEAVE,
     Trigger.REGEX_RESOLVED: rf"(16 )+(4 )?(3 )?({TARGET})?",
