@@ -82,6 +82,14 @@ def list_groups(groups: GroupContext, request: ListGroupsRequest, builder: Decis
     return _list_on(groups, request, ListGroupsResponse(), group_ids(groups), builder)
 
 
+def _protocol_type(groups: GroupContext, group_id: str) -> str:
+    """The protocol type of a classic group; empty for one that never had a member."""
+    group, served = groups.projection.groups.get(group_id), groups.classic.get(group_id)
+    if served is not None:
+        return served.protocol_type or ""
+    return group.classic.protocol_type if group is not None and group.classic is not None else ""
+
+
 def _list_on(
     groups: GroupContext,
     request: ListGroupsRequest,
@@ -103,9 +111,7 @@ def _list_on(
             continue
         protocol_type = CONSUMER
         if kind == CLASSIC:
-            served = groups.classic.get(group_id)
-            recorded = group.classic.protocol_type if group is not None and group.classic is not None else ""
-            protocol_type = recorded if served is None else served.protocol_type or ""
+            protocol_type = _protocol_type(groups, group_id)
         response.groups.append(
             ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
         )

@@ -18,6 +18,7 @@ from coordinator.group_context import GroupContext
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import classic_subscriptions, terms_of
 from coordinator.state import writes
+from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import removal_bytes, tombstone
 from coordinator.topics import CatalogTopic
@@ -165,20 +166,21 @@ def _deletable_from(groups: GroupContext, group_id: str) -> Container[str]:
         raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     if not admin.exists(groups, group_id):
         raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    group = groups.projection.groups.get(group_id)
     terms = terms_of(groups, group_id)
     if terms is not None:
         return terms.subscribed
-    assert group is not None
-    assert group.classic is not None
+    group = groups.projection.groups[group_id].classic
     served = groups.classic.get(group_id)
-    value = group.classic if served is None else served.value(0)
-    if value.protocol_type != _CONSUMER:
+    assert group is not None
+    if served is not None and served.state is ClassicState.COMPLETING_REBALANCE:
+        group = served.value(0)
+    protocol_type = group.protocol_type if served is None else served.protocol_type
+    if protocol_type != _CONSUMER:
         raise RequestRefused(
             ErrorCode.NON_EMPTY_GROUP,
-            f"Group {group_id} has members of protocol type {value.protocol_type}: stop them first.",
+            f"Group {group_id} has members of protocol type {protocol_type}: stop them first.",
         )
-    topics = classic_subscriptions(value)
+    topics = classic_subscriptions(group) if group.members else None
     return _Everything() if topics is None else topics
 
 

@@ -162,6 +162,10 @@ class ClassicGroup:
         return (self.state, ClassicState.PREPARING_REBALANCE) in CLASSIC_TRANSITIONS
 
     @property
+    def is_rebalancing(self) -> bool:
+        return self.state in (ClassicState.PREPARING_REBALANCE, ClassicState.COMPLETING_REBALANCE)
+
+    @property
     def has_all_joined(self) -> bool:
         """Whether every member waits in the join phase, and no member id was given out in vain."""
         return not self.pending and self.num_waiting == len(self.members)

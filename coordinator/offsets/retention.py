@@ -17,7 +17,6 @@ from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.expiry import Look, Reading
 from coordinator.state import writes
-from coordinator.state.machines import ClassicState
 from coordinator.state.offsetstore import CommittedOffset, tombstone
 from records import Expiry, GroupMetadataValue, OffsetCommitValue, RawRecord, Trigger
 
@@ -37,17 +36,16 @@ class Terms:
 
 
 def terms_of(groups: GroupContext, group_id: str) -> Terms | None:
-    """The retention terms of a group; None while none of its offsets may expire, as in a rebalance of a
-    classic group."""
+    """The retention terms of a group; None while none of its offsets may expire, as in a rebalance."""
+    served = groups.classic.get(group_id)
+    if served is not None and served.is_rebalancing:
+        return None
     group = groups.projection.groups.get(group_id)
     if group is None:  # it only has offsets
         return Terms(())
     classic = group.classic
     if group.is_consumer or classic is None:
         return Terms(group.subscriptions)
-    served = groups.classic.get(group_id)
-    if served is not None and served.state not in (ClassicState.EMPTY, ClassicState.STABLE):
-        return None
     if not classic.protocol_type:
         return Terms(())
     if not classic.members:

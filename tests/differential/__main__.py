@@ -1,6 +1,6 @@
 """`make differential`: `python -m tests.differential [--scripts N] [--seed FIRST] [--script FILE]`.
 
-Plays the kept regressions and N generated scripts to Apache Kafka and to Quorate. Exit code 1 when one
+Plays the kept regressions and N generated scripts of each protocol to Apache Kafka and to Quorate. Exit code 1 when one
 differs, or when accepted differences are too many; each script that differs is printed as short as it could
 be made.
 """
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.apache import java_is_missing
-from tests.differential.generating import generate
+from tests.differential.generating import generate, generate_classic
 from tests.differential.kept import regressions, scenarios
 from tests.differential.run import Servers, explain, make_arena, play_all, servers
 from tests.differential.script import Script, parse
@@ -41,7 +41,9 @@ async def compared(both: Servers, scripts: list[Script]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
-    parser.add_argument("--scripts", type=int, default=SCRIPTS, metavar="N", help="generated scripts")
+    parser.add_argument(
+        "--scripts", type=int, default=SCRIPTS, metavar="N", help="generated scripts of each protocol"
+    )
     parser.add_argument("--seed", type=int, help="seed of the first one; the others count on from it")
     parser.add_argument("--script", type=Path, help="plays this one only")
     options = parser.parse_args()
@@ -50,7 +52,9 @@ def main() -> int:
         return 0
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000_000)
     print(f"seeds {first} to {first + options.scripts - 1}", flush=True)
-    scripts = [*regressions(), *scenarios(), *(generate(first + number) for number in range(options.scripts))]
+    scripts = [*regressions(), *scenarios()]
+    for seed in range(first, first + options.scripts):
+        scripts += [generate(seed), generate_classic(seed)]
     if options.script:
         scripts = [parse(options.script.read_text("utf-8"), options.script.name)]
     with (

@@ -19,7 +19,12 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 MASKED_MAX: Final = 0.02
 """Share of all replies; with more of them masked, the comparison would prove little."""
 
+ALONE: Final = "answered alone"
+"""In place of a path: only ours has answered the request."""
+
 UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 GROUP_MAX_SIZE_REACHED: Final = 81
 INVALID_REQUEST: Final = 42
@@ -193,6 +198,17 @@ def _votes_are_tied(situation: Situation) -> bool:
     return all(tree["error_code"] == 0 for tree in situation.trees)
 
 
+def _kept_in_rebalance(situation: Situation) -> bool:
+    """Members of a classic group join; no generation with members was written yet."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (0, GROUP_SUBSCRIBED_TO_TOPIC)
+
+
+def _is_superseded(situation: Situation) -> bool:
+    """A member sends the same request again while the first one waits; Kafka never answers the first."""
+    return bool(situation.difference.ours.error_code == REBALANCE_IN_PROGRESS)
+
+
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
 DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
 LISTED: Final = ("LIST_GROUPS",)
@@ -218,6 +234,8 @@ ACCEPTED: Final = (
     Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
     Accepted("replaced-clients-id", ("DESCRIBE_GROUPS",), "groups[0].members", _is_of_replaced),
     Accepted("tied-votes", JOINED, "protocol_name", _votes_are_tied, Then.ENDS),
+    Accepted("offsets-kept-in-rebalance", ("OFFSET_DELETE",), "topics", _kept_in_rebalance, Then.ENDS),
+    Accepted("superseded-requests", ("JOIN_GROUP", "SYNC_GROUP"), ALONE, _is_superseded),
     Accepted("repeated-lost-replies", HEARTBEAT, "error_code", _fenced_there_only, Then.LEAVES),
 )
 

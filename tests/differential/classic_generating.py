@@ -17,6 +17,9 @@ PROTOCOLS: Final = (
     "roundrobin:x,range:x",
     "roundrobin:x",
     "sticky:x,range:x",
+    "range:@t3",
+    "range:@t4",
+    "range:@t3,roundrobin:@t3",
 )
 INSTANCES: Final = {"a": "i-a", "b": "i-b", "c": "i-c"}
 TOPIC: Final = "t3"
@@ -30,7 +33,7 @@ class ClassicDisorder:
         self._rng = rng
         self._version = rng.choice(("9", "9", "9", "8", "7", "6", "5", "4", "3", "2"))
         self._protocols = rng.sample(PROTOCOLS, rng.randint(1, 4))
-        self._is_static = {who: rng.random() < 0.35 for who in INSTANCES}
+        self._is_static = {who: rng.random() < 0.45 for who in INSTANCES}
         self._ever: list[str] = []
         self._told: dict[str, dict[str, str]] = {}
         self._has_rounds = rng.random() < 0.75
@@ -47,7 +50,7 @@ class ClassicDisorder:
             else:
                 yield from rng.choices(
                     (self._rejoin, self._restart, self._leave, self._mistake, self._offsets, self._admin),
-                    (25, 12, 15, 25, 15, 8),
+                    (22, 18, 15, 25, 15, 8),
                 )[0]()
             if self._has_rounds and rng.random() < 0.8:
                 yield from self._round()
@@ -97,11 +100,14 @@ class ClassicDisorder:
         if self._rng.random() < 0.5:
             self._told[who] = {**self._told[who], "protocols": self._rng.choice(self._protocols)}
         step = self._again(who)
-        yield Step(step.verb, who, {**step.args, "again": "1"}) if self._rng.random() < 0.1 else step
+        if self._rng.random() < 0.15:
+            step = Step(step.verb, who, {**step.args, self._rng.choice(("again", "lost")): "1"})
+        yield step
 
     def _restart(self) -> Iterator[Step]:
         """A new process of a member, without its member id."""
-        who = self._rng.choice(self._ever)
+        static = [who for who in self._ever if "instance" in self._told[who]]
+        who = self._rng.choice(static or self._ever)
         yield from self._join(who, id="none")
         if self._rng.random() < 0.5:
             yield Step("cbeat", who)

@@ -12,6 +12,7 @@ from tests.differential.asked import ABOVE, Asked
 from tests.differential.script import Step
 from tests.differential.side import ClassicModel, Side
 from wire.apis import ApiKey
+from wire.embedded import ConsumerProtocolSubscription, encode
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -45,7 +46,7 @@ def _join(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked |
         member_id=_member_id(step, side, model),
         group_instance_id=model.instance_id,
         protocol_type="" if step.get("type") == "none" else step.get("type", "consumer"),
-        protocols=[JoinGroupRequestProtocol(name=name, metadata=data.encode()) for name, _, data in pairs],
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=_metadata(data)) for name, _, data in pairs],
         reason=step.get("reason") or None,
     )
     return Asked(ApiKey.JOIN_GROUP, version, body)
@@ -132,6 +133,13 @@ VERBS: Final[dict[str, Callable[[Step, Side, ClassicModel, str], Asked | None]]]
     "cleave": _leave,
     "ccommit": _commit,
 }
+
+
+def _metadata(said: str) -> bytes:
+    """A subscription (`@t1|t3`), or bytes that are none."""
+    if not said.startswith("@"):
+        return said.encode()
+    return encode(ConsumerProtocolSubscription(topics=said[1:].split("|")), 1)
 
 
 def describe(group_id: str) -> Asked:

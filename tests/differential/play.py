@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential import settled, topics
-from tests.differential.accepted import Circumstances, Situation, Then, accepted
+from tests.differential.accepted import ALONE, Circumstances, Situation, Then, accepted
 from tests.differential.asked import Asked
 from tests.differential.asking import ask_for
 from tests.differential.compare import (
@@ -26,8 +26,8 @@ from tests.differential.compare import (
     tree_of,
 )
 from tests.differential.hearing import hear
-from tests.differential.rounds import VERBS as ROUND_VERBS
 from tests.differential.rounds import ENDED, Rounds
+from tests.differential.rounds import VERBS as ROUND_VERBS
 from tests.differential.script import SETTLE, Script, Step
 from tests.differential.settled import Placed
 from tests.differential.settling import settle
@@ -121,7 +121,7 @@ class _Performance:
         self._told: dict[str, Told] = {}
         self._placed: list[Placed] = [{}, {}]
         self._probes = topics.Probes(group_id)
-        self._rounds = Rounds(sides, group_id, self._goes_on_after)
+        self._rounds = Rounds(sides, group_id, self._goes_on_after, self._may_answer_alone)
 
     async def step(self, step: Step) -> bool:
         """Play one step and return whether the script goes on."""
@@ -164,6 +164,13 @@ class _Performance:
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
         return self._compare(step, both, answers) is Then.ON
+
+    def _may_answer_alone(self, asked: Asked, answer: Any) -> bool:
+        one = accepted(
+            self._situation(Difference(asked.api.name, ALONE, None, answer), asked, (None, answer))
+        )
+        self.played.masked.update([one.name] if one is not None else [])
+        return one is not None
 
     def _played_on(self, step: Step, complaint: str | None) -> bool:
         if complaint == ENDED:
@@ -264,8 +271,6 @@ class _Performance:
     async def clean_up(self) -> None:
         """Delete the script's own topics; its groups are too cheap to delete."""
         await self._rounds.close()
-        if self._rounds.superseded:
-            self.played.masked["superseded-requests"] += self._rounds.superseded
         for side in self._sides:
             await topics.drop_own(side, self.played.group_id)
 

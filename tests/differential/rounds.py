@@ -1,7 +1,7 @@
 """Plays the steps of classic members, whose JoinGroup and SyncGroup wait for other members.
 
 Every request has a connection of its own, so that its reply can come with a later step. After each request
-two pings have gone through each coordinator's queue, so it was handled before the next step; replies that a
+pings have gone through each coordinator's queue, so it was handled before the next step; replies that a
 timer sends (the initial delay of 0 ms) are waited for. Both sides must answer the same requests at the same
 steps, with the same replies, and describe the group alike after each step.
 """
@@ -23,6 +23,10 @@ from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
 
 ANSWERED_ALIKE_S_MAX: Final = 3.0
+PINGS: Final = 3
+"""The first one is read no earlier than the request, the second one is handled after it, and the third one's
+reply comes after those to both."""
+
 EXPIRED_S_MAX: Final = 15.0
 LOOK_AGAIN_S: Final = 0.005
 WAITS_S_MAX: Final = 120.0
@@ -32,6 +36,9 @@ ENDED: Final = "ended"
 EMPTY: Final = ("Empty", "Dead")
 Compare = Callable[[Step, tuple[Asked, Asked], list[Any]], bool]
 """Compares two replies and returns whether the script goes on."""
+
+MayAnswerAlone = Callable[[Asked, Any], bool]
+"""Whether our reply to a request that Kafka leaves without one is accepted."""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,11 @@ class Request:
         return tuple(reply.done() for reply in self.replies)
 
     @property
+    def member_id(self) -> str:
+        """The id with which it was sent to Kafka."""
+        return _member_id(self.asked[0])
+
+    @property
     def is_answered(self) -> bool:
         return all(self.answered_by)
 
@@ -55,13 +67,17 @@ class Request:
 class Rounds:
     """The requests of one script's classic members."""
 
-    def __init__(self, sides: tuple[Side, Side], group_id: str, compare: Compare) -> None:
+    def __init__(
+        self, sides: tuple[Side, Side], group_id: str, compare: Compare, may_answer_alone: MayAnswerAlone
+    ) -> None:
         self._sides = sides
         self._group_id = group_id
         self._compare = compare
         self._open: list[Request] = []
         self._state = "Dead"
-        self.superseded = 0
+        self._may_answer_alone = may_answer_alone
+        self._idle: tuple[list[Connection], list[Connection]] = ([], [])
+        self._ping_request = HeartbeatRequest(group_id=f"{group_id}-ping", generation_id=0, member_id="ping")
 
     async def step(self, step: Step) -> str | None:
         """Play one step and return a complaint, if replies did not come alike. ENDED: the script ends."""
@@ -70,12 +86,13 @@ class Rounds:
         asked = [classic_requests.ask_for(step, side, self._group_id) for side in self._sides]
         if asked[0] is None or asked[1] is None:
             return None
-        older = [one for one in self._open if (one.step.who, one.step.verb) == (step.who, step.verb)]
-        if older and step.get("again") != "1":
+        open_ones = [one for one in self._open if one.step.verb == step.verb]
+        if step.get("again") != "1" and any(one.step.who == step.who for one in open_ones):
             return None
+        older = [one for one in open_ones if one.member_id == _member_id(asked[0]) != ""]
         request = Request(step, (asked[0], asked[1]), [], [])
-        for side, one in zip(self._sides, request.asked, strict=True):
-            connection = await Connection.open(side.address)
+        for side, idle, one in zip(self._sides, self._idle, request.asked, strict=True):
+            connection = idle.pop() if idle else await self._open_connection(side)
             connection.send(one.api, one.version, one.body, client_id=step.who)
             request.connections.append(connection)
             request.replies.append(asyncio.create_task(connection.take(one.api, one.version, WAITS_S_MAX)))
@@ -84,32 +101,35 @@ class Rounds:
         for one in older:
             self._give_up(one)
         begins = step.verb == "cjoin" and self._state in EMPTY
-        return await self._hear(step, must_be_answered=request if begins else None)
+        if begins:
+            await self._until(lambda: request.is_answered, ANSWERED_ALIKE_S_MAX)
+        if step.get("lost") == "1":
+            self._open.remove(request)
+            self._abort(request)
+        return await self._hear(step)
+
+    async def _open_connection(self, side: Side) -> Connection:
+        """Open a connection that the server reads already, so that nothing overtakes its first request."""
+        connection = await Connection.open(side.address)
+        await connection.ask(ApiKey.HEARTBEAT, 4, self._ping_request)
+        return connection
 
     def _give_up(self, older: Request) -> None:
-        """Take note that a later request has taken the place of one that waits.
-
-        Kafka never answers that one; ours answers it with REBALANCE_IN_PROGRESS."""
+        """Forget a request that waited and whose place a later one has taken, if only ours answers it."""
         if older.answered_by != (False, True):
             return
-        answer = older.replies[1].result()
-        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+        if self._may_answer_alone(older.asked[1], older.replies[1].result()):
             self._open.remove(older)
-            self.superseded += 1
             self._abort(older)
 
     async def _ping(self) -> None:
         """Return when every request so far was handled and answered, or waits."""
-        body = HeartbeatRequest(group_id=f"{self._group_id}-ping", generation_id=0, member_id="ping")
-        for _ in range(3):
-            await asyncio.gather(*(side.ask(ApiKey.HEARTBEAT, 4, body) for side in self._sides))
+        for _ in range(PINGS):
+            await asyncio.gather(*(side.ask(ApiKey.HEARTBEAT, 4, self._ping_request) for side in self._sides))
 
-    async def _hear(self, step: Step, must_be_answered: Request | None = None) -> str | None:
+    async def _hear(self, step: Step) -> str | None:
         """Take the replies that have come to both sides, and compare them."""
-        await self._until(
-            lambda: self._is_alike() and (must_be_answered is None or must_be_answered.is_answered),
-            ANSWERED_ALIKE_S_MAX,
-        )
+        await self._until(self._is_alike, ANSWERED_ALIKE_S_MAX)
         if not self._is_alike():
             one = next(one for one in self._open if len({*one.answered_by}) > 1)
             who = "Kafka" if one.answered_by[0] else "Quorate"
@@ -119,9 +139,10 @@ class Rounds:
         self._open = [one for one in self._open if not one.is_answered]
         for one in answered:
             answers = [reply.result() for reply in one.replies]
-            for connection in one.connections:
-                await connection.close()
-            for side, answer in zip(self._sides, answers, strict=True):
+            for side, idle, connection, answer in zip(
+                self._sides, self._idle, one.connections, answers, strict=True
+            ):
+                idle.append(connection)
                 _hear(side.classics[one.step.who], one.asked[0].api, answer)
             said = one.step if one.step is step else Step(f"answer to {one.step.verb}", one.step.who)
             if not self._compare(said, one.asked, answers):
@@ -148,7 +169,7 @@ class Rounds:
         return await asyncio.gather(*(side.ask(asked.api, asked.version, asked.body) for side in self._sides))
 
     async def _await_expiry(self, step: Step) -> str | None:
-        """Wait until a timer has changed the group on both sides: a session, or the wait for a phase's end."""
+        """Wait until a timer has changed the group on both sides: a session, or a phase's end."""
         asked = classic_requests.describe(self._group_id)
         before = [_outline(answer) for answer in await self._described(asked)]
         waiting = [one.answered_by for one in self._open]
@@ -169,12 +190,18 @@ class Rounds:
     async def close(self) -> None:
         for one in self._open:
             self._abort(one)
+        for connection in (*self._idle[0], *self._idle[1]):
+            connection.abort()
 
     @staticmethod
     def _abort(request: Request) -> None:
         for reply, connection in zip(request.replies, request.connections, strict=True):
             reply.cancel()
             connection.abort()
+
+
+def _member_id(asked: Asked) -> str:
+    return str(getattr(asked.body, "member_id", ""))
 
 
 def _outline(answer: Any) -> tuple[str, int]:

@@ -17,10 +17,18 @@ that is no member.
     describe, list, delete, classic       ConsumerGroupDescribe, ListGroups, DeleteGroups, DescribeGroups
     create, grow, drop - topic=own1 partitions=5     topics of this script alone
     config - heartbeat=1500 session=9000  IncrementalAlterConfigs of the group; configs - asks for them
+    cjoin a protocols=range:x,roundrobin:@t1|t3   JoinGroup; metadata: bytes, or @ and the topics of a
+                                          subscription; version, instance, session, rebalance, type, id=b
+    csync a assign=p                      SyncGroup; the leader assigns to each member; protocol, type
+    cbeat a generation=same               Heartbeat; generation: same, before, above, none; id, instance
+    cleave a                              LeaveGroup; members=a,b@i-b,@i-c for several
+    ccommit a topic=t3 offset=7           OffsetCommit with the generation
+    expire -                              wait until a session or another timer has changed the group
     settle -                              all members heartbeat until nothing changes; then judge both
 
 A + in a value is a space. Any step may have lost=1 (the reply is lost, and the connection with it) or
-tagged=1 (the request has a field that no release knows).
+tagged=1 (the request has a field that no release knows). A classic member whose request waits sends no
+other of the kind, unless the step has again=1.
 
 Shared topics are `t<number of partitions>`; names with `own` belong to the script.
 """

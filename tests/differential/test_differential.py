@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.__main__ import compared
-from tests.differential.generating import generate
+from tests.differential.generating import generate, generate_classic
 from tests.differential.kept import regressions, scenarios
 from tests.differential.run import servers
 
@@ -22,7 +22,7 @@ SEEDS = range(300)
 @pytest.mark.usefixtures("kafka_can_run")
 async def test_both_sides_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every reply agrees field by field; accepted differences occur in at most one of fifty replies."""
-    scripts = [*regressions(), *scenarios(), *map(generate, SEEDS)]
+    scripts = [*regressions(), *scenarios(), *map(generate, SEEDS), *map(generate_classic, SEEDS)]
     with servers(tmp_path) as both:
         code = await compared(both, scripts)
     assert code == 0, capsys.readouterr().out
