@@ -1,8 +1,8 @@
 """`make differential`: `python -m tests.differential [--scripts N] [--seed FIRST] [--script FILE]`.
 
-Plays the kept regressions and N generated scripts of each protocol to Apache Kafka and to Quorate. Exit code 1 when one
-differs, or when accepted differences are too many; each script that differs is printed as short as it could
-be made.
+Plays the kept scripts and N generated ones of each protocol to Apache Kafka and to Quorate. Exit code 1 when
+one differs, or when accepted differences are too many; each script that differs is printed as short as it
+could be made.
 """
 
 from __future__ import annotations

@@ -206,7 +206,13 @@ def _kept_in_rebalance(situation: Situation) -> bool:
 
 def _is_superseded(situation: Situation) -> bool:
     """A member sends the same request again while the first one waits; Kafka never answers the first."""
-    return bool(situation.difference.ours.error_code == REBALANCE_IN_PROGRESS)
+    is_older = bool(situation.asked.facts.get("superseded"))
+    return is_older and situation.difference.ours.error_code == REBALANCE_IN_PROGRESS
+
+
+def _has_left(situation: Situation) -> bool:
+    """A member leaves while its SyncGroup waits; Kafka never answers that."""
+    return bool(situation.difference.ours.error_code == UNKNOWN_MEMBER_ID)
 
 
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
@@ -236,6 +242,7 @@ ACCEPTED: Final = (
     Accepted("tied-votes", JOINED, "protocol_name", _votes_are_tied, Then.ENDS),
     Accepted("offsets-kept-in-rebalance", ("OFFSET_DELETE",), "topics", _kept_in_rebalance, Then.ENDS),
     Accepted("superseded-requests", ("JOIN_GROUP", "SYNC_GROUP"), ALONE, _is_superseded),
+    Accepted("left-while-syncing", ("SYNC_GROUP",), ALONE, _has_left),
     Accepted("repeated-lost-replies", HEARTBEAT, "error_code", _fenced_there_only, Then.LEAVES),
 )
 

@@ -90,7 +90,7 @@ def _beat(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked |
 
 
 def _leave(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked | None:
-    """`members=a,b@i-b,@i-c`: by member id, by both ids, by instance id alone. Without it the member itself."""
+    """`members=a,b@i-b,@i-c`: by member id, by both ids, by instance id alone. Without it: itself."""
     version = int(step.get("version", "5"))
     members = []
     for one in step.get("members", step.who).split(","):

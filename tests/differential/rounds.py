@@ -99,6 +99,7 @@ class Rounds:
         self._open.append(request)
         await self._ping()
         for one in older:
+            one.asked[1].facts["superseded"] = True
             self._give_up(one)
         begins = step.verb == "cjoin" and self._state in EMPTY
         if begins:
@@ -115,7 +116,7 @@ class Rounds:
         return connection
 
     def _give_up(self, older: Request) -> None:
-        """Forget a request that waited and whose place a later one has taken, if only ours answers it."""
+        """Forget a request that only ours answers, if that is accepted."""
         if older.answered_by != (False, True):
             return
         if self._may_answer_alone(older.asked[1], older.replies[1].result()):
@@ -130,6 +131,8 @@ class Rounds:
     async def _hear(self, step: Step) -> str | None:
         """Take the replies that have come to both sides, and compare them."""
         await self._until(self._is_alike, ANSWERED_ALIKE_S_MAX)
+        for one in list(self._open):
+            self._give_up(one)
         if not self._is_alike():
             one = next(one for one in self._open if len({*one.answered_by}) > 1)
             who = "Kafka" if one.answered_by[0] else "Quorate"
