@@ -5,7 +5,7 @@ A script (`script.py`) is a list of steps of up to five clients of one group, ge
 (`side.py`, `hearing.py`) fills in what *its* server said, so the two sides may number epochs and topics as
 they like.
 Members of the classic protocol (`classic_requests.py`, `classic_generating.py`) wait for each other, so their
-replies may come with a later step (`rounds.py`).
+replies may come with a later step (`classic_steps.py`).
 `play.py` plays a script to both sides step by step; `compare.py` compares the replies field by field, after
 mapping ids and epochs; `settled.py` judges assignments that hang on ties; `accepted.py` holds the differences
 that are known and wanted, each a predicate with a count and a row in docs/conformance.md. Whatever else

@@ -18,6 +18,8 @@ from tests.differential import settled, topics
 from tests.differential.accepted import ALONE, Circumstances, Situation, Then, accepted
 from tests.differential.asked import Asked
 from tests.differential.asking import ask_for
+from tests.differential.classic_steps import ENDED, ClassicSteps
+from tests.differential.classic_steps import VERBS as CLASSIC_VERBS
 from tests.differential.compare import (
     Detail,
     Difference,
@@ -26,8 +28,6 @@ from tests.differential.compare import (
     tree_of,
 )
 from tests.differential.hearing import hear
-from tests.differential.rounds import ENDED, Rounds
-from tests.differential.rounds import VERBS as ROUND_VERBS
 from tests.differential.script import SETTLE, Script, Step
 from tests.differential.settled import Placed
 from tests.differential.settling import settle
@@ -121,7 +121,7 @@ class _Performance:
         self._told: dict[str, Told] = {}
         self._placed: list[Placed] = [{}, {}]
         self._probes = topics.Probes(group_id)
-        self._rounds = Rounds(sides, group_id, self._goes_on_after, self._may_answer_alone)
+        self._classic = ClassicSteps(sides, group_id, self._goes_on_after, self._may_answer_alone)
 
     async def step(self, step: Step) -> bool:
         """Play one step and return whether the script goes on."""
@@ -129,8 +129,8 @@ class _Performance:
             return self._goes_on(step, await self._change(step))
         if step.verb == SETTLE:
             return self._goes_on(step, await self._settle())
-        if step.verb in ROUND_VERBS:
-            return self._played_on(step, await self._rounds.step(step))
+        if step.verb in CLASSIC_VERBS:
+            return self._played_on(step, await self._classic.step(step))
         asked = [ask_for(step, side, self.played.group_id) for side in self._sides]
         if asked[0] is None or asked[1] is None:
             return True
@@ -270,7 +270,7 @@ class _Performance:
 
     async def clean_up(self) -> None:
         """Delete the script's own topics; its groups are too cheap to delete."""
-        await self._rounds.close()
+        await self._classic.close()
         for side in self._sides:
             await topics.drop_own(side, self.played.group_id)
 

@@ -3,7 +3,7 @@
 Apache Kafka is configured to be comparable: targets without an interval, minimum intervals lowered to ours,
 one offsets partition (one queue, see `topics.py`), groups of at most five, no initial delay of classic
 groups, and one thread each for connections and requests, so that requests are handled in the order in which
-they were sent (see `rounds.py`). Quorate has the same heartbeat interval, group sizes and session bounds.
+they were sent (see `classic_steps.py`). Quorate has the same heartbeat interval and the same bounds.
 """
 
 from __future__ import annotations

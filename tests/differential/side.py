@@ -94,7 +94,7 @@ class ClassicModel:
         return bool(self.member_id) and self.leader == self.member_id
 
 
-class Connection:
+class ScriptConnection:
     """A connection to a server. It has one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,8 +103,8 @@ class Connection:
         self._correlation_id = 0
 
     @staticmethod
-    async def open(address: tuple[str, int]) -> Connection:
-        return Connection(*await asyncio.open_connection(*address))
+    async def open(address: tuple[str, int]) -> ScriptConnection:
+        return ScriptConnection(*await asyncio.open_connection(*address))
 
     def abort(self) -> None:
         self._writer.transport.abort()
@@ -173,10 +173,10 @@ class Side:
         self.made_ids: dict[str, str] = {}
         """Member ids that the server has made, each with its name here."""
         self._times_named: Counter[str] = Counter()
-        self._connection: Connection | None = None
+        self._connection: ScriptConnection | None = None
 
     async def connect(self) -> None:
-        self._connection = await Connection.open(self.address)
+        self._connection = await ScriptConnection.open(self.address)
 
     async def reconnect(self) -> None:
         """Break the connection, losing any reply still in flight, and open another."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from tests.differential import classic_requests
 from tests.differential.asked import Asked
 from tests.differential.script import Step
-from tests.differential.side import ClassicModel, Connection, Side
+from tests.differential.side import ClassicModel, ScriptConnection, Side
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
@@ -47,7 +47,7 @@ class Request:
 
     step: Step
     asked: tuple[Asked, Asked]
-    connections: list[Connection]
+    connections: list[ScriptConnection]
     replies: list[asyncio.Task[Any]]
 
     @property
@@ -64,7 +64,7 @@ class Request:
         return all(self.answered_by)
 
 
-class Rounds:
+class ClassicSteps:
     """The requests of one script's classic members."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Rounds:
         self._open: list[Request] = []
         self._state = "Dead"
         self._may_answer_alone = may_answer_alone
-        self._idle: tuple[list[Connection], list[Connection]] = ([], [])
+        self._idle: tuple[list[ScriptConnection], list[ScriptConnection]] = ([], [])
         self._ping_request = HeartbeatRequest(group_id=f"{group_id}-ping", generation_id=0, member_id="ping")
 
     async def step(self, step: Step) -> str | None:
@@ -109,9 +109,9 @@ class Rounds:
             self._abort(request)
         return await self._hear(step)
 
-    async def _open_connection(self, side: Side) -> Connection:
+    async def _open_connection(self, side: Side) -> ScriptConnection:
         """Open a connection that the server reads already, so that nothing overtakes its first request."""
-        connection = await Connection.open(side.address)
+        connection = await ScriptConnection.open(side.address)
         await connection.ask(ApiKey.HEARTBEAT, 4, self._ping_request)
         return connection
 
