@@ -100,13 +100,13 @@ class ClassicSteps:
         await self._ping()
         for one in older:
             one.asked[1].facts["superseded"] = True
-            self._give_up(one)
+            await self._give_up(one)
         begins = step.verb == "cjoin" and self._state in EMPTY
         if begins:
             await self._until(lambda: request.is_answered, ANSWERED_ALIKE_S_MAX)
         if step.get("lost") == "1":
             self._open.remove(request)
-            self._abort(request)
+            await self._abort(request)
         return await self._hear(step)
 
     async def _open_connection(self, side: Side) -> ScriptConnection:
@@ -115,13 +115,13 @@ class ClassicSteps:
         await connection.ask(ApiKey.HEARTBEAT, 4, self._ping_request)
         return connection
 
-    def _give_up(self, older: Request) -> None:
+    async def _give_up(self, older: Request) -> None:
         """Forget a request that only ours answers, if that is accepted."""
         if older.answered_by != (False, True):
             return
         if self._may_answer_alone(older.asked[1], older.replies[1].result()):
             self._open.remove(older)
-            self._abort(older)
+            await self._abort(older)
 
     async def _ping(self) -> None:
         """Return when every request so far was handled and answered, or waits."""
@@ -132,7 +132,7 @@ class ClassicSteps:
         """Take the replies that have come to both sides, and compare them."""
         await self._until(self._is_alike, ANSWERED_ALIKE_S_MAX)
         for one in list(self._open):
-            self._give_up(one)
+            await self._give_up(one)
         if not self._is_alike():
             one = next(one for one in self._open if len({*one.answered_by}) > 1)
             who = "Kafka" if one.answered_by[0] else "Quorate"
@@ -192,15 +192,16 @@ class ClassicSteps:
 
     async def close(self) -> None:
         for one in self._open:
-            self._abort(one)
+            await self._abort(one)
         for connection in (*self._idle[0], *self._idle[1]):
-            connection.abort()
+            await connection.close()
 
     @staticmethod
-    def _abort(request: Request) -> None:
+    async def _abort(request: Request) -> None:
         for reply, connection in zip(request.replies, request.connections, strict=True):
             reply.cancel()
-            connection.abort()
+            await asyncio.gather(reply, return_exceptions=True)
+            await connection.close()
 
 
 def _member_id(asked: Asked) -> str:
