@@ -76,6 +76,7 @@ class ClassicSteps:
         self._open: list[Request] = []
         self._state = "Dead"
         self._may_answer_alone = may_answer_alone
+        self._opened: list[ScriptConnection] = []
         self._idle: tuple[list[ScriptConnection], list[ScriptConnection]] = ([], [])
         self._ping_request = HeartbeatRequest(group_id=f"{group_id}-ping", generation_id=0, member_id="ping")
 
@@ -112,6 +113,7 @@ class ClassicSteps:
     async def _open_connection(self, side: Side) -> ScriptConnection:
         """Open a connection that the server reads already, so that nothing overtakes its first request."""
         connection = await ScriptConnection.open(side.address)
+        self._opened.append(connection)
         await connection.ask(ApiKey.HEARTBEAT, 4, self._ping_request)
         return connection
 
@@ -193,7 +195,7 @@ class ClassicSteps:
     async def close(self) -> None:
         for one in self._open:
             await self._abort(one)
-        for connection in (*self._idle[0], *self._idle[1]):
+        for connection in self._opened:
             await connection.close()
 
     @staticmethod
