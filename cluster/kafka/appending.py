@@ -75,6 +75,8 @@ def produce(context: ListenerContext, exchange: Exchange, request: ProduceReques
         exchange.reply(refuse(ApiKey.PRODUCE, exchange.api_version, request, code, None))
         return
     with_leader(context, exchange, len(request.topic_data), lambda: _produce(context, exchange, request))
+    if not exchange.is_answered and exchange.connection is not None:
+        exchange.connection.serve_alone(exchange)  # a later batch must not overtake one that waits
 
 
 def _produce(context: ListenerContext, exchange: Exchange, request: ProduceRequest) -> None:

@@ -507,3 +507,24 @@ def test_its_apis_are_advertised_only_with_it() -> None:
         return {one.api_key for one in answer.api_keys}
 
     assert advertised(LogRig()) - advertised(Rig()) == {ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID}
+
+
+def test_the_order_of_a_producer_is_kept_across_an_election() -> None:
+    rig = LogRig(connection_buffered_pause_bytes=16 << 20, clock_step_ms=3.0)
+    first = produce_request(batch(b"x" * 1_000_000))
+    first.topic_data[0].partition_data += [
+        PartitionProduceData(index=number, records=batch(b"x" * 1_000_000)) for number in (1, 2)
+    ]
+    rig.node.leaders[METADATA_SHARD] = None
+    rig.client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, first))
+    rig.run(300)
+    assert rig.client.frames == []
+    del rig.node.leaders[METADATA_SHARD]
+    second = produce_request(batch(b"x", b"y"), partition=2)
+    rig.client.send(encode_request(ApiKey.PRODUCE, 9, 2, CLIENT_ID, second))
+    rig.run(2_000)
+    answers = [decode_response(ApiKey.PRODUCE, 9, frame)[1] for frame in rig.client.frames]
+    offsets_given = [
+        [one.base_offset for one in answer.responses[0].partition_responses] for answer in answers
+    ]
+    assert offsets_given == [[0, 0, 0], [1]]
