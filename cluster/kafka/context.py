@@ -9,7 +9,7 @@ from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import KafkaNode
 from cluster.kafka.waiting import LeaderWaits
-from cluster.runtime.slices import Slices
+from cluster.runtime.slices import MORE, Slices
 from cluster.scratchlog import ScratchBounds, ScratchLog
 from cluster.settings import Settings
 from raftlog.env.host import Host
@@ -33,13 +33,13 @@ class ListenerContext:
         self.node = node
         self.settings = settings
         self.served = served_apis(classic=settings.serves_classic, log=settings.scratch_log_enable)
-        self.scratch_log = _scratch_log(settings)
+        self.slices = Slices(host)
+        self.scratch_log = _scratch_log(settings, self.slices)
         self.frame_bytes_max = settings.socket_request_max_bytes
         if self.scratch_log is not None:
             self.frame_bytes_max = max(self.frame_bytes_max, settings.scratch_log_request_max_bytes)
         self.counters = KafkaCounters()
         self.faults = FaultTable()
-        self.slices = Slices(host)
         self.leaders = LeaderWaits(host, node)
         self.limited_log = RateLimitedLogger(
             LOG, host.monotonic_ms, burst=CLIENT_LINES_AT_ONCE, repeat_ms=CLIENT_LINE_MS
@@ -62,7 +62,7 @@ class ListenerContext:
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
 
 
-def _scratch_log(settings: Settings) -> ScratchLog | None:
+def _scratch_log(settings: Settings, slices: Slices) -> ScratchLog | None:
     """Return an empty scratch log, or None if the node keeps none."""
     if not settings.scratch_log_enable:
         return None
@@ -71,5 +71,6 @@ def _scratch_log(settings: Settings) -> ScratchLog | None:
             bytes_max=settings.scratch_log_max_bytes,
             partition_bytes_max=settings.scratch_log_partition_max_bytes,
             batch_bytes_max=settings.message_max_bytes,
-        )
+        ),
+        lambda work: slices.run(work, lambda: True, MORE),
     )

@@ -154,14 +154,18 @@ def _invalid(message: str) -> RefusedBatch:
 class RecordBatch:
     """A batch in a log. `place` replaces the first bytes of `records`, which are kept as they came."""
 
-    __slots__ = ("base_offset", "begins_at", "header", "place", "records")
+    __slots__ = ("base_offset", "begins_at", "header", "number", "place", "records")
 
-    def __init__(self, header: Header, records: bytes, base_offset: int, begins_at: int) -> None:
+    def __init__(
+        self, header: Header, records: bytes, base_offset: int, begins_at: int, number: int = 0
+    ) -> None:
         self.header = header
         self.records = records
         self.base_offset = base_offset
         self.begins_at = begins_at
         """The number of bytes that had been appended to the log before this batch."""
+        self.number = number
+        """Its number among the batches of all logs."""
         self.place = _PLACE.pack(base_offset, header.length, NO_LEADER_EPOCH)
 
     @property

@@ -11,7 +11,7 @@ perhaps a few before, because a batch is never cut.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,8 +20,14 @@ from cluster.scratchlog.batches import Header, RecordBatch, empty_batch
 BATCH_COST_BYTES: Final = 600
 """Bytes of memory that a batch takes beside its own: objects for it and its header, and places in lists."""
 
-TRIM_AFTER: Final = 1_024
+RUN: Final = 256
+"""Batches whose greatest timestamp is noted together, so that a search by time looks at few of them."""
+
+TRIM_AFTER: Final = 4 * RUN
 """Dropped batches whose places in the lists are freed together."""
+
+READ_BATCHES_MAX: Final = 4_096
+"""Batches in one answer: 4 MiB of the smallest would take 50 ms to collect."""
 
 
 class OffsetOutOfRange(Exception):
@@ -34,12 +40,12 @@ class PartitionLog:
     __slots__ = (
         "_bases",
         "_batches",
-        "_latest",
-        "_newest",
         "_num_dropped",
         "_num_written",
+        "_peaks",
         "end",
         "first",
+        "is_ordered",
         "num_bytes",
         "start",
     )
@@ -52,25 +58,27 @@ class PartitionLog:
         self._num_dropped = 0  # of the batches below, the first ones
         self._batches: list[RecordBatch | None] = []
         self._bases: list[int] = []
-        self._latest: list[int] = []  # the greatest timestamp up to this batch
-        self._newest: RecordBatch | None = None
+        self._peaks: list[int] = []  # the greatest timestamp of each RUN, perhaps of a dropped batch
+        self.is_ordered = False
+        """Whether the table has it among those from which it drops the oldest batches."""
 
     # Writing.
 
-    def append(self, header: Header, records: bytes) -> int:
-        """Append a checked batch and return the offset of its first record."""
-        batch = RecordBatch(header, records, self.end, self._num_written)
+    def append(self, header: Header, records: bytes, number: int = 0) -> int:
+        """Append a checked batch and return the offset of its first record.
+
+        `number` is that of the batch among those of all logs.
+        """
+        batch = RecordBatch(header, records, self.end, self._num_written, number)
+        if len(self._batches) % RUN == 0:
+            self._peaks.append(header.max_timestamp)
+        elif header.max_timestamp > self._peaks[-1]:
+            self._peaks[-1] = header.max_timestamp
         self._batches.append(batch)
         self._bases.append(batch.base_offset)
-        latest = header.max_timestamp
-        if self._latest and self._latest[-1] > latest:
-            latest = self._latest[-1]
-        self._latest.append(latest)
         self.end = batch.last_offset + 1
         self._num_written += len(records)
         self.num_bytes += len(records) + BATCH_COST_BYTES
-        if self._newest is not None and header.max_timestamp > self._newest.header.max_timestamp:
-            self._newest = batch
         return batch.base_offset
 
     def drop_oldest(self) -> int:
@@ -82,25 +90,40 @@ class PartitionLog:
         self.start = max(self.start, batch.last_offset + 1)
         freed = len(batch.records) + BATCH_COST_BYTES
         self.num_bytes -= freed
-        if batch is self._newest:
-            self._newest = None
         is_worth_it = self._num_dropped >= TRIM_AFTER and 2 * self._num_dropped >= len(self._batches)
         if is_worth_it or self._num_dropped == len(self._batches):
             self._trim()
         return freed
 
     def _trim(self) -> None:
-        for places in (self._batches, self._bases, self._latest):
-            del places[: self._num_dropped]
-        self._num_dropped = 0
+        if self._num_dropped == len(self._batches):
+            self._batches, self._bases, self._peaks = [], [], []
+            self._num_dropped = 0
+            return
+        num_runs = self._num_dropped // RUN
+        del self._batches[: num_runs * RUN], self._bases[: num_runs * RUN], self._peaks[:num_runs]
+        self._num_dropped -= num_runs * RUN
 
-    def delete_before(self, offset: int) -> int:
-        """Delete the records before an offset of the log; return how many bytes of memory that frees."""
-        freed = 0
+    def delete_before(self, offset: int) -> list[RecordBatch | None]:
+        """Delete the records before an offset of the log; return the batches that are dropped.
+
+        To free a hundred thousand of them takes long, so that is left to the caller.
+        """
         self.start = max(self.start, offset)
-        while (oldest := self.oldest) is not None and oldest.last_offset < offset:
-            freed += self.drop_oldest()
-        return freed
+        below = self._num_dropped
+        above = len(self._batches) if offset == self.end else bisect_right(self._bases, offset, below) - 1
+        if above <= below:
+            return []
+        dropped = self._batches[below:above]
+        oldest = dropped[0]
+        assert oldest is not None
+        kept = self._batches[above] if above < len(self._batches) else None
+        num_bytes = (self._num_written if kept is None else kept.begins_at) - oldest.begins_at
+        self.num_bytes -= num_bytes + BATCH_COST_BYTES * len(dropped)
+        self._batches[below:above] = [None] * len(dropped)
+        self._num_dropped = above
+        self._trim()
+        return dropped
 
     # Reading.
 
@@ -128,7 +151,9 @@ class PartitionLog:
         return self._num_written - batch.begins_at
 
     def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> bytes:
-        """Return whole batches from `offset` on, at most `bytes_max`.  Raises OffsetOutOfRange.
+        """Return whole batches from `offset` on, at most `bytes_max` and READ_BATCHES_MAX.
+
+        Raises OffsetOutOfRange.
 
         With `at_least_one` the first batch is returned whatever its size. The empty batch for an offset of an
         earlier leader is not counted.
@@ -137,7 +162,8 @@ class PartitionLog:
         if offset < self.first:
             parts.append(empty_batch(self.first - 1))
         num_bytes = 0
-        for number in range(self._number_of(offset), len(self._batches)):
+        begin = self._number_of(offset)
+        for number in range(begin, min(begin + READ_BATCHES_MAX, len(self._batches))):
             batch = self._batches[number]
             assert batch is not None
             num_bytes += len(batch.records)
@@ -161,17 +187,29 @@ class PartitionLog:
 
         Records are not read, so it may be an earlier record of the same batch.
         """
-        begin = bisect_left(self._latest, timestamp, self._num_dropped)
-        for number in range(begin, len(self._batches)):
-            batch = self._batches[number]
-            assert batch is not None
+        for batch in self._in_runs(timestamp):
             if batch.header.max_timestamp >= timestamp:
                 return batch.header.base_timestamp, max(self.start, batch.base_offset)
         return None
 
     def newest(self) -> tuple[int, int] | None:
         """Return the greatest timestamp, and the offset of the last record of the first batch that has it."""
-        if self._newest is None:
-            self._newest = max(self, key=lambda batch: batch.header.max_timestamp, default=None)
-        newest = self._newest
-        return None if newest is None else (newest.header.max_timestamp, newest.last_offset)
+        begun = self._in_run(self._num_dropped // RUN)
+        latest = max((batch.header.max_timestamp for batch in begun), default=None)
+        if latest is None:
+            return None
+        latest = max([latest, *self._peaks[self._num_dropped // RUN + 1 :]])
+        newest = next(batch for batch in self._in_runs(latest) if batch.header.max_timestamp == latest)
+        return latest, newest.last_offset
+
+    def _in_runs(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Yield the batches of the runs that reach a timestamp, or reached it before batches were dropped."""
+        for run in range(self._num_dropped // RUN, len(self._peaks)):
+            if self._peaks[run] >= timestamp:
+                yield from self._in_run(run)
+
+    def _in_run(self, run: int) -> Iterator[RecordBatch]:
+        begin = max(run * RUN, self._num_dropped)
+        for batch in self._batches[begin : (run + 1) * RUN]:
+            assert batch is not None
+            yield batch

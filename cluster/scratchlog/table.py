@@ -12,10 +12,10 @@ term are gone when the first request of a new one is served.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Final, Protocol
 
 from cluster.scratchlog.batches import RefusedBatch, checked_header
 from cluster.scratchlog.partition import PartitionLog
@@ -30,8 +30,8 @@ for eight million terms."""
 LOGS_MAX: Final = 100_000
 """Partitions with records, or which had some in this term: a kilobyte each, beside their batches."""
 
-STALE_MAX: Final = 1_000
-"""At most this many entries of `_in_order` more than twice the number of batches."""
+FREED_AT_ONCE: Final = 1_000
+"""Dropped batches that are freed in one step: less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +53,21 @@ class RecordWaiter(Protocol):
         """Note that the logs are no longer kept here."""
 
 
-class ScratchLog:
-    """The logs of one node, which are empty unless it leads the metadata shard."""
+def _at_once(work: Iterator[None]) -> None:
+    for _ in work:
+        pass
 
-    def __init__(self, bounds: ScratchBounds) -> None:
+
+class ScratchLog:
+    """The logs of one node, which are empty unless it leads the metadata shard.
+
+    `in_slices` runs long work between that of others: freeing many batches that were dropped together.
+    """
+
+    def __init__(
+        self, bounds: ScratchBounds, in_slices: Callable[[Iterator[None]], object] = _at_once
+    ) -> None:
+        self._in_slices = in_slices
         self.bounds = bounds
         self.num_bytes = 0
         """Bytes of memory that all batches take."""
@@ -67,7 +78,8 @@ class ScratchLog:
         self._version = 0
         self._logs: dict[Partition, PartitionLog] = {}
         self._num_batches = 0
-        self._in_order: deque[tuple[PartitionLog, int]] = deque()  # log and base offset of each batch
+        self._oldest_first: list[tuple[int, PartitionLog]] = []  # a heap by the number of its oldest batch
+        self._dropped: list[list[Any]] = []  # to be freed
         self._producers = Producers()
         self._waiters: dict[Partition, dict[RecordWaiter, None]] = {}
 
@@ -93,13 +105,17 @@ class ScratchLog:
         if self.term < 0:
             return
         self.term = -1
+        for log in self._logs.values():
+            self._dropped.append(log.delete_before(log.end))
+        self._dropped.append(list(self._logs.values()))
         self._logs.clear()
-        self._in_order.clear()
+        self._oldest_first = []
         self._producers.clear()
         self.num_bytes = self._num_batches = 0
         waiting = {waiter for waiters in self._waiters.values() for waiter in waiters}
         for waiter in waiting:
             waiter.ended()
+        self._free_dropped()
 
     def keep_only(self, exists: Callable[[bytes], bool]) -> None:
         """Drop the logs of topics that no longer exist; `exists` takes a topic id."""
@@ -109,9 +125,11 @@ class ScratchLog:
             return
         for partition in [key for key in self._logs if key[0] in deleted]:
             log = self._logs.pop(partition)
-            self._freed(log.num_bytes, len(log))
-            log.delete_before(log.end)
-        self._forget_stale()
+            self._delete_before(log, log.end)
+            log.is_ordered = False
+        self._oldest_first = [entry for entry in self._oldest_first if entry[1].is_ordered]
+        heapify(self._oldest_first)
+        self._free_dropped()
 
     def _first_offset(self, topic_id: bytes) -> int:
         is_new = self._term_start < created_at(topic_id) <= self._version
@@ -143,12 +161,14 @@ class ScratchLog:
         if log.end + header.num_records > (self.term + 1) << TERM_BITS:
             raise RefusedBatch(ErrorCode.KAFKA_STORAGE_ERROR, "the offsets of this term are used up")
         before = log.num_bytes
-        base_offset = log.append(header, records)
-        self._producers.appended(partition, header, base_offset)
         self.num_appended += 1
+        base_offset = log.append(header, records, self.num_appended)
+        self._producers.appended(partition, header, base_offset)
         self.num_bytes += log.num_bytes - before
         self._num_batches += 1
-        self._in_order.append((log, base_offset))
+        if not log.is_ordered:
+            log.is_ordered = True
+            heappush(self._oldest_first, (self.num_appended, log))
         self._drop_oldest(log)
         for waiter in list(self._waiters.get(partition, ())):
             waiter.arrived(len(records))
@@ -168,9 +188,8 @@ class ScratchLog:
         log = self._logs.get(partition)
         if log is None:
             return self._first_offset(partition[0])
-        num_batches = len(log)
-        self._freed(log.delete_before(offset), num_batches - len(log))
-        self._forget_stale()
+        self._delete_before(log, offset)
+        self._free_dropped()
         return log.start
 
     # Memory.
@@ -180,23 +199,30 @@ class ScratchLog:
         while log.num_bytes > self.bounds.partition_bytes_max and len(log) > 1:
             self._freed(log.drop_oldest(), 1)
         while self.num_bytes > self.bounds.bytes_max and self._num_batches > 1:
-            oldest, base_offset = self._in_order.popleft()
-            if oldest.oldest is not None and oldest.oldest.base_offset == base_offset:
-                self._freed(oldest.drop_oldest(), 1)
-        self._forget_stale()
+            number, oldest_log = self._oldest_first[0]
+            oldest = oldest_log.oldest
+            if oldest is None:
+                heappop(self._oldest_first)
+                oldest_log.is_ordered = False
+            elif oldest.number != number:
+                heapreplace(self._oldest_first, (oldest.number, oldest_log))
+            else:
+                self._freed(oldest_log.drop_oldest(), 1)
 
     def _freed(self, num_bytes: int, num_batches: int) -> None:
         self.num_bytes -= num_bytes
         self._num_batches -= num_batches
 
-    def _forget_stale(self) -> None:
-        """Forget the order of batches that were dropped otherwise, now and then."""
-        if len(self._in_order) > 2 * self._num_batches + STALE_MAX:
-            self._in_order = deque(
-                (log, base)
-                for log, base in self._in_order
-                if log.oldest is not None and base >= log.oldest.base_offset
-            )
+    def _delete_before(self, log: PartitionLog, offset: int) -> None:
+        before = log.num_bytes
+        dropped = log.delete_before(offset)
+        self._freed(before - log.num_bytes, len(dropped))
+        self._dropped.append(dropped)
+
+    def _free_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, []
+        if any(dropped):
+            self._in_slices(_free(dropped))
 
     # Waiting.
 
@@ -212,3 +238,17 @@ class ScratchLog:
                 waiters.pop(waiter, None)
                 if not waiters:
                     del self._waiters[partition]
+
+
+def _free(dropped: list[list[Any]]) -> Iterator[None]:
+    """Free the batches in these lists, some at a time."""
+    num_freed = 0
+    while dropped:
+        some = dropped[-1]
+        num_freed += min(FREED_AT_ONCE, len(some)) + 1
+        del some[-FREED_AT_ONCE:]
+        if not some:
+            dropped.pop()
+        if num_freed >= FREED_AT_ONCE:
+            num_freed = 0
+            yield

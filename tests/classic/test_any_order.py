@@ -36,13 +36,13 @@ class Watched(World):
 
     def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
         reply = super().handle(api_key, version, request, **changes)
-        if isinstance(reply, Later) and reply.token not in self.answers:
+        if isinstance(reply, Later) and reply.token not in self.late_answers:
             self.unanswered.add(reply.token)
         return reply
 
     def _append(self, decision: Decision) -> None:
         for token, _ in decision.answers:
-            assert token not in self.answers, "answered twice"
+            assert token not in self.late_answers, "answered twice"
             self.unanswered.discard(token)
         super()._append(decision)
 

@@ -58,7 +58,7 @@ def test_an_unused_member_id_is_waited_for_in_the_join_phase(world: World, stabl
     rebalanced(a)
 
 
-def test_leave_without_any_id_removes_nobody(world: World) -> None:
+def test_a_leave_without_an_id_removes_no_member(world: World) -> None:
     a = ClassicConsumer(world, "a", instance_id="i")
     a.join(group_instance_id="")
     world.work()

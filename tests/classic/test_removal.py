@@ -43,7 +43,7 @@ def delete_offset(world: World) -> int:
     return int(answer.error_code or answer.topics[0].partitions[0].error_code)
 
 
-def test_a_group_that_nobody_joined_is_removed(world: World) -> None:
+def test_a_group_without_a_first_member_is_removed(world: World) -> None:
     ClassicConsumer(world, "a").send_join()
     world.sleep(HOUR_MS)
     assert "g" not in world.shard.projection.groups

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from cluster.scratchlog.batches import checked_header
-from cluster.scratchlog.partition import TRIM_AFTER, OffsetOutOfRange, PartitionLog
+from cluster.scratchlog.partition import (
+    BATCH_COST_BYTES,
+    READ_BATCHES_MAX,
+    TRIM_AFTER,
+    OffsetOutOfRange,
+    PartitionLog,
+)
 from tests.support.record_batches import NOW_MS, batch, headers, offsets
 
 FIRST = 3 << 40
@@ -132,6 +140,37 @@ def test_times_out_of_order() -> None:
     assert (log.since(30), log.newest()) == ((70, 4), (70, 4))
     log.delete_before(5)
     assert (log.since(0), log.newest()) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_times_are_found_as_by_looking_at_every_batch(seed: int) -> None:
+    rng, log = random.Random(seed), PartitionLog(0)
+    for _ in range(3_000):
+        what = rng.random()
+        if what < 0.9 or not len(log):
+            put(log, b"x", time_ms=rng.randrange(50) if rng.random() < 0.99 else rng.randrange(9_999))
+        elif what < 0.99:
+            log.drop_oldest()
+        else:
+            log.delete_before(rng.randrange(log.start, log.start + (log.end - log.start) // 3 + 1))
+        if rng.random() < 0.05 and len(log):
+            kept = list(log)
+            times = [batch.header.max_timestamp for batch in kept]
+            for time_ms in (0, 25, 49, 50, 5_000, max(times), max(times) + 1):
+                first = next((batch for batch in kept if batch.header.max_timestamp >= time_ms), None)
+                found = first and (first.header.base_timestamp, max(log.start, first.base_offset))
+                assert log.since(time_ms) == found
+            assert log.newest() == (max(times), kept[times.index(max(times))].last_offset)
+            assert log.num_bytes == sum(len(batch.records) + BATCH_COST_BYTES for batch in kept)
+            assert log.start == kept[0].base_offset
+
+
+def test_one_answer_has_a_bounded_number_of_batches() -> None:
+    log = PartitionLog(0)
+    for _ in range(READ_BATCHES_MAX + 5):
+        put(log, b"x")
+    got = offsets(log.read(3, 2**31, at_least_one=True))
+    assert (got[0], len(got)) == (3, READ_BATCHES_MAX)
 
 
 def test_a_long_life_leaves_no_traces() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cluster.scratchlog import RefusedBatch, ScratchBounds, ScratchLog
 from cluster.scratchlog.partition import BATCH_COST_BYTES
 from cluster.scratchlog.producers import Producers
-from cluster.scratchlog.table import STALE_MAX, TERM_BITS
+from cluster.scratchlog.table import FREED_AT_ONCE, TERM_BITS
 from coordinator.topics import new_topic_id
 from tests.support.record_batches import batch, offsets
 from wire.errors import ErrorCode
@@ -129,16 +130,42 @@ def test_all_together_keep_what_the_bound_allows_and_the_oldest_go() -> None:
     assert log.log((NEW, 0)).end == 4
 
 
-def test_the_order_of_batches_is_forgotten_with_them() -> None:
+def test_the_order_of_batches_takes_a_place_for_each_log() -> None:
     log = scratch_log(partition_bytes_max=SIZE)
-    for _ in range(3 * STALE_MAX):
-        put(log)
-    assert len(log._in_order) <= STALE_MAX + 2
-    for _ in range(3 * STALE_MAX):
+    for number in range(3_000):
+        put(log, partition=number % 3)
+    assert len(log._oldest_first) == 3
+    for _ in range(100):
         put(log)
         log.delete_before((NEW, 0), log.log((NEW, 0)).end)
-    assert len(log._in_order) <= STALE_MAX + 2
+    assert (len(log._oldest_first), log.num_bytes) == (3, 2 * SIZE)
+    log.keep_only(lambda topic_id: False)
+    assert (log._oldest_first, log.num_bytes) == ([], 0)
+    put(log)
+    assert len(log._oldest_first) == 1
+
+
+def drop_all(log: ScratchLog, how: str) -> None:
+    if how == "deleted records":
+        log.delete_before((NEW, 0), log.log((NEW, 0)).end)
+    elif how == "deleted topic":
+        log.keep_only(lambda topic_id: False)
+    else:
+        log.resign()
+
+
+@pytest.mark.parametrize("how", ["deleted records", "deleted topic", "another leader"])
+def test_many_batches_are_freed_in_slices(how: str) -> None:
+    begun: list[Iterator[None]] = []
+    sizes = {"bytes_max": 1 << 30, "partition_bytes_max": 1 << 30, "batch_bytes_max": 1 << 20}
+    log = ScratchLog(ScratchBounds(**sizes), begun.append)
+    log.lead(TERM, TERM_START, VERSION)
+    for _ in range(5 * FREED_AT_ONCE):
+        put(log)
+    drop_all(log, how)
     assert log.num_bytes == 0
+    (work,) = begun
+    assert sum(1 for _ in work) >= 5
 
 
 def test_too_many_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,15 +77,15 @@ class ClassicConsumer:
     def joined(self) -> Any:
         """The reply to the JoinGroup that waited; None while it waits."""
         assert self._join is not None, "no JoinGroup waits"
-        if self._join not in self.world.answers:
+        if self._join not in self.world.late_answers:
             return None
-        answer = self.world.answers.pop(self._join)
+        answer = self.world.late_answers.pop(self._join)
         self._join = None
         return self._joined(answer)
 
     def take_joined(self) -> None:
         """Read the reply to the JoinGroup that waited, if there is one."""
-        if self._join is not None and self._join in self.world.answers:
+        if self._join is not None and self._join in self.world.late_answers:
             self.joined()
 
     def _joined(self, answer: Any) -> Any:
@@ -126,9 +126,9 @@ class ClassicConsumer:
     def synced(self) -> Any:
         """The reply to the SyncGroup that waited; None while it waits."""
         assert self._sync is not None, "no SyncGroup waits"
-        if self._sync not in self.world.answers:
+        if self._sync not in self.world.late_answers:
             return None
-        answer = self.world.answers.pop(self._sync)
+        answer = self.world.late_answers.pop(self._sync)
         self._sync = None
         return self._synced(answer)
 

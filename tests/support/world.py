@@ -124,7 +124,7 @@ class World:
         self._epochs: dict[str, int] = {}
         self._fast: dict[tuple[str, str], tuple[Any, FastEntry, Any]] = {}
         """A listener's cache: the request, the permission taken before it, and the reply."""
-        self.answers: dict[int, Any] = {}
+        self.late_answers: dict[int, Any] = {}
         """Replies to requests that were answered `Later`, by number."""
         self.jobs: list[Job] = []
         """Jobs that have not ended; they end at once unless `holds_jobs`."""
@@ -189,7 +189,7 @@ class World:
 
     def _append(self, decision: Decision) -> None:
         self._write(decision)
-        self.answers.update(decision.answers)
+        self.late_answers.update(decision.answers)
         if decision.failure is not None:
             self.failures.append(decision.failure)
         self.jobs += decision.jobs
@@ -274,7 +274,7 @@ class World:
         self.shard.on_deposed()
         self.shard = self.replayed(len(self.log))
         self.jobs = []
-        self.answers = {}
+        self.late_answers = {}
         self.shard.on_ready(self.ctx())
 
     def lead_again(self) -> None:
