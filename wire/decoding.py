@@ -26,6 +26,10 @@ partitions, have enough bytes."""
 
 ELEMENT_BYTES = 20
 
+BATCH_ELEMENT_BYTES = 160
+"""The same of requests with record batches, which may be longer than others. A batch of one record takes 70
+bytes, and producers fill them."""
+
 TAGS_MAX = 1_000
 """Maximum unknown tagged fields of one struct; a Kafka release adds one or two."""
 
@@ -87,6 +91,11 @@ def malformed(error: Exception, source: FunctionSource, left_bytes: int) -> Malf
     return MalformedFrame(source.field_at(error, left_bytes), why)
 
 
+def _has_batches(cls: type[Message]) -> bool:
+    wires = [wire for _, wire in cls.SCHEMA.fields]
+    return any(wire.kind == "records" or (wire.of is not None and _has_batches(wire.of)) for wire in wires)
+
+
 _written: dict[tuple[type[Message], int, bool, bool], Decoder] = {}
 
 
@@ -124,6 +133,7 @@ class _Writer:
         self.cls = cls
         self.bounded = bounded
         self.version = version
+        self.element_bytes = BATCH_ELEMENT_BYTES if _has_batches(cls) else ELEMENT_BYTES
         self.flexible = version in cls.SCHEMA.flexible
         self.source = FunctionSource(title=f"{cls.__name__} v{version}")
         self.source.names |= {
@@ -231,7 +241,7 @@ class _Writer:
         """Count the elements that are about to be read."""
         if self.bounded:
             self.source.line(f"c += {count}")
-            with self.source.block(f"if c > {ELEMENTS_MAX} and c * {ELEMENT_BYTES} > n:"):
+            with self.source.block(f"if c > {ELEMENTS_MAX} and c * {self.element_bytes} > n:"):
                 self.source.line("raise absurd(c)", place)
 
     def varint(self, prefix: str, path: str) -> str:

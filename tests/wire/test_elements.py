@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wire.apis import ApiKey
-from wire.decoding import ELEMENT_BYTES, ELEMENTS_MAX, TAGS_MAX
+from wire.decoding import BATCH_ELEMENT_BYTES, ELEMENT_BYTES, ELEMENTS_MAX, TAGS_MAX
 from wire.errors import MalformedFrame
 from wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
@@ -19,6 +19,7 @@ from wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.protocol import decode_request, decode_response, encode_request, encode_response
 
 
@@ -34,6 +35,17 @@ def test_small_elements_are_bounded_by_number() -> None:
     assert decoded(ApiKey.FIND_COORDINATOR, 4, keys(ELEMENTS_MAX)) == keys(ELEMENTS_MAX)
     with pytest.raises(MalformedFrame, match=f"coordinator_keys: {ELEMENTS_MAX + 1} elements"):
         decoded(ApiKey.FIND_COORDINATOR, 4, keys(ELEMENTS_MAX + 1))
+
+
+def test_record_batches_are_bounded_by_what_they_take_at_least() -> None:
+    def produced(size: int, count: int) -> ProduceRequest:
+        data = [PartitionProduceData(index=0, records=b"x" * size)] * count
+        return ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+    decoded(ApiKey.PRODUCE, 9, produced(1, ELEMENTS_MAX - 1))
+    decoded(ApiKey.PRODUCE, 9, produced(BATCH_ELEMENT_BYTES, ELEMENTS_MAX + 1))
+    with pytest.raises(MalformedFrame, match="partition_data: 40001 elements"):
+        decoded(ApiKey.PRODUCE, 9, produced(BATCH_ELEMENT_BYTES // 2, ELEMENTS_MAX))
 
 
 def test_large_ones_are_bounded_by_the_frame() -> None:
