@@ -15,7 +15,7 @@ from typing import Final
 
 from cluster.kafka.cluster_apis import with_leader
 from cluster.kafka.context import ListenerContext
-from cluster.kafka.exchange import Answer, Exchange
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Answer, Exchange
 from cluster.scratchlog import RefusedBatch, ScratchLog
 from coordinator.topics import CatalogTopic
 from wire.apis import ApiKey
@@ -94,8 +94,11 @@ def _produce(context: ListenerContext, exchange: Exchange, request: ProduceReque
 
 
 def _appended(context: ListenerContext, version: int, request: ProduceRequest, refused: list[str]) -> Answer:
-    """Append the batches and make the response; `refused` receives what is wrong with those that are not."""
+    """Append the batches and make the response; `refused` receives the first error, if any."""
     responses: list[TopicProduceResponse] = []
+    scratch_log = context.scratch_log
+    assert scratch_log is not None
+    told_before = scratch_log.num_told
     num_partitions = num_bytes = 0
     for topic in request.topic_data:
         made: list[PartitionProduceResponse] = []
@@ -106,8 +109,14 @@ def _appended(context: ListenerContext, version: int, request: ProduceRequest, r
             made.append(_append(context, version, topic, asked, refused))
             num_partitions += 1
             num_bytes += len(asked.records or b"")
-            if num_partitions >= PARTITIONS_AT_ONCE or num_bytes >= BYTES_AT_ONCE:
+            num_told = scratch_log.num_told - told_before
+            if (
+                num_partitions >= PARTITIONS_AT_ONCE
+                or num_bytes >= BYTES_AT_ONCE
+                or num_told >= ELEMENTS_AT_ONCE
+            ):
                 num_partitions = num_bytes = 0
+                told_before = scratch_log.num_told
                 yield
     return ProduceResponse(responses=responses)
 
@@ -131,10 +140,11 @@ def _append(
         if log is None:
             raise RefusedBatch(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads this partition")
         if found is None or not 0 <= asked.index < found.num_partitions:
-            raise RefusedBatch(code, f"partition {asked.index} of topic {topic.name[:300]!r} does not exist")
+            raise RefusedBatch(code, f"partition {asked.index} does not exist")
         base_offset, start = log.append((found.topic_id, asked.index), asked.records, version)
     except RefusedBatch as error:
-        refused.append(error.message)
+        if not refused:
+            refused.append(error.message)
         return PartitionProduceResponse(
             index=asked.index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable, Iterator
 
 from cluster.faults.table import FaultTable
 from cluster.kafka.counters import KafkaCounters
@@ -46,9 +48,21 @@ class ListenerContext:
         )
         self.forwards = 0  # requests that wait for the controller (`forwarding`)
         self.fetches_waiting = 0
+        self._ends: deque[Callable[[], None]] = deque()  # of waits of fetches
         self.fetched_bytes = 0  # records in answers that are being made (`reading`)
         self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
         self.kept_bytes = 0  # upper bound over all connections: what was sent since is included
+
+    def end_soon(self, end: Callable[[], None]) -> None:
+        """End the wait of a fetch soon; one batch may end thousands, so that is done in slices."""
+        self._ends.append(end)
+        if len(self._ends) == 1:
+            self.host.call_soon(lambda: self.slices.run(self._end_waits(), lambda: True))
+
+    def _end_waits(self) -> Iterator[None]:
+        while self._ends:
+            self._ends.popleft()()
+            yield
 
     def fetch_ended(self) -> None:
         """Count down the empty fetches that wait."""

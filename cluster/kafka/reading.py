@@ -242,7 +242,7 @@ class _Fetch:
     def arrived(self, num_bytes: int) -> None:
         before, self._missing_bytes = self._missing_bytes, self._missing_bytes - num_bytes
         if before > 0 >= self._missing_bytes:
-            self._context.host.call_soon(self._end)
+            self._context.end_soon(self._end)
 
     def ended(self) -> None:
         self.arrived(max(1, self._missing_bytes))

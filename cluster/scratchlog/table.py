@@ -73,6 +73,8 @@ class ScratchLog:
         """Bytes of memory that all batches take."""
         self.num_appended = 0
         """Batches appended, ever: tells whether there were any since."""
+        self.num_told = 0
+        """How often a waiter was told of a batch, ever."""
         self.term = -1
         self._term_start = 0
         self._version = 0
@@ -170,7 +172,9 @@ class ScratchLog:
             log.is_ordered = True
             heappush(self._oldest_first, (self.num_appended, log))
         self._drop_oldest(log)
-        for waiter in list(self._waiters.get(partition, ())):
+        waiters = list(self._waiters.get(partition, ()))
+        self.num_told += len(waiters)
+        for waiter in waiters:
             waiter.arrived(len(records))
         return base_offset, log.start
 

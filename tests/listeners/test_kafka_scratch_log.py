@@ -528,3 +528,18 @@ def test_the_order_of_a_producer_is_kept_across_an_election() -> None:
         [one.base_offset for one in answer.responses[0].partition_responses] for answer in answers
     ]
     assert offsets_given == [[0, 0, 0], [1]]
+
+
+def test_a_batch_for_many_waiting_fetches_is_handled_in_slices() -> None:
+    rig = LogRig(clock_step_ms=0.1)
+    consumers = [rig.connect() for _ in range(300)]
+    for consumer in consumers:
+        consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(0, max_wait_ms=10_000)))
+    rig.run(2_000)
+    assert rig.context.fetches_waiting == 300
+    turns_before = rig.context.slices._turns
+    rig.client.send(encode_request(ApiKey.PRODUCE, 9, 1, CLIENT_ID, produce_request(batch(b"x"))))
+    rig.run(5_000)
+    assert rig.context.slices._turns - turns_before >= 30
+    assert all(len(consumer.frames) == 1 for consumer in consumers)
+    assert (rig.context.fetches_waiting, rig.context.fetched_bytes) == (0, 0)
