@@ -38,6 +38,10 @@ NO_PRODUCER: Final = -1
 RECORD_BYTES_MIN: Final = 7
 """The smallest record: six lengths and deltas of one byte each, and its attributes."""
 
+RECORDS_MAX: Final = 1 << 24
+"""Records in a batch: far more than producers send. How many a compressed batch has is not checked otherwise,
+and a batch of 70 bytes must not use up offsets by the billion."""
+
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -135,6 +139,8 @@ def _check_contents(header: Header, size: int) -> None:
     count = header.num_records
     if count <= 0 or header.last_offset_delta + 1 != count:
         raise _invalid(f"{count} records in a batch whose last offset is {header.last_offset_delta}")
+    if count > RECORDS_MAX:
+        raise _invalid(f"{count} records in a batch exceed {RECORDS_MAX}")
     is_plain = header.attributes & CODEC_MASK == UNCOMPRESSED
     if is_plain and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
         raise _invalid(f"{count} records do not fit into {size - HEADER_BYTES} bytes")

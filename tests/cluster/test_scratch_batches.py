@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from cluster.scratchlog.batches import RecordBatch, RefusedBatch, checked_header, empty_batch
+from cluster.scratchlog.batches import (
+    RECORDS_MAX,
+    RecordBatch,
+    RefusedBatch,
+    checked_header,
+    empty_batch,
+)
 from tests.support.record_batches import NOW_MS, batch, headers
 from wire.errors import ErrorCode
 
@@ -68,6 +74,10 @@ def test_every_codec_passes_through_unread(codec: int) -> None:
         ({"num_records": 3}, ErrorCode.INVALID_RECORD),
         ({"last_offset_delta": 7}, ErrorCode.INVALID_RECORD),
         ({"num_records": 2**31 - 1, "last_offset_delta": 2**31 - 2}, ErrorCode.INVALID_RECORD),
+        (
+            {"num_records": RECORDS_MAX + 1, "last_offset_delta": RECORDS_MAX, "attributes": 4},
+            ErrorCode.INVALID_RECORD,
+        ),
         ({"num_records": 4, "last_offset_delta": 3}, ErrorCode.INVALID_RECORD),
         ({"magic": 0}, ErrorCode.INVALID_RECORD),
         ({"magic": 1}, ErrorCode.INVALID_RECORD),
