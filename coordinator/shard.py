@@ -427,8 +427,9 @@ class Counts:
     members: int
     offsets: int
 
-    def in_state(self, state: GroupState) -> int:
-        return sum(number for (_, of), number in self.groups.items() if of is state)
+    def in_state(self, state: str) -> int:
+        """Number of groups of any type in a state, which Kafka's types of groups partly share by name."""
+        return sum(number for (_, of), number in self.groups.items() if of.value == state)
 
     def of_type(self, kind: str) -> int:
         return sum(number for (of, _), number in self.groups.items() if of == kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -26,7 +27,7 @@ from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
 from coordinator.shard import Counts
-from coordinator.state.machines import GroupState
+from coordinator.state.machines import ClassicState, GroupState
 from raftlog.transport.links import Links
 from records import METADATA_SHARD
 from wire.apis import ApiKey
@@ -152,12 +153,16 @@ def _links(links: Links) -> Iterator[Metric]:
     yield counter("quorate_link_received_bytes", "Bytes received from the peer.", "node", received)
 
 
+GROUP_STATES: Final = tuple(dict.fromkeys(state.value for state in itertools.chain(GroupState, ClassicState)))
+"""The states of consumer groups, and those that only classic groups have."""
+
+
 def _groups(counts: Mapping[int, Counts]) -> Iterator[Metric]:
     """Yield the sizes of what is kept; only the serving node reports, so that sums over nodes are correct."""
     states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
     for number, shard in counts.items():
-        for state in GroupState:
-            states.add_metric([str(number), state.value], shard.in_state(state))
+        for state in GROUP_STATES:
+            states.add_metric([str(number), state], shard.in_state(state))
     yield states
     members = {str(number): shard.members for number, shard in counts.items()}
     yield gauge("quorate_members", "Members of groups.", "shard", members)

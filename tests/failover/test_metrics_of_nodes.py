@@ -54,7 +54,8 @@ def is_true(found: Counter[str]) -> bool:
         "partition_count/active": NUM_SHARDS,
     }
     nothing = ("Assigning", "Reconciling", "Dead")
-    expected |= {f"quorate_groups/{state}": 0 for state in nothing}
+    rebalancing = ("PreparingRebalance", "CompletingRebalance")
+    expected |= {f"quorate_groups/{state}": 0 for state in (*nothing, *rebalancing)}
     expected |= {f"consumer_group_count/{state.lower()}": 0 for state in (*nothing, "Empty")}
     expected |= {"partition_count/loading": 0, "partition_count/failed": 0}
     return {name: found[name] for name in expected} == expected

@@ -72,7 +72,7 @@ async def test_groups_are_counted_by_type_and_by_state_where_they_are_served() -
         assert values(found[PREFIX + "partition_load_time_max"]) == {(): 21}
         assert values(found[PREFIX + "partition_load_time_avg"]) == {(): 20.5}
         assert sum(values(found["quorate_groups"]).values()) == 3
-        assert len(values(found["quorate_groups"])) == 2 * 5, "every state of both shards"
+        assert len(values(found["quorate_groups"])) == 2 * 7, "every state of both shards"
         assert sum(values(found["quorate_offsets"]).values()) == 2
 
 

@@ -34,6 +34,7 @@ Logs to read:
 
     memory_log         a log in memory, and a writer of entries made by hand
     payments_log       the scripted story that the golden texts tell
+    classic_log        the scripted story of a classic group
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame
     long_story         a busy group on a real disk: snapshots, archived segments, many commits
