@@ -73,7 +73,9 @@ def item_of(kind: str, rng: random.Random) -> Any:
 def _nested() -> list[Layout]:
     from records import cause, values
 
-    classes = [one for module in (values, cause) for one in vars(module).values() if isinstance(one, type)]
+    modules = (values, cause)
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    classes = [one for one in found if one.__module__ in {module.__name__ for module in modules}]
     return [layout_of(one) for one in classes if hasattr(one, "__dataclass_fields__")]
 
 
