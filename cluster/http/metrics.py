@@ -194,12 +194,12 @@ def _requests(kafka: KafkaListener) -> Iterator[Metric]:
     yield GaugeMetricFamily("quorate_kafka_connections", "Open Kafka connections.", value=open_now)
     waiting = kafka.context.fetches_waiting
     yield GaugeMetricFamily("quorate_kafka_fetches_waiting", "Empty fetches that are waiting.", value=waiting)
-    if (scratch_log := kafka.context.scratch_log) is not None:
-        yield GaugeMetricFamily(
-            "quorate_scratch_log_bytes",
-            "Memory for messages (scratch.log.max.bytes).",
-            value=scratch_log.num_bytes,
-        )
+    scratch_log = kafka.context.scratch_log
+    yield GaugeMetricFamily(
+        "quorate_scratch_log_bytes",
+        "Memory for messages (scratch.log.max.bytes).",
+        value=0 if scratch_log is None else scratch_log.num_bytes,
+    )
 
 
 def _latency(counters: KafkaCounters) -> Metric:
