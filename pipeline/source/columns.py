@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.schema import RECORD_COLUMNS, arrow_type
 from records import RecordsError
 from records.kinds import Kind
-from records.layouts import Layout
+from records.layouts import Column, Layout
 from records.packing import unpack_nested
 
 from .fields import ShownField
@@ -32,16 +32,22 @@ class Columns:
         self._made: dict[str, Numbers | Referred | Texts] = {}
 
     def fill(
-        self, layout: Layout, shown: Sequence[ShownField], rows: Ints, begin: Ints, end: Ints, lead: int = 0
+        self,
+        columns: Sequence[Column],
+        shown: Sequence[ShownField],
+        rows: Ints,
+        begin: Ints,
+        end: Ints,
+        lead: int = 0,
     ) -> Flags:
         """Fill rows from their arrays, which are in buffer order; returns which of them are irregular."""
         by_field = {one.field: one for one in shown if one.column in self._names}
-        fields, irregular = read_fields(layout, self._data, begin, end, lead, wanted=by_field)
+        fields, irregular = read_fields(columns, self._data, begin, end, lead, wanted=by_field)
         if irregular.any():  # field positions of irregular arrays are undefined: repeat without them
             sound = np.flatnonzero(~irregular)
-            irregular[sound] = self.fill(layout, shown, rows[sound], begin[sound], end[sound], lead)
+            irregular[sound] = self.fill(columns, shown, rows[sound], begin[sound], end[sound], lead)
             return irregular
-        for field, column in zip(fields, layout.columns, strict=True):
+        for field, column in zip(fields, columns, strict=True):
             one = by_field.get(column.name)
             if one is None:
                 _check(field, column.kind, self._data, irregular)

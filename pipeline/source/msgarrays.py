@@ -8,13 +8,13 @@ the decoder of single records.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from records.layouts import Layout
+from records.layouts import Column, Layout
 
 from .frames import Data, Flags, Ints, fixed
 
@@ -77,16 +77,16 @@ class Field:
 
 
 def read_fields(
-    layout: Layout, data: Data, begin: Ints, end: Ints, lead: int = 0, *, wanted: Collection[str]
+    columns: Sequence[Column], data: Data, begin: Ints, end: Ints, lead: int = 0, *, wanted: Collection[str]
 ) -> tuple[list[Field], Flags]:
-    """The fields of a layout in each array between ``begin`` and ``end``, and which arrays are irregular.
+    """The columns' fields in each array between ``begin`` and ``end``, and which arrays are irregular.
 
     ``data`` has `GUARD` after the arrays. All results for irregular arrays are undefined. ``lead`` is the
     number of items before the first field, each of which must be the number 0 (a cause's version). Numbers
     that are not ``wanted`` are checked, but not returned.
     """
     octets = np.frombuffer(data, np.uint8)
-    width = len(layout.columns) + lead
+    width = len(columns) + lead
     irregular = begin >= end
     irregular |= octets[begin] != _FIXARRAY + width if width <= _ITEMS_MAX else True
     at = begin + 1
@@ -95,7 +95,7 @@ def read_fields(
         at = at + 1
     np.minimum(at, end, out=at)
     found = []
-    for column in layout.columns:
+    for column in columns:
         field = _field(column.kind.name, data, octets, at, end, irregular, is_wanted=column.name in wanted)
         at = field.end
         found.append(field)
@@ -131,13 +131,13 @@ def read_items(
         return (
             counts,
             np.zeros(0, np.int64),
-            read_fields(layout, data, at[:0], at[:0], wanted=wanted)[0],
+            read_fields(layout.columns, data, at[:0], at[:0], wanted=wanted)[0],
             irregular,
         )
     owner, item_begin, item_end = (np.concatenate(one) for one in zip(*found, strict=True))
     order = np.lexsort((item_begin, owner))
     owner, item_begin, item_end = owner[order], item_begin[order], item_end[order]
-    fields, item_irregular = read_fields(layout, data, item_begin, item_end, wanted=wanted)
+    fields, item_irregular = read_fields(layout.columns, data, item_begin, item_end, wanted=wanted)
     irregular[owner[item_irregular]] = True
     return counts, owner, fields, irregular
 

@@ -41,7 +41,8 @@ RECORD_BYTES_MIN = 12
 BYTES_MAX = (1 << 31) - 64
 """Limit on one stretch, since Arrow's ordinary arrays have 32-bit offsets."""
 
-_CAUSE_LAYOUT = layout_of(Cause)
+_CAUSE_FIELDS = tuple(column for column in layout_of(Cause).columns if column.since == 0)
+"""Causes of version 0. Newer ones are irregular: only generations of classic groups have them."""
 
 
 def stretches(frames: Frames) -> Iterator[Frames]:
@@ -148,7 +149,9 @@ class _Stretch:
         for type_ in {*numbered(records.type)[0].tolist()} & SCHEMAS.keys():
             rows = np.flatnonzero(records.type == type_)
             if not names.isdisjoint(KEY_COLUMNS):
-                irregular = made.fill(SCHEMAS[type_].key, KEYS, rows, records.key[rows], records.value[rows])
+                irregular = made.fill(
+                    SCHEMAS[type_].key.columns, KEYS, rows, records.key[rows], records.value[rows]
+                )
                 self._irregular[records.frame[rows[irregular]]] = True
             if type_ in VALUES and not names.isdisjoint(VALUE_COLUMNS):
                 self._fill_values(made, type_, rows[~records.is_tombstone[rows]])
@@ -160,7 +163,9 @@ class _Stretch:
         if is_other.any():
             self._irregular[records.frame[rows[is_other]]] = True
             rows = rows[~is_other]
-        irregular = made.fill(schema.layout, VALUES[type_], rows, records.value[rows], records.end[rows])
+        irregular = made.fill(
+            schema.layout.columns, VALUES[type_], rows, records.value[rows], records.end[rows]
+        )
         self._irregular[records.frame[rows[irregular]]] = True
 
     def _causes(self) -> _Causes:
@@ -175,7 +180,7 @@ class _Stretch:
         buffer, begin, end = edges_of(pieces, GUARD)
         made = Columns(buffer, len(pieces), names)
         if names:
-            irregular = made.fill(_CAUSE_LAYOUT, CAUSES, np.arange(len(pieces)), begin, end, lead=1)
+            irregular = made.fill(_CAUSE_FIELDS, CAUSES, np.arange(len(pieces)), begin, end, lead=1)
             self._irregular[used[irregular[codes]]] = True
         return _Causes(made, pieces, used, codes, of_frame[self._records.frame])
 

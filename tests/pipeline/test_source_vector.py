@@ -36,6 +36,7 @@ from records import (  # noqa: E402
     encode_record,
     iter_records,
 )
+from records.cause import CAUSE_VERSION  # noqa: E402
 from records.entry import join_body  # noqa: E402
 from records.layouts import Layout, layout_of  # noqa: E402
 from records.packing import pack  # noqa: E402
@@ -44,12 +45,13 @@ from records.schemas import SCHEMAS  # noqa: E402
 Row = dict[str, Any]
 NUMBERS = (0, 1, -1, 127, 128, -32, -33, 255, 256, 65_535, 65_536, -129, -32_769)
 WIDE = (*NUMBERS, 1 << 31, -(1 << 31) - 1, (1 << 63) - 1, -(1 << 63))
+NEWEST = 99
 TEXTS = ("", "a", "é", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "日本" * 200)
 
 
-def made(layout: Layout, rng: random.Random) -> list[Any]:
+def made(layout: Layout, rng: random.Random, version: int = NEWEST) -> list[Any]:
     """Return an array of the layout as msgpack holds it, with fields at the edges of their ranges."""
-    return [item_of(column.kind.name, rng) for column in layout.columns]
+    return [item_of(column.kind.name, rng) for column in layout.columns if column.since <= version]
 
 
 def item_of(kind: str, rng: random.Random) -> Any:
@@ -136,7 +138,9 @@ def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, grou
         if raws and rng.random() < 0.3:
             place = rng.randrange(len(raws))
             raws[place] = spoiled(raws[place], rng)
-        cause = pack([0, *made(layout_of(Cause), rng)]) if rng.random() < 0.5 else CAUSE
+        version = rng.choice((0, 0, 0, CAUSE_VERSION))
+        some_cause = pack([version, *made(layout_of(Cause), rng, version)])
+        cause = some_cause if rng.random() < 0.5 else CAUSE
         bodies.append((join_body(cause, raws), len(raws)))
     data, frames = frames_of(bodies)
     columns = tuple(one for one in RECORD_COLUMNS if names is None or one.name in names)
@@ -211,7 +215,7 @@ def test_cut_short_anywhere_an_array_is_irregular(type_: int, is_wanted: bool) -
         data = pack(made(layout, rng))
         ends = np.arange(len(data) + 1)
         begins = np.zeros(len(ends), np.int64)
-        _, irregular = read_fields(layout, data + GUARD, begins, ends, wanted=wanted)
+        _, irregular = read_fields(layout.columns, data + GUARD, begins, ends, wanted=wanted)
         assert irregular[:-1].all()
         assert not irregular[-1]
 
@@ -220,7 +224,9 @@ def test_more_items_than_are_stepped_over_are_odd_and_not_wrong() -> None:
     layout = SCHEMAS[16].value.layout
     for count, expected in ((SKIP_STEPS_MAX - 10, False), (SKIP_STEPS_MAX + 1, True), (40_000, True)):
         data = pack([1, 2, ["t"] * count])
-        _, irregular = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]), wanted=())
+        _, irregular = read_fields(
+            layout.columns, data + GUARD, np.array([0]), np.array([len(data)]), wanted=()
+        )
         assert irregular.tolist() == [expected]
 
 
@@ -238,7 +244,7 @@ def test_a_number_beyond_its_field_is_irregular(is_wanted: bool) -> None:
             pieces = [bad, *others]
             edges = np.cumsum([0, *map(len, pieces)])
             data = b"".join(pieces) + GUARD
-            _, irregular = read_fields(layout, data, edges[:-1], edges[1:], wanted=wanted)
+            _, irregular = read_fields(layout.columns, data, edges[:-1], edges[1:], wanted=wanted)
             assert irregular.tolist() == [expected and piece == bad for piece in pieces]
 
 
