@@ -5,14 +5,14 @@ BIN := $(VENV)/bin
 ROOMS := records wire coordinator raftlog cluster history pipeline quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := $(BIN)/python -m pytest
-EVERYWHERE := not slow and not failover and not java and not spark
+EVERYWHERE := not slow and not failover and not java and not languages and not spark
 ASKING := tests/history tests/incidents tests/quorate
 APART := tests/clients tests/pipeline $(ASKING)
 TEST := test-core test-clients test-history test-pipeline
 # Suites run two at a time, and each tells when it is done (where this make can hold its words back).
 ABREAST := --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: help demo test $(TEST) failover test-java test-spark ci
+.PHONY: help demo test $(TEST) failover test-java test-languages test-spark ci
 .PHONY: differential check format bench chaos clean
 
 help:
@@ -20,10 +20,11 @@ help:
 	@echo "make test    install and run the tests: make $(TEST), two at a time"
 	@echo "make failover  the tests that kill and stop nodes of real clusters"
 	@echo "make test-java   Kafka's own Java tools as clients (needs a JDK and Maven)"
+	@echo "make test-languages  clients in Java, Go and JavaScript, and kcat (each needs its own tools)"
 	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
 	@echo "make differential  random scripts played to Apache Kafka and to Quorate, compared (the same)"
 	@echo "make check   formatting, lint, types, import contracts"
-	@echo "make ci      all that a change must pass, two suites at a time: check, test, failover, test-java, test-spark"
+	@echo "make ci      all that a change must pass, two suites at a time: check, test, failover, test-java, test-languages, test-spark"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
 	@echo "make chaos   the long failure suites"
 
@@ -65,12 +66,15 @@ failover: $(VENV)/.dev
 test-java: $(VENV)/.dev
 	$(PYTEST) -m 'java and not slow' tests/java tests/differential
 
+test-languages: $(VENV)/.dev
+	$(PYTEST) -m 'languages and not slow' tests/languages
+
 test-spark: $(VENV)/.dev
 	$(PYTEST) -m 'spark and not slow' tests/spark tests/pipeline
 
 # All of it, two at a time: what mostly waits beside what computes, and one Spark beside anything but another.
 ci: $(VENV)/.dev
-	@$(MAKE) $(ABREAST) check test-spark failover $(TEST) test-java
+	@$(MAKE) $(ABREAST) check test-spark failover $(TEST) test-java test-languages
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential

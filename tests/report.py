@@ -36,6 +36,7 @@ BUDGETS_S: dict[str, int] = {
     "clients": 300,
     "failover": 600,
     "java": 400,
+    "languages": 300,
     "differential": 400,
 }
 SLOW_BUDGET_S = 3_600

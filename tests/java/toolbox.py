@@ -25,6 +25,10 @@ TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
 FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
+OFFSETS: Final = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS: Final = "org.apache.kafka.tools.DeleteRecordsCommand"
+CONSOLE_PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
 class ToolFailed(AssertionError):
@@ -57,18 +61,23 @@ class Tools:
         self._process.kill()
         self._process.communicate()
 
-    def run(self, tool: str, *arguments: str, bootstrap: str | None = None) -> str:
+    def run(self, tool: str, *arguments: str, bootstrap: str | None = None, reads: str = "") -> str:
         """Run a tool and return its output. Raises ToolFailed if its exit code is not 0."""
-        code, printed = self.attempt(tool, *arguments, bootstrap=bootstrap)
+        code, printed = self.attempt(tool, *arguments, bootstrap=bootstrap, reads=reads)
         if code:
             raise ToolFailed(f"{tool} {' '.join(arguments)} ended with {code}:\n{printed}")
         return printed
 
-    def attempt(self, tool: str, *arguments: str, bootstrap: str | None = None) -> tuple[int, str]:
-        """Run a tool and return its exit code and output; `bootstrap` restricts it to some of the nodes."""
+    def attempt(
+        self, tool: str, *arguments: str, bootstrap: str | None = None, reads: str = ""
+    ) -> tuple[int, str]:
+        """Run a tool and return its exit code and output.
+
+        `bootstrap` restricts it to some of the nodes; `reads` is its standard input.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [tool, "--bootstrap-server", bootstrap or self.bootstrap, *arguments]
+        words = [reads, tool, "--bootstrap-server", bootstrap or self.bootstrap, *arguments]
         line = " ".join(base64.b64encode(word.encode()).decode() for word in words)
         print(line, file=self._process.stdin, flush=True)
         if not select.select([self._process.stdout], [], [], ANSWER_S_MAX)[0]:

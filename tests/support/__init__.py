@@ -20,6 +20,8 @@ Clients and requests:
     classic_member    a client of a `World` that uses the classic protocol
     fault_rules       faults as an operator asks for them
     computing_client  a client of a `World` with assignors of its own
+    stock_clients     stock clients in other languages: why one cannot run, and its programs
+    verifiable        such programs as processes that tell in lines of JSON what happens to them
     polled_consumers  confluent-kafka consumers that are polled in the background
     committers        a process whose groups commit as fast as they are acknowledged
 

@@ -1,4 +1,5 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -11,8 +12,9 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Runs Kafka's command line tools one after the other in one process, which starts once instead of once a tool.
  *
- * A line of standard input is a class and its arguments, each in base64, separated by spaces. The answer is one line:
- * the exit code and, in base64, all that the tool printed. End of input ends the process.
+ * A line of standard input is what the tool shall read, a class and its arguments, each in base64, separated by
+ * spaces. The answer is one line: the exit code and, in base64, all that the tool printed. End of input ends the
+ * process.
  */
 public final class ToolBox {
     /** Ends a tool that asks to exit. Tools catch it and ask again, so only the first time counts. */
@@ -41,7 +43,8 @@ public final class ToolBox {
             String[] words = Arrays.stream(line.split(" ")).map(ToolBox::decoded).toArray(String[]::new);
             printed.reset();
             exitCode = null;
-            int code = run(words[0], Arrays.copyOfRange(words, 1, words.length));
+            System.setIn(new ByteArrayInputStream(words[0].getBytes(StandardCharsets.UTF_8)));
+            int code = run(words[1], Arrays.copyOfRange(words, 2, words.length));
             byte[] output = exitCode == null ? printed.toByteArray() : Arrays.copyOf(printed.toByteArray(), printedAtExit);
             answers.println((exitCode == null ? code : exitCode) + " " + Base64.getEncoder().encodeToString(output));
             answers.flush();

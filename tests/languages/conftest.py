@@ -1,0 +1,60 @@
+"""Three real nodes, both protocols and a scratch log: stock clients in other languages than Python."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.launching.launcher import ClusterProcess, launch_cluster
+from quorate.client import Client
+from tests.support.stock_clients import CLIENTS, StockClient
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "scratch.log.enable": "true",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("languages")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    started = launch_cluster(tmp_path_factory.mktemp("languages") / "cluster", num_nodes=3, settings=SETTINGS)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+@pytest.fixture(params=CLIENTS)
+def stock(request: pytest.FixtureRequest) -> StockClient:
+    client = CLIENTS[request.param]
+    if reason := client.missing():
+        pytest.skip(reason)
+    return client
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def new_topic(cluster: ClusterProcess) -> Callable[[int], str]:
+    def create(num_partitions: int) -> str:
+        name = f"topic-{uuid.uuid4().hex[:8]}"
+        with Client(cluster.bootstrap) as client:
+            client.create_topic(name, num_partitions)
+        return name
+
+    return create

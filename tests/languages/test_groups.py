@@ -1,0 +1,164 @@
+"""Stock clients in other languages produce, consume, rebalance, commit and leave, also while nodes die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from cluster.launching.launcher import ClusterProcess
+from quorate.client import Client
+from tests.report import count_fault
+from tests.support.real_cluster import is_joining, leader_of
+from tests.support.stock_clients import CLIENTS, StockClient
+from tests.support.verifiable import VerifiableConsumer, VerifiableProducer
+from tests.support.waiting import wait_for
+
+PARTITIONS = 6
+ALL = set(range(PARTITIONS))
+MESSAGES = 300
+KEYS = ("--repeating-keys", "50")
+"""So many keys that every partition has some."""
+WITHIN_S = 30.0
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def topic(new_topic: Callable[[int], str]) -> str:
+    return new_topic(PARTITIONS)
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    """Ends the processes that the test enters in it."""
+    with ExitStack() as processes:
+        yield processes
+
+
+def wait_until_shared(*consumers: VerifiableConsumer) -> None:
+    """Wait until every partition has one owner, and every consumer has as many."""
+
+    def are_shared() -> bool:
+        owned = [consumer.assigned for consumer in consumers]
+        share = PARTITIONS // len(consumers)
+        return all(len(some) == share for some in owned) and set().union(*owned) == ALL
+
+    wait_while_running(are_shared, *consumers)
+
+
+def wait_until_each_commits(*consumers: VerifiableConsumer) -> None:
+    before = [dict(consumer.committed) for consumer in consumers]
+    wait_while_running(
+        lambda: all(one.committed != old for one, old in zip(consumers, before, strict=True)), *consumers
+    )
+
+
+def wait_while_running(condition: Callable[[], bool], *consumers: VerifiableConsumer) -> None:
+    def report() -> str:
+        return "\n".join(consumer.report() for consumer in consumers)
+
+    def holds() -> bool:
+        assert all(consumer.is_running for consumer in consumers), report()
+        return condition()
+
+    wait_for(holds, report, WITHIN_S)
+
+
+def produce(producer: VerifiableProducer) -> None:
+    """Let a producer with a number of messages end."""
+    with producer:
+        producer.wait()
+        assert len(producer.acknowledged) == MESSAGES, (producer.errors[-3:], producer.other_lines)
+
+
+def newest(*consumers: VerifiableConsumer) -> dict[int, int]:
+    """Return the newest offset of each partition whose commit any of them was told to have succeeded."""
+    found: dict[int, int] = {}
+    for consumer in consumers:
+        for (_, number), offset in consumer.committed.items():
+            found[number] = max(offset, found.get(number, 0))
+    return found
+
+
+def stored(cluster: ClusterProcess, group: str) -> dict[int, int]:
+    with Client(cluster.bootstrap) as client:
+        (offsets,) = client.offsets(group).values()
+    return offsets
+
+
+def test_members_consume_what_is_produced_share_it_and_leave(
+    stock: StockClient, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    where = (cluster.bootstrap, topic)
+    produce(stock.producer(*where, "--max-messages", str(MESSAGES), "--value-prefix", "1", *KEYS))
+    first = running.enter_context(stock.consumer(*where, group, client_id="first"))
+    wait_while_running(lambda: sum(first.committed.values()) == MESSAGES, first)
+    assert sorted(first.values) == sorted(f"1.{number}" for number in range(MESSAGES))
+
+    second = running.enter_context(stock.consumer(*where, group, client_id="second"))
+    wait_until_shared(first, second)
+    produce(stock.producer(*where, "--max-messages", str(MESSAGES), "--value-prefix", "2", *KEYS))
+    wait_while_running(lambda: sum(newest(first, second).values()) == 2 * MESSAGES, first, second)
+    assert {*first.values, *second.values} >= {f"2.{number}" for number in range(MESSAGES)}
+
+    second.stop()
+    assert second.events[-1] == "shutdown_complete"
+    wait_until_shared(first)
+    assert stored(cluster, group) == newest(first, second)
+    assert not first.commit_errors
+
+
+def test_no_commit_is_lost_when_the_coordinator_is_killed(
+    stock: StockClient, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    where = (cluster.bootstrap, topic)
+    consumers = [
+        running.enter_context(stock.consumer(*where, group, client_id=name)) for name in ("first", "second")
+    ]
+    wait_until_shared(*consumers)
+    running.enter_context(stock.producer(*where, "--throughput", "100", *KEYS))
+    wait_until_each_commits(*consumers)
+    killed = leader_of(cluster.nodes, group)
+    killed.kill()
+    count_fault("languages", "coordinator killed")
+    try:
+        wait_for(lambda: leader_of(cluster.nodes, group) is not killed, "another coordinator")
+        wait_until_each_commits(*consumers)
+        wait_until_shared(*consumers)
+    finally:
+        killed.start()
+    for consumer in consumers:
+        consumer.stop()
+    offsets = stored(cluster, group)
+    assert {number for number, offset in newest(*consumers).items() if offsets[number] < offset} == set()
+
+
+def test_every_client_goes_on_through_a_rolling_restart(
+    cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    """Each client has a group of its own with one member."""
+    clients = {name: stock for name, stock in CLIENTS.items() if stock.missing() is None}
+    if not clients:
+        pytest.skip("none of the clients can run here")
+    where = (cluster.bootstrap, topic)
+    producer = next(iter(clients.values())).producer(*where, "--throughput", "100", *KEYS)
+    running.enter_context(producer)
+    consumers = {
+        name: running.enter_context(stock.consumer(*where, f"{group}-{name}"))
+        for name, stock in clients.items()
+    }
+    for consumer in consumers.values():
+        wait_until_shared(consumer)
+    for node in cluster.nodes:
+        node.stop()
+        node.start()
+        count_fault("languages", "node restarted")
+        wait_for(lambda node=node: not is_joining(node), "the node to be back")
+        wait_until_each_commits(*consumers.values())
+    for name, consumer in consumers.items():
+        consumer.stop()
+        offsets = stored(cluster, f"{group}-{name}")
+        acknowledged = newest(consumer)
+        assert {number for number in acknowledged if offsets[number] < acknowledged[number]} == set()
