@@ -5,8 +5,10 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -21,6 +23,7 @@ public final class ToolBox {
     private static final class Exited extends RuntimeException { }
 
     private static final ByteArrayOutputStream printed = new ByteArrayOutputStream();
+    private static final List<Runnable> hooks = new ArrayList<>();
     private static Integer exitCode;
     private static int printedAtExit;
 
@@ -38,6 +41,7 @@ public final class ToolBox {
             }
             throw new Exited();
         });
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = Arrays.stream(line.split(" ")).map(ToolBox::decoded).toArray(String[]::new);
@@ -45,6 +49,8 @@ public final class ToolBox {
             exitCode = null;
             System.setIn(new ByteArrayInputStream(words[0].getBytes(StandardCharsets.UTF_8)));
             int code = run(words[1], Arrays.copyOfRange(words, 2, words.length));
+            hooks.forEach(Runnable::run);
+            hooks.clear();
             byte[] output = exitCode == null ? printed.toByteArray() : Arrays.copyOf(printed.toByteArray(), printedAtExit);
             answers.println((exitCode == null ? code : exitCode) + " " + Base64.getEncoder().encodeToString(output));
             answers.flush();
