@@ -9,6 +9,7 @@ dispatch      from a frame to its handler
 exchange      one request and the reply that it waits for
 steady        cached replies to steady heartbeats: the fast path
 cluster_apis  versions, nodes, topics, coordinators
+auto_topics   topics created because a client asks for them, where there is a scratch log
 topic_pages   topics with their partitions, in pages
 configs       DescribeConfigs, ListConfigResources, IncrementalAlterConfigs
 forwarding    requests passed on to the controller

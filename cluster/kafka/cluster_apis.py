@@ -4,9 +4,9 @@ They are answered from the node's catalog, its list of nodes in contact, and the
 node is named as the leader of all partitions: the leader of the metadata shard, in its term, which keeps the
 messages where there is a scratch log. Every node gives the same answers, so any can serve as a bootstrap.
 
-Invariants: an absent topic is never created (`allow_auto_topic_creation` is ignored), and no topic
-is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link to is
-never named as leader or coordinator; while there is no other, an answer waits for one (`waiting`).
+Invariants: nothing here creates an absent topic (`auto_topics` does, where there is a scratch log), and no
+topic is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link
+to is never named as leader or coordinator; while there is no other, an answer waits for one (`waiting`).
 """
 
 from __future__ import annotations

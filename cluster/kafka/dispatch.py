@@ -13,7 +13,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from cluster.kafka import appending, cluster_apis, configs, fetching, producing, reading, topic_pages
+from cluster.kafka import (
+    appending,
+    auto_topics,
+    cluster_apis,
+    configs,
+    fetching,
+    producing,
+    reading,
+    topic_pages,
+)
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange, Requester
 from cluster.kafka.injecting import inject
@@ -75,6 +84,7 @@ SCRATCH_LOG_HANDLERS: dict[int, Handler] = HANDLERS | {
     ApiKey.DELETE_RECORDS: appending.delete_records,
     ApiKey.FETCH: reading.fetch,
     ApiKey.LIST_OFFSETS: reading.list_offsets,
+    ApiKey.METADATA: auto_topics.metadata,
 }
 """The same where the node keeps a scratch log."""
 

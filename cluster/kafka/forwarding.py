@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange
+from cluster.kafka.node_view import Reply
+from cluster.node_info import ClientInfo
 from raftlog.env.host import Stream
 from records import METADATA_SHARD
 from wire.apis import ApiKey
@@ -44,24 +46,31 @@ def submit_or_forward(context: ListenerContext, exchange: Exchange, request: Any
 
     `num_named` is how many resources the request names.
     """
+    api = ApiKey(exchange.api_key), exchange.api_version
     context.leaders.when_led(
-        exchange, (METADATA_SHARD,), num_named, lambda: _submit_or_forward(context, exchange, request)
+        exchange,
+        (METADATA_SHARD,),
+        num_named,
+        lambda: submit_to_controller(context, api, request, exchange.client, exchange.reply),
     )
 
 
-def _submit_or_forward(context: ListenerContext, exchange: Exchange, request: Any) -> None:
+def submit_to_controller(
+    context: ListenerContext, api: tuple[ApiKey, int], request: Any, client: ClientInfo, reply: Reply
+) -> None:
+    """Submit to this node's metadata shard, or to the controller; `reply` is called exactly once."""
     node = context.node
     controller = node.controller
-    was_forwarded = exchange.client.client_id.startswith(CLIENT_ID)
+    was_forwarded = client.client_id.startswith(CLIENT_ID)
     if (
         controller is None
         or controller.node_id == node.info.node_id
         or was_forwarded
         or context.forwards >= FORWARDS_MAX
     ):
-        node.submit(exchange.api_key, exchange.api_version, request, exchange.client, exchange.reply)
+        node.submit(*api, request, client, reply)
         return
-    forward = _Forward(context, exchange, request)
+    forward = _Forward(context, api, request, client, reply)
     context.host.connect(
         controller.kafka_host,
         controller.kafka_port,
@@ -73,11 +82,19 @@ def _submit_or_forward(context: ListenerContext, exchange: Exchange, request: An
 class _Forward:
     """One request being forwarded; a `raftlog.env.host.StreamHandler`."""
 
-    def __init__(self, context: ListenerContext, exchange: Exchange, request: Any) -> None:
+    def __init__(
+        self,
+        context: ListenerContext,
+        api: tuple[ApiKey, int],
+        request: Any,
+        client: ClientInfo,
+        reply: Reply,
+    ) -> None:
         self._context = context
-        self._exchange = exchange
+        self._api = api
         self._request = request
-        self._api = ApiKey(exchange.api_key), exchange.api_version
+        self._client = client
+        self._reply = reply
         self._framer = Framer(context.settings.connection_buffered_max_bytes)
         self._transport: Stream | None = None
         self._is_done = False
@@ -94,7 +111,7 @@ class _Forward:
         if self._is_done:
             transport.abort()
             return
-        asker = self._exchange.client
+        asker = self._client
         asked_by = f"{asker.client_id}{asker.host}"[:CLIENT_CHARS_MAX]
         client_id = f"{CLIENT_ID}{self._context.node.info.node_id} for {asked_by}"
         transport.write(encode_request(*self._api, 0, client_id, self._request))
@@ -133,4 +150,4 @@ class _Forward:
         self._timer.cancel()
         if self._transport is not None:
             self._transport.close()
-        self._exchange.reply(response)
+        self._reply(response)

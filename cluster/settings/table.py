@@ -174,6 +174,10 @@ class Settings:
         "socket.request.max.bytes.")
     message_max_bytes: int = _number(1_048_588, "bytes", 1024, 256 * MIB,
         "Kafka's default; the largest record batch of the scratch log.")
+    auto_create_topics_enable: bool = _row(True,
+        "Kafka's default: a topic is created when a client asks for it by name and allows that, because "
+        "scripts written for Kafka rely on it; with num.partitions. Only with scratch.log.enable: without "
+        "messages, a new topic would hide a wrong name.")
 
     # Groups.
     group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("consumer",),
