@@ -49,6 +49,7 @@ from raftlog.transport import SelfDescription
 from raftlog.transport.links import Links
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, RELEASE, shard_of
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
 
 LOG = logging.getLogger("quorate.node")
 
@@ -337,6 +338,12 @@ class Node:
         None unless the member is steady and served here.
         """
         return self.shard_for(group_id).duties.fast_entry(group_id, member_id)
+
+    def transaction_error(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: tuple[str, int]
+    ) -> ErrorCode:
+        """Return NONE if this producer has an open transaction with the partition: none has one yet."""
+        return ErrorCode.INVALID_TXN_STATE
 
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
         """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.

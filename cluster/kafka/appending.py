@@ -4,6 +4,9 @@ Only the leader of the metadata shard takes records, which Metadata names as the
 other nodes answer NOT_LEADER_OR_FOLLOWER. Nothing is written to disk or to other nodes, so every `acks` is
 answered at once, and what a producer got an answer for is lost with its leader.
 
+A transactional batch is appended while its producer's transaction is open with the partition, as the
+coordinator of transactions says, which is the same leader.
+
 Invariants: the batches of a connection are appended in the order of its requests, also if a request is served
 in slices; a batch that is refused leaves no trace; a producer that wants no answer (`acks` 0) gets none, and
 loses its connection if a batch is refused, as in Kafka.
@@ -106,7 +109,7 @@ def _appended(context: ListenerContext, version: int, request: ProduceRequest, r
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=made)
         )
         for asked in topic.partition_data:
-            made.append(_append(context, version, topic, asked, refused))
+            made.append(_append(context, version, request.transactional_id, topic, asked, refused))
             num_partitions += 1
             num_bytes += len(asked.records or b"")
             num_told = scratch_log.num_told - told_before
@@ -124,24 +127,35 @@ def _appended(context: ListenerContext, version: int, request: ProduceRequest, r
 def _append(
     context: ListenerContext,
     version: int,
+    transactional_id: str | None,
     topic: TopicProduceData,
     asked: PartitionProduceData,
     refused: list[str],
 ) -> PartitionProduceResponse:
     catalog = context.node.catalog
+    now_ms = context.node.clock.wall_at(context.host.monotonic_ms())
     found = catalog.topic_by_id(topic.topic_id) if version >= TOPIC_IDS_SINCE else catalog.topic(topic.name)
     code = (
         ErrorCode.UNKNOWN_TOPIC_ID
         if version >= TOPIC_IDS_SINCE and found is None
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+
+    def transaction_error(producer_id: int, producer_epoch: int) -> ErrorCode:
+        if transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert found is not None
+        partition = found.name, asked.index
+        return context.node.transaction_error(transactional_id, producer_id, producer_epoch, partition)
+
     try:
         log = log_led_here(context)
         if log is None:
             raise RefusedBatch(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node leads this partition")
         if found is None or not 0 <= asked.index < found.num_partitions:
             raise RefusedBatch(code, f"partition {asked.index} does not exist")
-        base_offset, start = log.append((found.topic_id, asked.index), asked.records, version)
+        partition = found.topic_id, asked.index
+        base_offset, start = log.append(partition, asked.records, version, now_ms, transaction_error)
     except RefusedBatch as error:
         if not refused:
             refused.append(error.message)

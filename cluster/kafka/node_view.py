@@ -9,6 +9,7 @@ from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
 from coordinator.topics import CatalogView
 from raftlog.storage.evidence import Evidence
+from wire.errors import ErrorCode
 
 Reply = Callable[[object], None]
 
@@ -78,6 +79,14 @@ class KafkaNode(Protocol):
 
     def observe_clock(self, now_ms: float) -> None:
         """Take a fresh reading before anything is compared with it: a gap of the loop moves deadlines."""
+
+    def transaction_error(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: tuple[str, int]
+    ) -> ErrorCode:
+        """Return NONE if this producer has an open transaction with the partition, a topic's name and number.
+
+        To be asked of the metadata shard's leader, which coordinates transactions.
+        """
 
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply

@@ -1,5 +1,8 @@
 """Fetch and ListOffsets, where the node keeps a scratch log (`scratch.log.enable`).
 
+A consumer with isolation `read_committed` gets what comes before the last stable offset, and the transactions
+in it that were aborted (`scratchlog.transactions`).
+
 A fetch that finds less than its `min_bytes` waits, as in Kafka: until enough has arrived, until `max_wait_ms`
 have passed, or until its connection has other work. Then all its partitions are read again. Fetch sessions
 (KIP-227) are not kept: the session id is always 0, upon which clients name all partitions each time.
@@ -11,7 +14,8 @@ are given or checked (`scratchlog.batches` says why).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import Final
 
 from cluster.kafka.appending import log_led_here
@@ -22,9 +26,11 @@ from cluster.kafka.waiting import end_fetches
 from cluster.scratchlog import PartitionLog
 from cluster.scratchlog.partition import OffsetOutOfRange
 from cluster.scratchlog.producers import Partition
+from cluster.scratchlog.records import record_since
 from coordinator.topics import CatalogTopic
 from wire.errors import ErrorCode
 from wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -56,8 +62,9 @@ WAIT_COST_BYTES: Final = 400
 
 READ_COMMITTED: Final = 1
 
-LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL = -1, -2, -3, -4
-SPECIAL_TIMESTAMPS_MIN: Final = -6
+LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, NEWEST_TIERED = -1, -2, -3, -4, -5
+SPECIAL_SINCE: Final = {LATEST: 1, EARLIEST: 1, NEWEST: 7, EARLIEST_LOCAL: 8, NEWEST_TIERED: 9}
+"""The first version of ListOffsets with each special timestamp. Nothing is tiered here."""
 
 NO_OFFSET: Final = -1
 
@@ -84,21 +91,32 @@ def _log_of(context: ListenerContext, topic: CatalogTopic | None, number: int) -
 
 
 def list_offsets(context: ListenerContext, exchange: Exchange, request: ListOffsetsRequest) -> None:
-    """Answer ListOffsets 1–10, by special timestamps and by time; batches are as fine as time is known."""
+    """Answer ListOffsets 1–10, by special timestamps and by time.
+
+    Time is exact to the record, unless a batch is compressed: then to the batch.
+    """
     with_leader(
-        context, exchange, len(request.topics), lambda: exchange.reply_in_slices(_offsets(context, request))
+        context,
+        exchange,
+        len(request.topics),
+        lambda: exchange.reply_in_slices(_offsets(context, exchange.api_version, request)),
     )
 
 
-def _offsets(context: ListenerContext, request: ListOffsetsRequest) -> Answer:
+def _offsets(context: ListenerContext, version: int, request: ListOffsetsRequest) -> Answer:
     topics: list[ListOffsetsTopicResponse] = []
+    is_committed = request.isolation_level == READ_COMMITTED
     num_made = 0
     for topic in request.topics:
         found = context.node.catalog.topic(topic.name)
         partitions: list[ListOffsetsPartitionResponse] = []
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         for asked in topic.partitions:
-            partitions.append(_offset(context, found, asked))
+            is_known = asked.timestamp >= 0 or version >= SPECIAL_SINCE.get(asked.timestamp, version + 1)
+            if is_known:
+                partitions.append((yield from _offset(context, found, asked, is_committed=is_committed)))
+            else:
+                partitions.append(_no_offset(asked, ErrorCode.UNSUPPORTED_VERSION))
             num_made += 1
             if not num_made % ELEMENTS_AT_ONCE:
                 yield
@@ -106,31 +124,59 @@ def _offsets(context: ListenerContext, request: ListOffsetsRequest) -> Answer:
 
 
 def _offset(
-    context: ListenerContext, topic: CatalogTopic | None, asked: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+    context: ListenerContext, topic: CatalogTopic | None, asked: ListOffsetsPartition, *, is_committed: bool
+) -> Generator[None, None, ListOffsetsPartitionResponse]:
+    number = asked.partition_index
     try:
-        timestamp, offset = _found_at(_log_of(context, topic, asked.partition_index), asked.timestamp)
+        log = _log_of(context, topic, number)
+        timestamp, offset = yield from _found_at(log, asked.timestamp, is_committed=is_committed)
     except _Refused as refused:
-        return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=refused.code, timestamp=-1, offset=NO_OFFSET
-        )
+        return _no_offset(asked, refused.code)
+    return ListOffsetsPartitionResponse(partition_index=number, timestamp=timestamp, offset=offset)
+
+
+def _no_offset(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, timestamp=timestamp, offset=offset
+        partition_index=asked.partition_index, error_code=code, timestamp=-1, offset=NO_OFFSET
     )
 
 
-def _found_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """Return timestamp and offset of what a timestamp asks for; both are −1 if there is none."""
-    nothing = (-1, NO_OFFSET)
+Found = Generator[None, None, tuple[int, int]]
+"""Finds timestamp and offset; both are −1 if there is none."""
+
+
+def _found_at(log: PartitionLog, timestamp: int, *, is_committed: bool) -> Found:
+    """Find what a timestamp asks for, before the end that a consumer of this isolation sees."""
+    end = log.stable if is_committed else log.end
     if timestamp == LATEST:
-        return -1, log.end
+        return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start
+    found = -1, NO_OFFSET
     if timestamp == NEWEST:
-        return log.newest() or nothing
-    if timestamp < SPECIAL_TIMESTAMPS_MIN:
-        raise _Refused(ErrorCode.UNSUPPORTED_VERSION)
-    return nothing if timestamp < 0 else log.since(timestamp) or nothing
+        newest = log.newest()
+        if newest is not None:
+            latest = newest.header.max_timestamp
+            exact = yield from record_since(newest, latest, log.start)
+            found = exact or (latest, newest.last_offset)
+    elif timestamp >= 0:
+        found = yield from _found_since(log, timestamp)
+    return found if found[1] < end else (-1, NO_OFFSET)
+
+
+def _found_since(log: PartitionLog, timestamp: int) -> Found:
+    """Find the first record with this timestamp or a later one; in a compressed batch, its first record.
+
+    In the first batch that has one it may be deleted, but not in the next one.
+    """
+    batches, start = list(islice(log.batches_since(timestamp), 2)), log.start
+    for batch in batches:
+        found = yield from record_since(batch, timestamp, start)
+        if found is not None:
+            return found
+        if batch.is_compressed:
+            return batch.header.base_timestamp, max(start, batch.base_offset)
+    return -1, NO_OFFSET
 
 
 # Fetch
@@ -157,12 +203,14 @@ class _Fetch:
         "_partitions",
         "_request",
         "_wait_ms",
+        "is_committed",
     )
 
     def __init__(self, context: ListenerContext, exchange: Exchange, request: FetchRequest) -> None:
         self._context = context
         self._exchange = exchange
         self._request = request
+        self.is_committed = request.isolation_level == READ_COMMITTED
         self._is_by_id = exchange.api_version >= TOPIC_IDS_SINCE
         self._wait_ms = min(request.max_wait_ms, context.settings.fetch_wait_max_ms)
         self._missing_bytes = request.min_bytes
@@ -189,7 +237,8 @@ class _Fetch:
             for asked in topic.partitions:
                 try:
                     log = _log_of(self._context, found, asked.partition)
-                    self._missing_bytes -= min(log.bytes_from(asked.fetch_offset), FETCH_BYTES_MAX)
+                    num_bytes = log.bytes_from(asked.fetch_offset, is_committed=self.is_committed)
+                    self._missing_bytes -= min(num_bytes, FETCH_BYTES_MAX)
                 except (_Refused, OffsetOutOfRange):
                     self._missing_bytes = 0  # an error does not wait
                 if self._missing_bytes <= 0:
@@ -319,7 +368,9 @@ class _Fetch:
             bytes_max = min(asked.partition_max_bytes, left_bytes)
             if self._context.fetched_bytes >= ANSWERS_BYTES_MAX:
                 bytes_max, at_least_one = 0, False
-            records = log.read(asked.fetch_offset, bytes_max, at_least_one=at_least_one)
+            records, end = log.read(
+                asked.fetch_offset, bytes_max, at_least_one=at_least_one, is_committed=self.is_committed
+            )
         except (_Refused, OffsetOutOfRange) as error:
             code = error.code if isinstance(error, _Refused) else ErrorCode.OFFSET_OUT_OF_RANGE
             if topic is None and self._is_by_id and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -330,8 +381,15 @@ class _Fetch:
         return PartitionData(
             partition_index=asked.partition,
             high_watermark=log.end,
-            last_stable_offset=log.end,
+            last_stable_offset=log.stable,
             log_start_offset=log.start,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=_aborted(log, asked.fetch_offset, end) if self.is_committed else None,
             records=records,
         )
+
+
+def _aborted(log: PartitionLog, begin: int, end: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+        for transaction in log.transactions.aborted_in(begin, end)
+    ]

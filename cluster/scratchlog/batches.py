@@ -10,6 +10,7 @@ Errors are those of Kafka 4's broker: `ProduceRequest.validateRecords`, `LogVali
 
 from __future__ import annotations
 
+import math
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -47,6 +48,7 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 UNCOMPRESSED: Final = 0
+NO_SEQUENCE: Final = -1
 ZSTD: Final = 4
 ZSTD_SINCE: Final = 7
 """First version of Produce that may carry zstd, which is the newest codec."""
@@ -82,11 +84,18 @@ class Header(NamedTuple):
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL)
 
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
 
-def checked_header(records: bytes | None, api_version: int, bytes_max: int) -> Header:
+
+def checked_header(
+    records: bytes | None, api_version: int, bytes_max: int, time_ms_max: float = math.inf
+) -> Header:
     """Return the header of the one batch in a partition's part of a Produce request.
 
-    `api_version` is that of Produce, `bytes_max` the size of the largest batch.  Raises RefusedBatch.
+    `api_version` is that of Produce, `bytes_max` the size of the largest batch, `time_ms_max` the greatest
+    timestamp.  Raises RefusedBatch.
     """
     header = _header(records or b"")
     assert records is not None
@@ -101,6 +110,10 @@ def checked_header(records: bytes | None, api_version: int, bytes_max: int) -> H
     if crc32c(memoryview(records)[_CRC_START:]) != header.crc:
         raise RefusedBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch differs from its header")
     _check_contents(header, len(records))
+    if header.max_timestamp > time_ms_max:
+        raise RefusedBatch(
+            ErrorCode.INVALID_TIMESTAMP, f"the timestamp {header.max_timestamp} is too far in the future"
+        )
     return header
 
 
@@ -119,6 +132,11 @@ def _header(records: bytes) -> Header:
         raise _invalid(f"the batch ends after {size} bytes and has {length + _LENGTH_END} by its header")
     if length + _LENGTH_END < size:
         raise _invalid("there is more than one record batch")
+    return header_of(records)
+
+
+def header_of(records: bytes) -> Header:
+    """Return the header of a whole batch."""
     return Header._make(_HEADER.unpack_from(records))
 
 
@@ -178,10 +196,51 @@ class RecordBatch:
     def last_offset(self) -> int:
         return self.base_offset + self.header.last_offset_delta
 
+    @property
+    def is_compressed(self) -> bool:
+        return self.header.attributes & CODEC_MASK != UNCOMPRESSED
+
     def write_to(self, parts: list[bytes | memoryview]) -> None:
         """Append the batch, as consumers get it, in parts that are to be joined."""
         parts.append(self.place)
         parts.append(memoryview(self.records)[PLACE_BYTES:])
+
+
+_FIELDS: Final = Struct(">hiqqqhii")
+"""What the CRC covers of a header: from the attributes on."""
+_BEFORE_FIELDS: Final = Struct(">qiibI")
+_MARKER: Final = Struct(">Bxxx BhhBhiB")
+
+
+def _assembled(fields: bytes, base_offset: int, records: bytes = b"") -> bytes:
+    """Return a whole batch: its header from the attributes on, and its records."""
+    covered = fields + records
+    length = HEADER_BYTES - _LENGTH_END + len(records)
+    return _BEFORE_FIELDS.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, crc32c(covered)) + covered
+
+
+def marker_batch(
+    producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int, *, is_commit: bool
+) -> bytes:
+    """Return the control batch that ends a transaction in a partition (Kafka's `EndTransactionMarker`).
+
+    Its one record has the key (version 0, 1 for commit or 0 for abort) and the value (version 0, epoch of the
+    coordinator).
+    """
+    attributes = TRANSACTIONAL | CONTROL
+    fields = _FIELDS.pack(attributes, 0, now_ms, now_ms, producer_id, producer_epoch, NO_SEQUENCE, 1)
+    # Zigzag: length 16 of the record, 4 of the key, 6 of the value. Attributes, deltas and headers are 0.
+    record = _MARKER.pack(2 * 16, 2 * 4, 0, is_commit, 2 * 6, 0, coordinator_epoch, 0)
+    return _assembled(fields, 0, record)
+
+
+_TYPE_AT: Final = HEADER_BYTES + 8
+"""Where a marker has its type: behind its length, attributes, deltas, its key's length and version."""
+
+
+def is_commit_marker(records: bytes) -> bool:
+    """Whether a batch made by `marker_batch` is that of a commit."""
+    return records[_TYPE_AT] == 1
 
 
 def empty_batch(last_offset: int) -> bytes:
@@ -189,8 +248,4 @@ def empty_batch(last_offset: int) -> bytes:
 
     A consumer that reads it goes on behind it, from whichever offset it came.
     """
-    fields = Struct(">hiqqqhii").pack(0, 0, -1, -1, NO_PRODUCER, -1, -1, 0)
-    head = Struct(">qiibI").pack(
-        last_offset, HEADER_BYTES - _LENGTH_END, NO_LEADER_EPOCH, MAGIC, crc32c(fields)
-    )
-    return head + fields
+    return _assembled(_FIELDS.pack(0, 0, -1, -1, NO_PRODUCER, -1, NO_SEQUENCE, 0), last_offset)

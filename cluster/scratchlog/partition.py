@@ -5,8 +5,8 @@ consumer that asks for one reads on at `first`: it gets an empty batch before it
 So a failover is no error for it, not even without `auto.offset.reset`. Any other offset outside the log is
 OFFSET_OUT_OF_RANGE, as in Kafka.
 
-Invariants: `first <= start <= end`; the batches cover the offsets from `start` to `end` without a gap, and
-perhaps a few before, because a batch is never cut.
+Invariants: `first <= start <= stable <= end`; the batches cover the offsets from `start` to `end` without a
+gap, and perhaps a few before, because a batch is never cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from cluster.scratchlog.batches import Header, RecordBatch, empty_batch
+from cluster.scratchlog.batches import Header, RecordBatch, empty_batch, is_commit_marker
+from cluster.scratchlog.transactions import PartitionTransactions
 
 BATCH_COST_BYTES: Final = 600
 """Bytes of memory that a batch takes beside its own: objects for it and its header, and places in lists."""
@@ -48,6 +49,7 @@ class PartitionLog:
         "is_ordered",
         "num_bytes",
         "start",
+        "transactions",
     )
 
     def __init__(self, first: int) -> None:
@@ -59,6 +61,7 @@ class PartitionLog:
         self._batches: list[RecordBatch | None] = []
         self._bases: list[int] = []
         self._peaks: list[int] = []  # the greatest timestamp of each RUN, perhaps of a dropped batch
+        self.transactions = PartitionTransactions()
         self.is_ordered = False
         """Whether the table has it among those from which it drops the oldest batches."""
 
@@ -76,6 +79,11 @@ class PartitionLog:
             self._peaks[-1] = header.max_timestamp
         self._batches.append(batch)
         self._bases.append(batch.base_offset)
+        if header.is_control:
+            is_commit = is_commit_marker(records)
+            self.transactions.ended(header.producer_id, batch.base_offset, is_commit=is_commit)
+        elif header.is_transactional:
+            self.transactions.written(header.producer_id, batch.base_offset, batch.begins_at)
         self.end = batch.last_offset + 1
         self._num_written += len(records)
         self.num_bytes += len(records) + BATCH_COST_BYTES
@@ -99,10 +107,12 @@ class PartitionLog:
         if self._num_dropped == len(self._batches):
             self._batches, self._bases, self._peaks = [], [], []
             self._num_dropped = 0
+            self.transactions.forget_before(self.start)
             return
         num_runs = self._num_dropped // RUN
         del self._batches[: num_runs * RUN], self._bases[: num_runs * RUN], self._peaks[:num_runs]
         self._num_dropped -= num_runs * RUN
+        self.transactions.forget_before(self.start)
 
     def delete_before(self, offset: int) -> list[RecordBatch | None]:
         """Delete the records before an offset of the log; return the batches that are dropped.
@@ -141,36 +151,59 @@ class PartitionLog:
             assert batch is not None
             yield batch
 
-    def bytes_from(self, offset: int) -> int:
-        """Return the number of bytes of the batches from `offset` on.  Raises OffsetOutOfRange."""
+    @property
+    def stable(self) -> int:
+        """The last stable offset: what comes before it is committed or aborted."""
+        oldest = self.transactions.oldest
+        return self.end if oldest is None else max(self.start, oldest.first_offset)
+
+    @property
+    def num_stable_bytes(self) -> int:
+        """The number of bytes that were ever appended before the last stable offset."""
+        oldest = self.transactions.oldest
+        return self._num_written if oldest is None else oldest.begins_at
+
+    def bytes_from(self, offset: int, *, is_committed: bool = False) -> int:
+        """Return the number of bytes of the batches from `offset` on, or up to the last stable offset.
+
+        Raises OffsetOutOfRange.
+        """
         number = self._number_of(offset)
         if number == len(self._batches):
             return 0
         batch = self._batches[number]
         assert batch is not None
-        return self._num_written - batch.begins_at
+        end = self.num_stable_bytes if is_committed else self._num_written
+        return max(0, end - batch.begins_at)
 
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> bytes:
-        """Return whole batches from `offset` on, at most `bytes_max` and READ_BATCHES_MAX.
+    def read(
+        self, offset: int, bytes_max: int, *, at_least_one: bool, is_committed: bool = False
+    ) -> tuple[bytes, int]:
+        """Return whole batches from `offset` on, at most `bytes_max` and READ_BATCHES_MAX, and where they
+        end.
 
         Raises OffsetOutOfRange.
 
-        With `at_least_one` the first batch is returned whatever its size. The empty batch for an offset of an
-        earlier leader is not counted.
+        With `is_committed` only those before the last stable offset are returned, with `at_least_one` the
+        first of them whatever its size. The empty batch for an offset of an earlier leader is not counted.
         """
         parts: list[bytes | memoryview] = []
         if offset < self.first:
             parts.append(empty_batch(self.first - 1))
         num_bytes = 0
-        begin = self._number_of(offset)
+        end = self.stable if is_committed else self.end
+        begin, read_to = self._number_of(offset), max(offset, self.first)
         for number in range(begin, min(begin + READ_BATCHES_MAX, len(self._batches))):
             batch = self._batches[number]
             assert batch is not None
             num_bytes += len(batch.records)
+            if batch.last_offset >= end:
+                break
             if num_bytes > bytes_max and not (at_least_one and num_bytes == len(batch.records)):
                 break
             batch.write_to(parts)
-        return b"".join(parts)
+            read_to = batch.last_offset + 1
+        return b"".join(parts), read_to
 
     def _number_of(self, offset: int) -> int:
         """Return the place in the list of the batch with this offset."""
@@ -182,25 +215,20 @@ class PartitionLog:
             return len(self._batches)
         return bisect_right(self._bases, offset, self._num_dropped) - 1
 
-    def since(self, timestamp: int) -> tuple[int, int] | None:
-        """Return timestamp and offset of the first record with this timestamp or a later one.
-
-        Records are not read, so it may be an earlier record of the same batch.
-        """
+    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
+        """Yield the batches with a record of this timestamp or a later one, as their headers say."""
         for batch in self._in_runs(timestamp):
             if batch.header.max_timestamp >= timestamp:
-                return batch.header.base_timestamp, max(self.start, batch.base_offset)
-        return None
+                yield batch
 
-    def newest(self) -> tuple[int, int] | None:
-        """Return the greatest timestamp, and the offset of the last record of the first batch that has it."""
+    def newest(self) -> RecordBatch | None:
+        """Return the first batch with the greatest timestamp."""
         begun = self._in_run(self._num_dropped // RUN)
         latest = max((batch.header.max_timestamp for batch in begun), default=None)
         if latest is None:
             return None
         latest = max([latest, *self._peaks[self._num_dropped // RUN + 1 :]])
-        newest = next(batch for batch in self._in_runs(latest) if batch.header.max_timestamp == latest)
-        return latest, newest.last_offset
+        return next(self.batches_since(latest))
 
     def _in_runs(self, timestamp: int) -> Iterator[RecordBatch]:
         """Yield the batches of the runs that reach a timestamp, or reached it before batches were dropped."""

@@ -12,12 +12,19 @@ term are gone when the first request of a new one is served.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Protocol
 
-from cluster.scratchlog.batches import RefusedBatch, checked_header
+from cluster.scratchlog.batches import (
+    Header,
+    RefusedBatch,
+    checked_header,
+    header_of,
+    marker_batch,
+)
 from cluster.scratchlog.partition import PartitionLog
 from cluster.scratchlog.producers import Partition, Producers
 from coordinator.topics import created_at
@@ -29,6 +36,13 @@ for eight million terms."""
 
 LOGS_MAX: Final = 100_000
 """Partitions with records, or which had some in this term: a kilobyte each, beside their batches."""
+
+OPEN_TRANSACTIONS_MAX: Final = 10_000
+"""Open transactions, counted for each partition. An answer names at most these and those that have ended in
+its range."""
+
+AHEAD_MS_MAX: Final = 3_600_000
+"""How far in the future a timestamp may be: Kafka's default of `message.timestamp.after.max.ms`."""
 
 FREED_AT_ONCE: Final = 1_000
 """Dropped batches that are freed in one step: less than a millisecond."""
@@ -46,8 +60,11 @@ class ScratchBounds:
 class RecordWaiter(Protocol):
     """A request that waits for records."""
 
+    is_committed: bool
+    """Whether it only reads what comes before the last stable offset."""
+
     def arrived(self, num_bytes: int) -> None:
-        """Note that a partition got a batch of this size."""
+        """Note that there are this many bytes more to read in a partition."""
 
     def ended(self) -> None:
         """Note that the logs are no longer kept here."""
@@ -56,6 +73,21 @@ class RecordWaiter(Protocol):
 def _at_once(work: Iterator[None]) -> None:
     for _ in work:
         pass
+
+
+def _no_transactions(_: int, __: int) -> ErrorCode:
+    return ErrorCode.INVALID_TXN_STATE
+
+
+def _check_transaction(header: Header, transaction_error: Callable[[int, int], ErrorCode]) -> None:
+    """Raise RefusedBatch unless the coordinator has the producer's transaction open with this partition."""
+    code = transaction_error(header.producer_id, header.producer_epoch)
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:  # it is ending; as Kafka, so that clients send it again
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    if code:
+        raise RefusedBatch(
+            code, f"producer {header.producer_id} has no open transaction with this partition: {code.name}"
+        )
 
 
 class ScratchLog:
@@ -80,6 +112,7 @@ class ScratchLog:
         self._version = 0
         self._logs: dict[Partition, PartitionLog] = {}
         self._num_batches = 0
+        self._num_open = 0  # transactions
         self._oldest_first: list[tuple[int, PartitionLog]] = []  # a heap by the number of its oldest batch
         self._dropped: list[list[Any]] = []  # to be freed
         self._producers = Producers()
@@ -113,7 +146,7 @@ class ScratchLog:
         self._logs.clear()
         self._oldest_first = []
         self._producers.clear()
-        self.num_bytes = self._num_batches = 0
+        self.num_bytes = self._num_batches = self._num_open = 0
         waiting = {waiter for waiters in self._waiters.values() for waiter in waiters}
         for waiter in waiting:
             waiter.ended()
@@ -128,6 +161,7 @@ class ScratchLog:
         for partition in [key for key in self._logs if key[0] in deleted]:
             log = self._logs.pop(partition)
             self._delete_before(log, log.end)
+            self._num_open -= len(log.transactions)
             log.is_ordered = False
         self._oldest_first = [entry for entry in self._oldest_first if entry[1].is_ordered]
         heapify(self._oldest_first)
@@ -144,39 +178,58 @@ class ScratchLog:
         log = self._logs.get(partition)
         return PartitionLog(self._first_offset(partition[0])) if log is None else log
 
-    def append(self, partition: Partition, records: bytes | None, api_version: int) -> tuple[int, int]:
+    def append(
+        self,
+        partition: Partition,
+        records: bytes | None,
+        api_version: int,
+        now_ms: float = math.inf,
+        transaction_error: Callable[[int, int], ErrorCode] = _no_transactions,
+    ) -> tuple[int, int]:
         """Append the batch of a Produce request; return its base offset and the log's start offset.
 
-        Raises RefusedBatch.
+        `now_ms` is the wall time. `transaction_error` takes the id and epoch of the producer of a
+        transactional batch, and returns NONE if its transaction is open and has this partition.  Raises
+        RefusedBatch.
         """
-        header = checked_header(records, api_version, self.bounds.batch_bytes_max)
+        header = checked_header(records, api_version, self.bounds.batch_bytes_max, now_ms + AHEAD_MS_MAX)
         assert records is not None
         if header.is_transactional:
-            raise RefusedBatch(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
-        log = self._logs.get(partition)
-        if log is not None:
-            first = self._producers.first_offset(partition, header)
-            if first is not None:
-                return first, log.start
-        else:
+            _check_transaction(header, transaction_error)
+        first = self._producers.first_offset(partition, header)
+        log = self.log(partition)
+        if first is not None:
+            return first, log.start
+        self._check_open(log, header)
+        if partition not in self._logs:
             log = self._new_log(partition)
+        base_offset = self._append(partition, log, header, records)
+        self._producers.appended(partition, header, base_offset)
+        return base_offset, log.start
+
+    def _append(self, partition: Partition, log: PartitionLog, header: Header, records: bytes) -> int:
+        """Append a batch, drop the oldest ones, and tell the waiters; return its base offset."""
         if log.end + header.num_records > (self.term + 1) << TERM_BITS:
             raise RefusedBatch(ErrorCode.KAFKA_STORAGE_ERROR, "the offsets of this term are used up")
-        before = log.num_bytes
+        before, open_before, stable_before = log.num_bytes, len(log.transactions), log.num_stable_bytes
         self.num_appended += 1
         base_offset = log.append(header, records, self.num_appended)
-        self._producers.appended(partition, header, base_offset)
         self.num_bytes += log.num_bytes - before
+        self._num_open += len(log.transactions) - open_before
         self._num_batches += 1
         if not log.is_ordered:
             log.is_ordered = True
             heappush(self._oldest_first, (self.num_appended, log))
         self._drop_oldest(log)
+        self._tell(partition, len(records), log.num_stable_bytes - stable_before)
+        return base_offset
+
+    def _tell(self, partition: Partition, num_bytes: int, num_stable_bytes: int) -> None:
         waiters = list(self._waiters.get(partition, ()))
         self.num_told += len(waiters)
         for waiter in waiters:
-            waiter.arrived(len(records))
-        return base_offset, log.start
+            if more := num_stable_bytes if waiter.is_committed else num_bytes:
+                waiter.arrived(more)
 
     def _new_log(self, partition: Partition) -> PartitionLog:
         if len(self._logs) >= LOGS_MAX:
@@ -186,6 +239,45 @@ class ScratchLog:
             )
         log = self._logs[partition] = self.log(partition)
         return log
+
+    # Transactions.
+
+    def _check_open(self, log: PartitionLog, header: Header) -> None:
+        """Raise RefusedBatch if a batch is outside of its producer's transaction, or one too many begins."""
+        is_open = header.producer_id in log.transactions
+        if is_open and not header.is_transactional:
+            raise RefusedBatch(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction, and the batch is not part of it",
+            )
+        if header.is_transactional and not is_open and self._num_open >= OPEN_TRANSACTIONS_MAX:
+            raise RefusedBatch(
+                ErrorCode.POLICY_VIOLATION,
+                f"the scratch log already has {OPEN_TRANSACTIONS_MAX} open transactions, its maximum",
+            )
+
+    def end_transaction(
+        self,
+        partition: Partition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        now_ms: int,
+    ) -> None:
+        """End a producer's transaction in a partition: append a control batch.
+
+        As in Kafka it is appended also if the log has no records of the transaction; here, they may have been
+        lost with an earlier leader. Where there is no room for another log, there are none for certain, and
+        only the epochs are remembered.  Raises RefusedBatch.
+        """
+        self._producers.check_end(partition, producer_id, producer_epoch, coordinator_epoch)
+        records = marker_batch(producer_id, producer_epoch, coordinator_epoch, now_ms, is_commit=committed)
+        log = self._logs.get(partition)
+        if log is not None or len(self._logs) < LOGS_MAX:
+            self._append(partition, log or self._new_log(partition), header_of(records), records)
+        self._producers.ended(partition, producer_id, producer_epoch, coordinator_epoch)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
         """Delete the records of a log before an offset that it has; return its start offset."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 
-from cluster.scratchlog.batches import checked_header
+from cluster.scratchlog.batches import checked_header, header_of, marker_batch
 from cluster.scratchlog.partition import (
     BATCH_COST_BYTES,
     READ_BATCHES_MAX,
@@ -24,8 +25,19 @@ def put(log: PartitionLog, *values: bytes, time_ms: int = NOW_MS) -> int:
     return log.append(checked_header(records, 9, 1 << 20), records)
 
 
-def read(log: PartitionLog, offset: int, bytes_max: int = 1 << 20) -> list[int]:
-    return offsets(log.read(offset, bytes_max, at_least_one=True))
+def read_bytes(log: PartitionLog, offset: int, bytes_max: int = 1 << 20, **how: bool) -> bytes:
+    records, end = log.read(offset, bytes_max, **({"at_least_one": True} | how))
+    read = offsets(records)
+    assert end == (read[-1] + 1 if read else max(offset, log.first))
+    return records
+
+
+def read(log: PartitionLog, offset: int, bytes_max: int = 1 << 20, **how: bool) -> list[int]:
+    return offsets(read_bytes(log, offset, bytes_max, **how))
+
+
+def since(log: PartitionLog, timestamp: int) -> list[int]:
+    return [batch.base_offset for batch in log.batches_since(timestamp)]
 
 
 def filled(num_batches: int = 5, first: int = FIRST) -> PartitionLog:
@@ -41,9 +53,7 @@ def test_offsets_follow_each_other_from_the_first() -> None:
     assert read(log, FIRST) == [FIRST + number for number in range(6)]
     assert read(log, FIRST + 3) == [FIRST + number for number in range(2, 6)]  # whole batches
     assert read(log, FIRST + 6) == []
-    assert {
-        header.partition_leader_epoch for header, _ in headers(log.read(FIRST, 999, at_least_one=True))
-    } == {-1}
+    assert {header.partition_leader_epoch for header, _ in headers(read_bytes(log, FIRST, 999))} == {-1}
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), FIRST + 11, 2**63 - 1])
@@ -58,7 +68,7 @@ def test_an_offset_outside_the_log_is_out_of_range(offset: int) -> None:
 @pytest.mark.parametrize("offset", [0, 7, FIRST - 1])
 def test_an_offset_of_an_earlier_leader_reads_on_behind_an_empty_batch(offset: int) -> None:
     empty = PartitionLog(FIRST)
-    ((header, _),) = headers(empty.read(offset, 100, at_least_one=True))
+    ((header, _),) = headers(read_bytes(empty, offset, 100))
     assert (header.base_offset + header.last_offset_delta + 1, header.num_records) == (FIRST, 0)
     assert empty.bytes_from(offset) == 0
     assert read(filled(2), offset) == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
@@ -74,11 +84,11 @@ def test_it_does_so_only_while_the_first_record_is_there() -> None:
 def test_at_most_that_many_bytes_but_one_batch_if_asked() -> None:
     log = filled()
     size = len(batch(b"a", b"b"))
-    assert len(log.read(FIRST, 3 * size, at_least_one=False)) == 3 * size
-    assert len(log.read(FIRST, 3 * size - 1, at_least_one=False)) == 2 * size
-    assert log.read(FIRST, size - 1, at_least_one=False) == b""
-    assert len(log.read(FIRST, 0, at_least_one=True)) == size
-    assert len(log.read(FIRST, -5, at_least_one=True)) == size
+    assert len(read_bytes(log, FIRST, 3 * size, at_least_one=False)) == 3 * size
+    assert len(read_bytes(log, FIRST, 3 * size - 1, at_least_one=False)) == 2 * size
+    assert read_bytes(log, FIRST, size - 1, at_least_one=False) == b""
+    assert len(read_bytes(log, FIRST, 0)) == size
+    assert len(read_bytes(log, FIRST, -5)) == size
     assert [log.bytes_from(FIRST + number) for number in (0, 1, 2, 9, 10)] == [
         5 * size,
         5 * size,
@@ -116,30 +126,33 @@ def test_deletion_moves_the_start_into_a_batch() -> None:
 
 
 def test_times_are_found_to_the_batch() -> None:
-    log = filled()
-    assert log.since(0) == (NOW_MS, FIRST)
-    assert log.since(NOW_MS + 1) == (NOW_MS, FIRST)
-    assert log.since(NOW_MS + 2) == (NOW_MS + 10, FIRST + 2)
-    assert log.since(NOW_MS + 41) == (NOW_MS + 40, FIRST + 8)
-    assert log.since(NOW_MS + 42) is None
-    assert log.newest() == (NOW_MS + 41, FIRST + 9)
-    log.delete_before(FIRST + 3)
-    assert log.since(0) == (NOW_MS + 10, FIRST + 3)
+    log = filled(3)
+    assert since(log, 0) == since(log, NOW_MS + 1) == [FIRST, FIRST + 2, FIRST + 4]
+    assert since(log, NOW_MS + 2) == since(log, NOW_MS + 11) == [FIRST + 2, FIRST + 4]
+    assert since(log, NOW_MS + 22) == []
+    newest = log.newest()
+    assert newest is not None
+    assert (newest.base_offset, newest.header.max_timestamp) == (FIRST + 4, NOW_MS + 21)
 
 
 def test_times_out_of_order() -> None:
     log = PartitionLog(0)
+
+    def newest() -> int | None:
+        batch = log.newest()
+        return None if batch is None else batch.base_offset
+
     for number, time_ms in enumerate([50, 10, 70, 20, 70]):
         assert put(log, b"x", time_ms=time_ms) == number
-    assert (log.since(60), log.since(15), log.newest()) == ((70, 2), (50, 0), (70, 2))
+    assert (since(log, 60), since(log, 15), newest()) == ([2, 4], [0, 2, 3, 4], 2)
     log.drop_oldest()
-    assert log.since(40) == (70, 2)
-    assert log.since(5) == (10, 1)
+    assert since(log, 40) == [2, 4]
+    assert since(log, 5) == [1, 2, 3, 4]
     log.drop_oldest()
     log.drop_oldest()
-    assert (log.since(30), log.newest()) == ((70, 4), (70, 4))
+    assert (since(log, 30), newest()) == ([4], 4)
     log.delete_before(5)
-    assert (log.since(0), log.newest()) == (None, None)
+    assert (since(log, 0), newest()) == ([], None)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -157,10 +170,9 @@ def test_times_are_found_as_by_looking_at_every_batch(seed: int) -> None:
             kept = list(log)
             times = [batch.header.max_timestamp for batch in kept]
             for time_ms in (0, 25, 49, 50, 5_000, max(times), max(times) + 1):
-                first = next((batch for batch in kept if batch.header.max_timestamp >= time_ms), None)
-                found = first and (first.header.base_timestamp, max(log.start, first.base_offset))
-                assert log.since(time_ms) == found
-            assert log.newest() == (max(times), kept[times.index(max(times))].last_offset)
+                found = [batch for batch in kept if batch.header.max_timestamp >= time_ms]
+                assert list(log.batches_since(time_ms)) == found
+            assert log.newest() is kept[times.index(max(times))]
             assert log.num_bytes == sum(len(batch.records) + BATCH_COST_BYTES for batch in kept)
             assert log.start == kept[0].base_offset
 
@@ -169,7 +181,7 @@ def test_one_answer_has_a_bounded_number_of_batches() -> None:
     log = PartitionLog(0)
     for _ in range(READ_BATCHES_MAX + 5):
         put(log, b"x")
-    got = offsets(log.read(3, 2**31, at_least_one=True))
+    got = read(log, 3, 2**31)
     assert (got[0], len(got)) == (3, READ_BATCHES_MAX)
 
 
@@ -181,4 +193,142 @@ def test_a_long_life_leaves_no_traces() -> None:
             log.drop_oldest()
     assert len(log._batches) <= 2 * TRIM_AFTER
     assert read(log, log.start) == list(range(log.end - 10, log.end))
-    assert log.since(log.end - 3) == (log.end - 3, log.end - 3)
+    assert since(log, log.end - 3) == [log.end - 3, log.end - 2, log.end - 1]
+
+
+# Transactions
+
+
+def put_part(log: PartitionLog, producer_id: int, *values: bytes) -> int:
+    """Append a transactional batch."""
+    records = batch(*values, attributes=0x10, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    return log.append(checked_header(records, 9, 1 << 20), records)
+
+
+def end(log: PartitionLog, producer_id: int, *, is_commit: bool) -> int:
+    records = marker_batch(producer_id, 0, 1, NOW_MS, is_commit=is_commit)
+    return log.append(header_of(records), records)
+
+
+def aborted(log: PartitionLog, begin: int, before: int) -> list[tuple[int, int]]:
+    return [(one.producer_id, one.first_offset) for one in log.transactions.aborted_in(begin, before)]
+
+
+def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins() -> None:
+    log = PartitionLog(0)
+    assert put(log, b"a", b"b") == 0
+    assert log.stable == 2
+    assert (put_part(log, 7, b"c", b"d"), put_part(log, 8, b"e"), put_part(log, 7, b"f")) == (2, 4, 5)
+    assert (log.stable, log.end) == (2, 6)
+    assert end(log, 7, is_commit=True) == 6
+    assert log.stable == 4
+    assert put(log, b"g") == 7
+    assert end(log, 8, is_commit=False) == 8
+    assert (log.stable, log.end) == (9, 9)
+    assert aborted(log, 0, 9) == [(8, 4)]
+
+
+def test_committed_reads_end_before_open_transactions() -> None:
+    log = filled(2, first=0)
+    size = len(batch(b"a", b"b"))
+    put_part(log, 7, b"x")
+    put(log, b"behind")
+    assert read(log, 0, is_committed=True) == [0, 1, 2, 3]
+    assert read(log, 4, is_committed=True) == read(log, 5, is_committed=True) == []
+    assert [log.bytes_from(offset, is_committed=True) for offset in (0, 3, 4, 5, 6)] == [
+        2 * size,
+        size,
+        0,
+        0,
+        0,
+    ]
+    assert read(log, 0) == [0, 1, 2, 3, 4, 5]
+    end(log, 7, is_commit=False)
+    assert read(log, 0, is_committed=True) == [0, 1, 2, 3, 4, 5, 6]
+    assert log.bytes_from(0, is_committed=True) == log.bytes_from(0)
+
+
+def test_a_producers_marker_is_one_that_stock_clients_read() -> None:
+    log = PartitionLog(0)
+    for is_commit in (False, True):
+        at = end(log, 7, is_commit=is_commit)
+        read_back = DefaultRecordBatch(bytearray(read_bytes(log, at)))
+        assert read_back.validate_crc()
+        assert (read_back.is_transactional, read_back.is_control_batch, read_back.producer_id) == (
+            True,
+            True,
+            7,
+        )
+        (marker,) = read_back
+        assert (marker.offset, marker.timestamp) == (at, NOW_MS)
+        assert (marker.key, marker.value) == (bytes([0, 0, 0, is_commit]), bytes([0, 0, 0, 0, 0, 1]))
+
+
+def test_an_answer_names_the_aborted_transactions_of_its_range() -> None:
+    log = PartitionLog(0)
+    assert [put_part(log, 7, b"x"), put_part(log, 8, b"y"), end(log, 7, is_commit=False)] == [0, 1, 2]
+    assert [put_part(log, 7, b"x"), put_part(log, 8, b"y"), end(log, 7, is_commit=False)] == [3, 4, 5]
+    assert [end(log, 8, is_commit=True), put(log, b"plain")] == [6, 7]
+    assert log.stable == log.end == 8
+    assert aborted(log, 0, 8) == [(7, 0), (7, 3)]
+    assert aborted(log, 0, 3) == aborted(log, 1, 3) == [(7, 0)]
+    assert aborted(log, 3, 8) == aborted(log, 5, 6) == [(7, 3)]
+    assert aborted(log, 6, 8) == []
+
+
+def test_the_oldest_are_dropped_although_their_transaction_is_open() -> None:
+    log = PartitionLog(0)
+    put_part(log, 7, b"x")
+    for _ in range(3):
+        put(log, b"y")
+    log.drop_oldest()
+    assert (log.start, log.stable, log.end) == (1, 1, 4)
+    assert read(log, 1, is_committed=True) == []
+    log.delete_before(3)
+    assert (log.stable, log.bytes_from(3, is_committed=True)) == (3, 0)
+    end(log, 7, is_commit=False)
+    assert (log.stable, log.end) == (5, 5)
+    assert aborted(log, 3, 5) == [(7, 0)]
+
+
+def test_aborted_transactions_are_forgotten_with_their_records() -> None:
+    log = PartitionLog(0)
+    for _ in range(2 * TRIM_AFTER):
+        put_part(log, 7, b"x")
+        end(log, 7, is_commit=False)
+        while len(log) > 20:
+            log.drop_oldest()
+    assert len(log.transactions._aborted) <= 2 * TRIM_AFTER
+    assert len(aborted(log, log.start, log.end)) == 10
+    log.delete_before(log.end)
+    assert log.transactions._aborted == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_transactions_as_by_looking_at_every_batch(seed: int) -> None:
+    """The last stable offset and the aborted transactions are those found in a list of everything."""
+    rng, log = random.Random(seed), PartitionLog(0)
+    open_at: dict[int, int] = {}
+    done: list[tuple[int, int, int]] = []  # producer, first and last offset of what was aborted
+    for _ in range(2_000):
+        producer_id = rng.randrange(5)
+        what = rng.choice(["part", "part", "part", "plain", "commit", "abort", "drop", "delete"])
+        if what == "part":
+            open_at.setdefault(producer_id, put_part(log, producer_id, b"x", b"y"))
+        elif what == "plain":
+            put(log, b"x")
+        elif what in ("commit", "abort"):
+            at = end(log, producer_id, is_commit=what == "commit")
+            first = open_at.pop(producer_id, None)
+            if first is not None and what == "abort":
+                done.append((producer_id, first, at))
+        elif what == "drop" and len(log) > 200:
+            log.drop_oldest()
+        elif what == "delete" and rng.random() < 0.05:
+            log.delete_before(rng.randrange(log.start, log.end + 1))
+        assert log.stable == max(log.start, min(open_at.values(), default=log.end))
+        if rng.random() < 0.1:
+            begin = rng.randrange(log.start, log.end + 1)
+            before = rng.randrange(begin, log.stable + 1) if begin <= log.stable else begin
+            expected = [(one, first) for one, first, last in done if last >= begin and first < before]
+            assert aborted(log, begin, before) == expected

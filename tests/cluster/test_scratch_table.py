@@ -12,7 +12,7 @@ from cluster.scratchlog.partition import BATCH_COST_BYTES
 from cluster.scratchlog.producers import Producers
 from cluster.scratchlog.table import FREED_AT_ONCE, TERM_BITS
 from coordinator.topics import new_topic_id
-from tests.support.record_batches import batch, offsets
+from tests.support.record_batches import NOW_MS, batch, offsets
 from wire.errors import ErrorCode
 
 OLD = new_topic_id(b"o" * 16, 7)
@@ -39,7 +39,8 @@ def refused(log: ScratchLog, **fields: Any) -> ErrorCode:
 
 
 class Waiting:
-    def __init__(self) -> None:
+    def __init__(self, *, is_committed: bool = False) -> None:
+        self.is_committed = is_committed
         self.sizes: list[int] = []
         self.has_ended = False
 
@@ -115,7 +116,7 @@ def test_a_partition_keeps_what_its_bound_allows_and_its_newest_batch() -> None:
     assert (kept.start, kept.end) == (7, 10)
     small = scratch_log(partition_bytes_max=10)
     assert [put(small), put(small)] == [0, 1]
-    assert offsets(small.log((NEW, 0)).read(1, 999, at_least_one=True)) == [1]
+    assert offsets(small.log((NEW, 0)).read(1, 999, at_least_one=True)[0]) == [1]
 
 
 def test_all_together_keep_what_the_bound_allows_and_the_oldest_go() -> None:
@@ -243,8 +244,139 @@ def test_the_producer_longest_silent_is_forgotten() -> None:
     assert put(log, **numbered(77, producer_id=2)) == 4
 
 
-def test_transactions_are_refused() -> None:
-    assert refused(scratch_log(), attributes=0x10, **numbered(0)) == ErrorCode.INVALID_TXN_STATE
+# Transactions
+
+
+def put_part(log: ScratchLog, sequence: int, code: ErrorCode = ErrorCode.NONE, **who: int) -> int:
+    """Append a transactional batch, to which the coordinator says `code`."""
+    records = batch(b"x" * 100, attributes=0x10, **numbered(sequence, **who))
+    return log.append((NEW, 0), records, 9, NOW_MS, lambda producer_id, epoch: code)[0]
+
+
+def end(log: ScratchLog, *, committed: bool = True, epoch: int = 0, term: int = TERM, **fields: Any) -> None:
+    log.end_transaction((NEW, 0), 7, epoch, term, committed=committed, now_ms=NOW_MS, **fields)
+
+
+def test_a_batch_is_part_of_a_transaction_only_if_the_coordinator_says_so() -> None:
+    log = scratch_log()
+    for code, answer in {
+        ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    }.items():
+        with pytest.raises(RefusedBatch) as error:
+            put_part(log, 0, code)
+        assert error.value.code == answer
+    assert len(log) == 0
+    assert refused(log, attributes=0x10, **numbered(0)) == ErrorCode.INVALID_TXN_STATE
+    assert [put_part(log, 0), put_part(log, 1)] == [0, 1]
+    with pytest.raises(RefusedBatch):
+        put_part(log, 2, ErrorCode.INVALID_TXN_STATE)
+    assert log.log((NEW, 0)).stable == 0
+
+
+def test_a_batch_outside_of_its_producers_transaction_is_refused() -> None:
+    log = scratch_log()
+    put_part(log, 0)
+    assert refused(log, **numbered(1)) == ErrorCode.INVALID_TXN_STATE
+    assert put(log, **numbered(5, producer_id=8)) == 1
+    end(log)
+    assert put(log, **numbered(1)) == 3
+
+
+def test_sequence_numbers_go_on_over_the_end_of_a_transaction() -> None:
+    log = scratch_log()
+    assert [put_part(log, 0), put_part(log, 1)] == [0, 1]
+    end(log)
+    assert put_part(log, 1) == 1  # a repeated batch
+    assert put_part(log, 2) == 3
+    with pytest.raises(RefusedBatch) as error:
+        put_part(log, 4)
+    assert error.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_end_with_a_newer_epoch_fences_the_producer() -> None:
+    log = scratch_log()
+    put_part(log, 0)
+    end(log, committed=False, epoch=1)
+    with pytest.raises(RefusedBatch) as error:
+        put_part(log, 1)
+    assert error.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, **numbered(1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(RefusedBatch):
+        put_part(log, 1, epoch=1)
+    assert put_part(log, 0, epoch=1) == 2
+
+
+def test_an_end_of_an_older_epoch_or_coordinator_is_refused() -> None:
+    log = scratch_log()
+    put_part(log, 0, epoch=3)
+    for fields, code in (
+        ({"epoch": 2}, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"epoch": 3, "term": TERM - 1}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ):
+        if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            end(log, epoch=3)
+        before = log.log((NEW, 0)).end
+        with pytest.raises(RefusedBatch) as error:
+            end(log, **fields)
+        assert (error.value.code, log.log((NEW, 0)).end) == (code, before)
+
+
+def test_an_end_without_records_fences_and_lets_the_producer_go_on() -> None:
+    """After a failover the records of a transaction are gone, and its end comes to the new leader."""
+    log = scratch_log()
+    end(log, epoch=4)
+    assert log.log((NEW, 0)).end == log.log((NEW, 0)).stable == 1
+    with pytest.raises(RefusedBatch):
+        put_part(log, 41, epoch=3)
+    assert put_part(log, 41, epoch=4) == 1
+
+
+def test_open_transactions_end_with_a_term_or_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.scratchlog.table.OPEN_TRANSACTIONS_MAX", 2)
+    log = scratch_log()
+
+    def fill(first_id: int) -> None:
+        put_part(log, 0, producer_id=first_id)
+        put_part(log, 0, producer_id=first_id + 1)
+        with pytest.raises(RefusedBatch) as error:
+            put_part(log, 0, producer_id=first_id + 2)
+        assert error.value.code == ErrorCode.POLICY_VIOLATION
+        put_part(log, 1, producer_id=first_id)
+        put(log, partition=1)
+
+    fill(10)
+    log.keep_only(lambda topic_id: False)
+    fill(20)
+    log.lead(TERM + 1, 30, 30)
+    fill(30)
+    log.end_transaction((NEW, 0), 30, 0, TERM + 1, committed=False, now_ms=NOW_MS)
+    assert put_part(log, 0, producer_id=32) > 0
+
+
+def test_an_end_finds_room_where_no_other_log_has_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.scratchlog.table.LOGS_MAX", 1)
+    log = scratch_log()
+    put(log, partition=1)
+    end(log, epoch=2)
+    assert (len(log), log.log((NEW, 0)).end) == (1, 0)
+    assert refused(log, **numbered(0, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_waiters_for_committed_records_are_told_when_they_may_read() -> None:
+    log, any_waiter, committed = scratch_log(), Waiting(), Waiting(is_committed=True)
+    for waiter in (any_waiter, committed):
+        log.wait(waiter, [(NEW, 0)])
+    size = SIZE - BATCH_COST_BYTES
+    put(log)
+    put_part(log, 0)
+    put(log)
+    assert (any_waiter.sizes, committed.sizes) == ([size] * 3, [size])
+    end(log, committed=False)
+    marker = any_waiter.sizes[-1]
+    assert committed.sizes == [size, 2 * size + marker]
 
 
 # Waiting

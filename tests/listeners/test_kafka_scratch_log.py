@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster.kafka.appending import log_led_here
 from cluster.kafka.reading import ANSWERS_BYTES_MAX, FETCH_BYTES_MAX
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import METADATA_SHARD
@@ -56,10 +57,11 @@ class LogRig(Rig):
         partition: int = 0,
         version: int = 9,
         acks: int = -1,
+        transactional_id: str | None = None,
     ) -> Any:
-        answer = self.ask(
-            self.client, ApiKey.PRODUCE, version, produce_request(records, topic, partition, version, acks)
-        )
+        request = produce_request(records, topic, partition, version, acks)
+        request.transactional_id = transactional_id
+        answer = self.ask(self.client, ApiKey.PRODUCE, version, request)
         return answer.responses[0].partition_responses[0]
 
     def fetch(self, offset: int, *, version: int = 12, client: RawClient | None = None, **fields: Any) -> Any:
@@ -68,9 +70,12 @@ class LogRig(Rig):
         assert (answer.error_code, answer.session_id) == (0, 0)
         return answer.responses[0].partitions[0]
 
-    def list_offset(self, timestamp: int, *, topic: CatalogTopic = NEW, version: int = 7) -> Any:
+    def list_offset(
+        self, timestamp: int, *, topic: CatalogTopic = NEW, version: int = 7, isolation_level: int = 0
+    ) -> Any:
         request = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=isolation_level,
             topics=[
                 ListOffsetsTopic(
                     name=topic.name,
@@ -378,6 +383,102 @@ def test_the_answer_to_a_lost_connection_is_not_counted() -> None:
     assert (rig.context.fetched_bytes, rig.context.kept_bytes) == (0, 0)
 
 
+# Transactions
+
+
+class TransactionRig(LogRig):
+    """One producer with a transaction that its coordinator has open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequence = 0
+
+    def part(self, *values: bytes) -> Any:
+        records = batch(
+            *values, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=self.sequence
+        )
+        self.sequence += len(values)
+        return self.produce(records, transactional_id="t")
+
+    def end(self, *, committed: bool, epoch: int = 0) -> None:
+        log = log_led_here(self.context)
+        assert log is not None
+        log.end_transaction((NEW.topic_id, 0), 7, epoch, 4, committed=committed, now_ms=NOW_MS + 5)
+
+
+def test_committed_records_are_read_up_to_the_last_stable_offset() -> None:
+    rig = TransactionRig()
+    rig.produce(batch(b"plain"))
+    assert (rig.part(b"a", b"b").base_offset, rig.produce(batch(b"plain")).base_offset) == (1, 3)
+    committed = rig.fetch(0, isolation_level=1)
+    assert (offsets(committed.records), committed.high_watermark, committed.last_stable_offset) == ([0], 4, 1)
+    assert committed.aborted_transactions == []
+    everything = rig.fetch(0)
+    assert (offsets(everything.records), everything.last_stable_offset) == ([0, 1, 2, 3], 1)
+    assert everything.aborted_transactions is None
+    assert (rig.list_offset(-1).offset, rig.list_offset(-1, isolation_level=1).offset) == (4, 1)
+    assert rig.list_offset(NOW_MS + 1, isolation_level=1).offset == -1
+    rig.end(committed=False)
+    committed = rig.fetch(0, isolation_level=1)
+    assert (offsets(committed.records), committed.last_stable_offset) == ([0, 1, 2, 3, 4], 5)
+    assert [(one.producer_id, one.first_offset) for one in committed.aborted_transactions] == [(7, 1)]
+    assert rig.list_offset(-1, isolation_level=1).offset == 5
+    assert rig.fetch(3, isolation_level=1).aborted_transactions[0].first_offset == 1
+    assert rig.fetch(5, isolation_level=1).aborted_transactions == []
+
+
+def test_a_fetch_of_committed_records_waits_for_the_end_of_the_transaction() -> None:
+    rig = TransactionRig()
+    rig.part(b"a")
+    consumer = rig.connect()
+    request = fetch_request(0, max_wait_ms=10_000, isolation_level=1)
+    consumer.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, request))
+    rig.run(100)
+    rig.part(b"b")
+    rig.produce(batch(b"plain"))
+    rig.run(1_000)
+    assert consumer.frames == []
+    rig.end(committed=True)
+    rig.run(10)
+    (frame,) = consumer.frames
+    data = decode_response(ApiKey.FETCH, 12, frame)[1].responses[0].partitions[0]
+    assert (offsets(data.records), data.aborted_transactions) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize(
+    ("transaction", "code"),
+    [
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_a_batch_outside_of_a_transaction_is_refused(transaction: ErrorCode, code: ErrorCode) -> None:
+    rig = TransactionRig()
+    rig.node.transaction = transaction
+    assert rig.part(b"a").error_code == code
+    assert rig.list_offset(-1).offset == 0
+
+
+def test_a_transactional_batch_needs_a_transactional_id() -> None:
+    rig = LogRig()
+    records = batch(b"a", attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert rig.produce(records).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_transaction_goes_on_after_a_failover_without_what_is_lost() -> None:
+    rig = TransactionRig()
+    rig.part(b"lost")
+    rig.node.metadata_term, rig.node.term_start = 5, 5
+    first = 5 << 40
+    assert rig.list_offset(-1, isolation_level=1).offset == first
+    assert rig.part(b"kept").base_offset == first
+    assert rig.list_offset(-1, isolation_level=1).offset == first
+    rig.end(committed=True)
+    kept = rig.fetch(1, isolation_level=1)
+    assert (offsets(kept.records), kept.last_stable_offset) == ([first, first + 1], first + 2)
+
+
 # Failover
 
 
@@ -440,13 +541,14 @@ def test_offsets_by_time(version: int) -> None:
     found = {
         time: rig.list_offset(time, version=version) for time in (-1, -2, -3, -4, -5, -6, 0, NOW_MS + 11)
     }
+    unknown = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     assert {time: (one.error_code, one.timestamp, one.offset) for time, one in found.items()} == {
         -1: (0, -1, 3),
         -2: (0, -1, 1),
-        -3: (0, NOW_MS + 20, 2),
-        -4: (0, -1, 1),
-        -5: (0, -1, -1),
-        -6: (0, -1, -1),
+        -3: (0, NOW_MS + 20, 2) if version >= 7 else unknown,
+        -4: (0, -1, 1) if version >= 8 else unknown,
+        -5: (0, -1, -1) if version >= 9 else unknown,
+        -6: unknown,
         0: (0, NOW_MS + 10, 1),
         NOW_MS + 11: (0, NOW_MS + 20, 2),
     }

@@ -16,6 +16,7 @@ Clients and requests:
 
     requests          requests as clients send them
     record_batches    record batches as producers send them and consumers read them
+    log_cases         requests to a log of messages, with Apache Kafka's answers
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
     fault_rules       faults as an operator asks for them

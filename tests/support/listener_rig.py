@@ -17,6 +17,7 @@ from coordinator.topics import CatalogTopic, CatalogView
 from raftlog.env.simulated_files import SimFiles
 from records import METADATA_SHARD
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -85,6 +86,7 @@ class FakeNode:
     entries: dict[tuple[str, str], CountingEntry] = field(default_factory=dict)
     epoch: int = 3
     padding: str = ""
+    transaction: ErrorCode = ErrorCode.NONE
     evidence: NotedFaults = field(default_factory=NotedFaults)
     observed_ms: float = 0.0
 
@@ -108,6 +110,9 @@ class FakeNode:
 
     def observe_clock(self, now_ms: float) -> None:
         self.observed_ms = now_ms
+
+    def transaction_error(self, *_: object) -> ErrorCode:
+        return self.transaction
 
     def submit(
         self,
