@@ -38,7 +38,7 @@ def running() -> Iterator[ExitStack]:
 
 
 def wait_until_shared(*consumers: VerifiableConsumer) -> None:
-    """Wait until every partition has one owner, and every consumer has as many."""
+    """Wait until every partition has one owner, and every consumer has the same number."""
 
     def are_shared() -> bool:
         owned = [consumer.assigned for consumer in consumers]
@@ -82,9 +82,17 @@ def newest(*consumers: VerifiableConsumer) -> dict[int, int]:
     return found
 
 
+def client(name: str) -> StockClient:
+    """Return a client, or skip the test if it cannot run here."""
+    found = CLIENTS[name]
+    if reason := found.missing():
+        pytest.skip(reason)
+    return found
+
+
 def stored(cluster: ClusterProcess, group: str) -> dict[int, int]:
-    with Client(cluster.bootstrap) as client:
-        (offsets,) = client.offsets(group).values()
+    with Client(cluster.bootstrap) as asking:
+        (offsets,) = asking.offsets(group).values()
     return offsets
 
 
@@ -108,6 +116,60 @@ def test_members_consume_what_is_produced_share_it_and_leave(
     wait_until_shared(first)
     assert stored(cluster, group) == newest(first, second)
     assert not first.commit_errors
+
+
+def test_the_next_member_goes_on_where_the_last_one_committed(
+    stock: StockClient, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    where = (cluster.bootstrap, topic)
+    for run in (1, 2):
+        produce(stock.producer(*where, "--max-messages", str(MESSAGES), "--value-prefix", str(run), *KEYS))
+        consumer = running.enter_context(stock.consumer(*where, group))
+        until = run * MESSAGES
+        wait_while_running(lambda one=consumer, until=until: sum(one.committed.values()) == until, consumer)
+        consumer.stop()
+        assert sorted(consumer.values) == sorted(f"{run}.{number}" for number in range(MESSAGES))
+        with Client(cluster.bootstrap) as asking:
+            assert {one.group_id: one.state for one in asking.groups()}[group] == "Empty"
+
+
+@pytest.mark.parametrize("name", ["java-classic", "franz-go"])
+def test_a_static_member_that_restarts_gets_what_it_had(
+    name: str, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    def start(instance: str) -> VerifiableConsumer:
+        options = ("--group-instance-id", instance)
+        return running.enter_context(client(name).consumer(cluster.bootstrap, topic, group, *options))
+
+    one, two = start("one"), start("two")
+    wait_until_shared(one, two)
+    had, revoked = set(one.assigned), len(two.revoked)
+    one.kill()
+    one = start("one")
+    wait_until_shared(one, two)
+    assert one.assigned == had
+    assert two.revoked[revoked:] == []
+
+
+def test_java_and_go_divide_a_group_cooperatively(
+    cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+) -> None:
+    """Each understands what the other one's assignor says of the partitions that a member owns."""
+    cooperative = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+    java, go = client("java-classic"), client("franz-go")
+    where = (cluster.bootstrap, topic, group)
+    first = running.enter_context(java.consumer(*where, "--assignment-strategy", cooperative))
+    wait_until_shared(first)
+    second = running.enter_context(go.consumer(*where))
+    wait_until_shared(first, second)
+    third = running.enter_context(go.consumer(*where))
+    wait_until_shared(first, second, third)
+    assert len(first.revoked) == PARTITIONS - len(first.assigned)
+    assert len(second.revoked) == 1
+    first.stop()
+    wait_until_shared(second, third)
+    assert len(second.revoked) == 1
+    assert third.revoked == []
 
 
 def test_no_commit_is_lost_when_the_coordinator_is_killed(

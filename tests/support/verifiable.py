@@ -92,6 +92,8 @@ class VerifiableConsumer(VerifiableProcess):
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
         self.parts: set[Part] = set()
+        self.revoked: list[Part] = []
+        """All partitions that it gave up or lost, in order."""
         self.values: list[str] = []
         """All values that it consumed."""
         self.committed: dict[Part, int] = {}
@@ -122,6 +124,7 @@ class VerifiableConsumer(VerifiableProcess):
             self.parts = self.parts | _parts(event)
         elif name in ("partitions_revoked", "partitions_lost"):
             self.parts = self.parts - _parts(event)
+            self.revoked += _parts(event)
 
 
 class VerifiableProducer(VerifiableProcess):
