@@ -126,15 +126,15 @@ class Limits:
     assign_deadline_ms: int = bound(10_000, "ms", "an assignor that takes longer is considered hung")
     assign_memory_bytes_max: int = bound(1 << 30, "bytes",
         "address space of an assignor's process, ten times what the largest group needs")
-    serves_classic: bool = bound(False, "",
+    serves_classic: bool = bound(True, "",
         "whether the classic protocol is served; its groups in the log keep their members otherwise")
     classic_initial_delay_ms: int = bound(0, "ms",
         "Kafka's group.initial.rebalance.delay.ms, there 3,000: how long a group without members waits for "
-        "more of them; the first member need not wait, as those who follow cost one short rebalance")
+        "more of them; the first member need not wait, as a rebalance takes milliseconds")
     classic_session_timeout_min_ms: int = bound(6_000, "ms", "Kafka's group.min.session.timeout.ms")
     classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
     classic_group_size_max: int = bound(10_000, "members",
-        "Kafka's group.max.size, there unbounded: every generation of a group is one record")
+        "Kafka's group.max.size, there unbounded: a generation is one record, and one turn of the event loop")
     classic_pending_max: int = bound(10_000, "member ids",
         "given out for one group and not used yet; the oldest is forgotten, and its client asks again")
     classic_protocols_max: int = bound(100, "protocols",

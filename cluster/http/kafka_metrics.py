@@ -28,7 +28,7 @@ def kafka_families(
     """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
     yield gauge(
         PREFIX + "group_count",
-        "Groups by protocol; classic groups hold only offsets or were imported.",
+        "Groups by protocol; groups that hold only offsets count as classic.",
         "protocol",
         {kind: sum(one.of_type(kind) for one in counts) for kind in (CONSUMER, CLASSIC)},
     )

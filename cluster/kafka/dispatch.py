@@ -89,8 +89,9 @@ SCRATCH_LOG_HANDLERS: dict[int, Handler] = HANDLERS | {
 """The same where the node keeps a scratch log."""
 
 _CLASSIC = (
-    "this client uses the classic group protocol, which is not supported; set group.protocol=consumer "
-    "(librdkafka 2.12+, Java client 4.0+), or use assign() instead of subscribe()"
+    "this client uses the classic group protocol, which is switched off here "
+    "(group.coordinator.rebalance.protocols); set group.protocol=consumer (librdkafka 2.12+, Java client "
+    "4.0+), or use assign() instead of subscribe()"
 )
 _NO_TRANSACTIONS = "transactions are not supported"
 _NO_SASL = "SASL is not supported; set security.protocol=PLAINTEXT"

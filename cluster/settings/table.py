@@ -180,17 +180,19 @@ class Settings:
         "messages, a new topic would hide a wrong name.")
 
     # Groups.
-    group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("consumer",),
-        "Protocols that are served: consumer, classic. Without classic its APIs are not advertised.")
+    group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("classic", "consumer"),
+        "Protocols of groups that are served. Without classic, which is the default of most clients, its "
+        "APIs are not advertised. Consumer cannot be left out.")
     group_initial_rebalance_delay_ms: int = _number(0, "ms", 0, INT32_MAX,
-        "Kafka's 3,000 delays the first members of a classic group, as more may come; here they begin at "
-        "once.")
+        "How long a classic group without members waits for more of them. Kafka's 3,000 saves rebalances "
+        "when many start together; here the first member begins at once, as a rebalance takes milliseconds.")
     group_min_session_timeout_ms: int = _number(6_000, "ms", 1, INT32_MAX,
-        "Kafka's default; shortest session timeout of a classic member.")
+        "Kafka's default; a classic member that asks for a shorter one is refused.")
     group_max_session_timeout_ms: int = _number(1_800_000, "ms", 1, INT32_MAX,
-        "Kafka's default; longest session timeout of a classic member.")
+        "Kafka's default; a classic member that asks for a longer one is refused.")
     group_max_size: int = _number(10_000, "members", 1, INT32_MAX,
-        "Members of one classic group; Kafka sets no limit, but each generation is one record.")
+        "Members of one classic group. Kafka sets no limit; but a generation is one record, and thus one "
+        "turn of the event loop.")
     group_consumer_session_timeout_ms: int = _number(45_000, "ms", 1, INT32_MAX,
         "Kafka's default; a member without a heartbeat for this long loses its partitions.")
     group_consumer_min_session_timeout_ms: int = _number(1_000, "ms", 1, INT32_MAX,
@@ -403,12 +405,28 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("data.dir must not be empty: set it to the node's directory")
     if settings.connection_buffered_pause_bytes > settings.connection_buffered_max_bytes:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
+    _check_classic(settings)
     _check_scratch_log(settings)
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
     _check_addresses(settings)
     _check_peers(settings)
     _check_raft(settings)
+
+
+def _check_classic(settings: Settings) -> None:
+    protocols = settings.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not set(protocols) <= {"classic", "consumer"}:
+        raise SettingsError(
+            f"group.coordinator.rebalance.protocols = {list(protocols)} must be classic,consumer, or "
+            "consumer alone"
+        )
+    shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if shortest > longest:
+        raise SettingsError(
+            f"group.min.session.timeout.ms = {shortest} must not exceed "
+            f"group.max.session.timeout.ms = {longest}"
+        )
 
 
 def _check_scratch_log(settings: Settings) -> None:

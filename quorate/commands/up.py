@@ -145,7 +145,7 @@ def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) 
     if json:
         print_json(cluster.as_dict())
         return
-    print(f"ready: bootstrap.servers={cluster.bootstrap} group.protocol=consumer", flush=True)
+    print(f"ready: bootstrap.servers={cluster.bootstrap}", flush=True)
     if load_settings(None, {}, settings).scratch_log_enable:
         print("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
     if len(cluster.nodes) == 1:

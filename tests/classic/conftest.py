@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.leader_state.classic_group import ClassicGroup
-from coordinator.limits import Limits
 from coordinator.state.machines import ClassicState
 from tests.support.classic_member import ClassicConsumer, rebalanced
 from tests.support.world import TALLY, World
@@ -27,7 +26,7 @@ def _count_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world() -> World:
-    world = World(limits=Limits(serves_classic=True))
+    world = World()
     world.create_topic("orders", 6)
     return world
 

@@ -27,7 +27,6 @@ class Watched(World):
         self.unanswered: set[int] = set()
         super().__init__(
             limits=Limits(
-                serves_classic=True,
                 classic_group_size_max=random.choice([3, 10_000]),
                 classic_initial_delay_ms=random.choice([0, 3_000]),
                 classic_pending_max=random.choice([2, 100]),

@@ -96,7 +96,7 @@ def test_assignments_are_described_while_the_group_rebalances(world: World, stab
 
 
 def test_a_full_group_answers_no_member_id() -> None:
-    world = World(limits=Limits(serves_classic=True, classic_group_size_max=1))
+    world = World(limits=Limits(classic_group_size_max=1))
     a = ClassicConsumer(world, "a", version=3)
     a.join()
     world.work()

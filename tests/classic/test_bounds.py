@@ -115,7 +115,7 @@ def test_reasons_of_clients_are_kept_short(world: World, stable: Make) -> None:
 
 
 def test_unused_member_ids_are_bounded() -> None:
-    world = World(limits=Limits(serves_classic=True, classic_pending_max=2))
+    world = World(limits=Limits(classic_pending_max=2))
     a, b, c = (ClassicConsumer(world, name) for name in "abc")
     a.send_join(), b.send_join(), c.send_join()
     assert list(group_of(world).pending) == [b.member_id, c.member_id]

@@ -73,7 +73,7 @@ def test_the_first_generation_is_written_with_the_leaders_assignments(world: Wor
 
 
 def test_the_initial_delay_is_extended_while_members_come() -> None:
-    world = World(limits=Limits(serves_classic=True, classic_initial_delay_ms=3_000))
+    world = World(limits=Limits(classic_initial_delay_ms=3_000))
     a, b, c = (ClassicConsumer(world, name) for name in "abc")
     a.join()
     world.sleep(2_900)
@@ -89,7 +89,7 @@ def test_the_initial_delay_is_extended_while_members_come() -> None:
 
 
 def test_the_initial_delay_ends_with_the_longest_rebalance_timeout() -> None:
-    world = World(limits=Limits(serves_classic=True, classic_initial_delay_ms=3_000))
+    world = World(limits=Limits(classic_initial_delay_ms=3_000))
     first = ClassicConsumer(world, "first")
     first.join(rebalance_timeout_ms=7_000)
     for number in range(7):
@@ -255,7 +255,7 @@ def test_invalid_joins_are_refused_and_change_nothing(
 
 
 def test_a_group_of_the_maximum_size_refuses_more() -> None:
-    world = World(limits=Limits(serves_classic=True, classic_group_size_max=2))
+    world = World(limits=Limits(classic_group_size_max=2))
     a, b, c = (ClassicConsumer(world, name) for name in "abc")
     a.join()
     b.join()

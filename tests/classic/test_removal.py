@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.limits import GroupSettings, Limits
+from coordinator.limits import GroupSettings
 from tests.support.classic_member import SESSION_MS, ClassicConsumer, rebalanced
 from tests.support.world import World
 from wire.apis import ApiKey
@@ -25,7 +25,7 @@ SUBSCRIPTION = bytes.fromhex("0000 00000001 0006") + b"orders" + bytes.fromhex("
 
 @pytest.fixture
 def world() -> World:
-    world = World(GroupSettings(offsets_retention_ms=HOUR_MS), Limits(serves_classic=True))
+    world = World(GroupSettings(offsets_retention_ms=HOUR_MS))
     world.create_topic("orders", 6)
     return world
 

@@ -131,7 +131,7 @@ def _commits(crowd: Crowd, offset: int) -> bool:
 
 @contextmanager
 def _doomed_consumer(bootstrap: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, str(ROOT / "examples" / "consumer.py"), bootstrap]
+    command = [sys.executable, str(ROOT / "examples" / "consumer.py"), bootstrap, "consumer"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             yield process

@@ -1,18 +1,23 @@
-"""The error of each client with its default, the classic protocol, which this node does not serve.
+"""The error of each client with its default, the classic protocol, on a node that does not serve it.
 
-The README quotes these lines with the remedy; this test keeps it accurate.
+docs/clients.md quotes these lines with the remedy; this test keeps it accurate.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+from cluster.launching.launcher import launch_node
+from quorate.client import Client
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+SETTINGS = {"group.coordinator.rebalance.protocols": "consumer"}
+TOPIC = "orders"
 RUN_S = 1.5
 
 CONFLUENT = """
@@ -45,6 +50,16 @@ asyncio.run(asyncio.wait_for(main(), float(sys.argv[4])))
 """
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a node that serves the consumer protocol alone."""
+    node = launch_node(tmp_path_factory.mktemp("consumer-only") / "node", settings=SETTINGS)
+    with Client(f"{node.host}:{node.port}") as client:
+        client.create_topic(TOPIC, 1)
+    yield f"{node.host}:{node.port}"
+    assert node.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [
@@ -72,11 +87,9 @@ asyncio.run(asyncio.wait_for(main(), float(sys.argv[4])))
     ],
     ids=["confluent-kafka", "kafka-python", "aiokafka"],
 )
-def test_a_classic_consumer_is_told(
-    script: str, says: str, bootstrap: str, group: str, new_topic: Callable[[int], str]
-) -> None:
+def test_a_classic_consumer_is_told(script: str, says: str, address: str, group: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", script, bootstrap, group, new_topic(1), str(RUN_S)],
+        [sys.executable, "-P", "-c", script, address, group, TOPIC, str(RUN_S)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -84,4 +97,4 @@ def test_a_classic_consumer_is_told(
     )
     said = ran.stdout + ran.stderr
     assert says in said
-    assert says in README.read_text(encoding="utf-8")
+    assert says in DOCUMENT.read_text(encoding="utf-8")

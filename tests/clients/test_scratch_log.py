@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import socket
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
 
 import aiokafka
 import pytest
@@ -19,18 +16,23 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
+from tests.support.python_clients import (
+    FLUSH_S,
+    FROM_KAFKA_PYTHON,
+    PRODUCERS,
+    close_sockets_of_refused_connections,
+    produce_with_confluent,
+)
 from tests.support.real_cluster import status
 from tests.support.waiting import wait_for
 
 with warnings.catch_warnings():
-    # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
     import kafka
 
-pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
+pytestmark = pytest.mark.filterwarnings(FROM_KAFKA_PYTHON)
 
 SETTINGS = {"scratch.log.enable": "true", "leader.balance.delay.ms": "600000"}
-FLUSH_S = 30.0
 
 Messages = list[tuple[int, bytes]]
 """Offset and value of each message, as a consumer got them."""
@@ -42,15 +44,6 @@ def topic(cluster: ClusterProcess, request: pytest.FixtureRequest) -> str:
     with Client(cluster.bootstrap) as client:
         client.create_topic(name, 1)
     return str(name)
-
-
-def _close_sockets_of_refused_connections() -> None:
-    """Close what kafka-python leaves open, in tracebacks that it keeps, if a node is down."""
-    for one in gc.get_objects():
-        if isinstance(one, socket.socket) and one.fileno() >= 0:
-            with suppress(OSError):
-                if one.getsockname()[0] == "0.0.0.0":
-                    one.close()
 
 
 # Consumers. None of them has an offset reset: what is out of range would be an error.
@@ -153,56 +146,8 @@ def every_client_reads(cluster: ClusterProcess, topic: str) -> Iterator[dict[str
     finally:
         for reading in readings.values():
             reading.stop()
-        _close_sockets_of_refused_connections()
+        close_sockets_of_refused_connections()
     assert [(name, reading.errors) for name, reading in readings.items() if reading.errors] == []
-
-
-# Producers. Each returns the offsets that it got for its messages.
-
-
-def produce_with_confluent(bootstrap: str, topic: str, values: list[bytes], **config: Any) -> list[int]:
-    offsets: list[int] = []
-
-    def delivered(error: Any, message: Any) -> None:
-        assert error is None, error
-        offsets.append(message.offset())
-
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0} | config)
-    for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=delivered)
-    assert producer.flush(FLUSH_S) == 0
-    return offsets
-
-
-def produce_with_kafka_python(bootstrap: str, topic: str, values: list[bytes], **config: Any) -> list[int]:
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap.split(","), **config)
-    try:
-        sent = [producer.send(topic, value, partition=0) for value in values]
-        return [one.get(FLUSH_S).offset for one in sent]
-    finally:
-        producer.close()
-
-
-def produce_with_aiokafka(bootstrap: str, topic: str, values: list[bytes], **config: Any) -> list[int]:
-    async def produce() -> list[int]:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=bootstrap, **({"enable_idempotence": True} | config)
-        )
-        await producer.start()
-        try:
-            sent = [await producer.send(topic, value, partition=0) for value in values]
-            return [(await one).offset for one in sent]
-        finally:
-            await producer.stop()
-
-    return asyncio.run(produce())
-
-
-PRODUCERS = {
-    "confluent": produce_with_confluent,
-    "kafka-python": produce_with_kafka_python,
-    "aiokafka": produce_with_aiokafka,
-}
 
 
 @pytest.mark.parametrize("name", PRODUCERS)

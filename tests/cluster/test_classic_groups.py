@@ -16,12 +16,10 @@ from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-CLASSIC = {"group_coordinator_rebalance_protocols": ("consumer", "classic")}
-
 
 @pytest.fixture
 def nodes() -> ThreeNodes:
-    return ThreeNodes(settings=CLASSIC)
+    return ThreeNodes()
 
 
 class Joiner:
@@ -183,7 +181,7 @@ def test_heartbeats_succeed_while_the_shard_is_loaded() -> None:
 
 
 def test_members_that_wait_do_not_keep_others_from_being_served() -> None:
-    nodes = ThreeNodes(settings=CLASSIC | {"runtime_held_replies_max": 100})
+    nodes = ThreeNodes(settings={"runtime_held_replies_max": 100})
     a = Joiner(nodes, "a")
     stable(nodes, a)
     request = JoinGroupRequest(

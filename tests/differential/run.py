@@ -60,7 +60,6 @@ QUORATE_SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
-    "group.coordinator.rebalance.protocols": "consumer,classic",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,

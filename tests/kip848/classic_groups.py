@@ -39,7 +39,8 @@ def classic(
     members = ()
     if subscription:
         member = ClassicMember(
-            member_id="old", group_instance_id=None, client_id="c", client_host="/h", session_timeout_ms=1,
+            member_id="old", group_instance_id=None, client_id="c", client_host="/h",
+            session_timeout_ms=24 * 24 * 60 * MINUTE_MS,
             rebalance_timeout_ms=1, subscription=subscription, assignment=b"",
         )  # fmt: skip
         members = (member,)

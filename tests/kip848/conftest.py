@@ -33,6 +33,14 @@ def world() -> World:
 
 
 @pytest.fixture
+def without_classic() -> World:
+    """The same without the classic protocol, so that its groups stay as they are in the log."""
+    world = World(limits=Limits(serves_classic=False))
+    world.create_topic("orders", 12)
+    return world
+
+
+@pytest.fixture
 def by_children() -> World:
     """The same, but a child process resolves every round of expressions, and waits for the test."""
     world = World(limits=Limits(resolve_inline_cost_max=-1))

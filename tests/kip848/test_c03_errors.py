@@ -28,8 +28,9 @@ def test_a_group_of_offsets_only_is_no_consumer_group(world: World) -> None:
     assert world.join("a").member_epoch == 1
 
 
-def test_a_classic_group_with_members_is_not_taken_over(world: World) -> None:
+def test_a_classic_group_with_members_is_not_taken_over(without_classic: World) -> None:
     """GROUP_ID_NOT_FOUND 69: a non-empty classic group that cannot be upgraded."""
+    world = without_classic
     world.shard.apply(encode_record(classic_group(members=1)), 1)
     assert world.join("a").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.heartbeat("a", 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND

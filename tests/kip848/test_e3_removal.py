@@ -245,8 +245,9 @@ def test_old_versions_name_one_member(world: World, version: int) -> None:
     assert (answer.error_code, answer.members) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
 
 
-def test_groups_that_have_no_such_members(world: World) -> None:
+def test_groups_that_have_no_such_members(without_classic: World) -> None:
     """Empty group id 24; a group that is missing, only offsets, or classic: UNKNOWN_MEMBER_ID per member."""
+    world = without_classic
     assert remove(world, "a", group_id="").error_code == ErrorCode.INVALID_GROUP_ID
     assert [m.error_code for m in remove(world, "a", "b").members] == [25, 25]
     world.commit({ORDERS_0: 1})

@@ -19,7 +19,7 @@ ZERO = bytes(16)
 NOT_ASKED = -(2**31)
 
 
-STOCK = {key: API_VERSIONS[key] for key in served_apis() if not is_private(key)}
+STOCK = {key: API_VERSIONS[key] for key in served_apis(classic=True) if not is_private(key)}
 """The APIs that every client sees in ApiVersions."""
 
 
@@ -51,12 +51,18 @@ def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -
     assert answer.error_code == 0
     assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == STOCK
     for absent in (
-        ApiKey.JOIN_GROUP,
         ApiKey.INIT_PRODUCER_ID,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ):
         assert absent not in {key.api_key for key in answer.api_keys}
+
+
+def test_without_the_classic_protocol_its_apis_are_not_advertised() -> None:
+    rig = Rig(group_coordinator_rebalance_protocols=("consumer",))
+    answer = rig.ask(rig.connect(), ApiKey.API_VERSIONS, 4, ApiVersionsRequest())
+    absent = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT}
+    assert {key.api_key for key in answer.api_keys} == set(STOCK) - absent
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
@@ -85,7 +91,7 @@ def test_group_version_is_finalized_at_1(rig: Rig, version: int) -> None:
 def test_extensions_are_advertised_to_clients_that_know_them(rig: Rig, name: str, is_told: bool) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     told = {key.api_key for key in rig.ask(rig.connect(), ApiKey.API_VERSIONS, 4, request).api_keys}
-    assert told == (served_apis() if is_told else set(STOCK))
+    assert told == (served_apis(classic=True) if is_told else set(STOCK))
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))

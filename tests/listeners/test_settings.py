@@ -137,6 +137,9 @@ def test_beyond_loopback_only_when_asked_for() -> None:
         ({"http_host": "", "insecure": True}, r"http\.host must not be empty"),
         ({"data_dir": ""}, r"data\.dir must not be empty"),
         ({"group_consumer_assignors": ("sticky",)}, r"assignors contains 'sticky', .* uniform, range"),
+        ({"group_coordinator_rebalance_protocols": ("classic",)}, r"must be classic,consumer, or consumer"),
+        ({"group_coordinator_rebalance_protocols": ("consumer", "streams")}, r"must be classic,consumer"),
+        ({"group_min_session_timeout_ms": 1_800_001}, r"1800001 must not exceed .*max\.session.* = 1800000"),
         ({"num_partitions": 9, "partitions_per_topic_max": 8}, r"num\.partitions = 9 must not exceed"),
     ],
 )
@@ -178,6 +181,11 @@ def test_every_bound_of_the_coordinator_that_is_a_setting_reaches_it() -> None:
         topics_max=13,
         partitions_per_topic_max=14,
         num_partitions=10,
+        group_coordinator_rebalance_protocols=("consumer",),
+        group_initial_rebalance_delay_ms=15,
+        group_min_session_timeout_ms=16,
+        group_max_session_timeout_ms=17,
+        group_max_size=18,
     )
     assert settings.limits() == Limits(
         groups_max=11,
@@ -185,5 +193,10 @@ def test_every_bound_of_the_coordinator_that_is_a_setting_reaches_it() -> None:
         topics_max=13,
         partitions_per_topic_max=14,
         num_partitions_default=10,
+        serves_classic=False,
+        classic_initial_delay_ms=15,
+        classic_session_timeout_min_ms=16,
+        classic_session_timeout_max_ms=17,
+        classic_group_size_max=18,
     )
     assert Settings().limits() == Limits()

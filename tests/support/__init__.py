@@ -24,6 +24,7 @@ Clients and requests:
     stock_clients     stock clients in other languages: why one cannot run, and its programs
     verifiable        such programs as processes that tell in lines of JSON what happens to them
     polled_consumers  confluent-kafka consumers that are polled in the background
+    python_clients    Python's stock clients: members that are polled in the background, and producers
     committers        a process whose groups commit as fast as they are acknowledged
 
 Random schedules of a `World`:
