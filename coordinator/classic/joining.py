@@ -247,6 +247,8 @@ def _join_known(
 ) -> Steps:
     member_id = request.member_id
     if member_id in group.pending:
+        if request.group_instance_id is not None:  # the id was given to a dynamic member; Kafka's answer
+            return refused_join("", ErrorCode.UNKNOWN_SERVER_ERROR, version)
         return (yield from _add(groups, group, request, protocols, member_id, version, ctx, builder))
     member = require_member(group, member_id, request.group_instance_id)
     has_changed = member.protocols != protocols

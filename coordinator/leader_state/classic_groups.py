@@ -153,9 +153,14 @@ class ClassicGroups:
         self._timers[kind].arm((group_id, member_id), ctx.monotonic_ms, ctx.wall_ms, RETRY_MS)
 
     def shift(self, gap_ms: float) -> None:
-        """Move all deadlines: the node did not run for that long."""
+        """Move all deadlines, also of timers that were collected: the node did not run for that long."""
         for timers in self._timers.values():
             timers.shift(gap_ms)
+        for kind, group_id, member_id, deadline in self._due:
+            if not self.is_armed(kind, group_id, member_id):
+                deadline.deadline_ms += gap_ms
+                self._timers[kind].put_back((group_id, member_id), deadline)
+        self._due.clear()
 
     def clear(self) -> Iterator[None]:
         """Forget everything. Iterating the result frees the memory in steps."""

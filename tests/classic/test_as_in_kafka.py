@@ -143,3 +143,11 @@ def test_offsets_do_not_expire_during_a_rebalance(world: World) -> None:
     world.sleep(120_000)
     assert described(world).group_state == "PreparingRebalance"
     assert world.fetch() == {("orders", 0): 5}
+
+
+def test_a_member_id_that_was_given_out_is_no_static_members(world: World) -> None:
+    a = ClassicConsumer(world, "a")
+    assert a.send_join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    answer = a.send_join(group_instance_id="i-a")
+    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert a.send_join() is None, "it can still join as a dynamic member"

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from tests.support.classic_member import REBALANCE_MS, SESSION_MS, ClassicConsumer, rebalanced
 from tests.support.world import World
+from wire.errors import ErrorCode
 
 Make = Callable[..., list[ClassicConsumer]]
+PAUSE_MS = 60_000
 
 
 def test_a_rebalance_goes_on_and_who_waits_is_answered(world: World, stable: Make) -> None:
@@ -51,3 +53,20 @@ def test_a_node_that_leads_again_goes_on_from_the_log(world: World, stable: Make
     assert list(group.members) == [a.member_id]
     assert a.heartbeat() == 0
     assert b.heartbeat() != 0
+
+
+def test_a_pause_of_the_node_ends_no_session_that_it_had_begun_to_end(world: World, stable: Make) -> None:
+    """Several sessions end at once; after the first of them the process stands still for a minute."""
+    members = stable("a", "b", "c")
+    world.now_ms += SESSION_MS
+    assert world.work_once()
+    world.now_ms += PAUSE_MS - 1
+    world.shard.shift_deadlines(PAUSE_MS)
+    world.work()
+    group = world.shard.groups.classic.get("g")
+    assert group is not None
+    assert len(group.members) == 2
+    alive = [one for one in members if one.member_id in group.members]
+    assert {one.heartbeat() for one in alive} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    world.sleep(SESSION_MS)
+    assert not group.members

@@ -12,9 +12,9 @@ from records import (
 )
 
 
-def classic_group(members: int) -> Record:
+def classic_group(members: int, *, instance_id: str | None = None) -> Record:
     member = ClassicMember(
-        rebalance_timeout_ms=1, session_timeout_ms=1, member_id="old", group_instance_id=None,
+        rebalance_timeout_ms=1, session_timeout_ms=1, member_id="old", group_instance_id=instance_id,
         client_id="", client_host="", subscription=b"", assignment=b"",
     )  # fmt: skip
     value = GroupMetadataValue(

@@ -236,6 +236,20 @@ def test_classic_groups_of_an_older_log(without_classic: World) -> None:
     assert world.commit({one: 1}) == {one: 0}
 
 
+def test_static_members_of_classic_groups_of_an_older_log(world: World) -> None:
+    """Kafka checks the instance id in classic groups, whether or not new members can join them."""
+    from records import encode_record
+
+    world.shard.apply(encode_record(classic_group(members=1, instance_id="i")), 1)
+    one = ("orders", 0)
+    for instance_id, code in (
+        (None, 0), ("i", 0), ("other", ErrorCode.UNKNOWN_MEMBER_ID),
+    ):  # fmt: skip
+        assert world.commit({one: 1}, member_id="old", epoch=3, instance_id=instance_id) == {one: code}
+    fenced = world.commit({one: 1}, member_id="older", epoch=3, instance_id="i")
+    assert fenced == {one: ErrorCode.FENCED_INSTANCE_ID}
+
+
 def test_group_ids_are_bounded(world: World) -> None:
     """A group id stands in every key of the group."""
     answer = world.commit({("orders", 0): 1}, group_id="g" * 1_025)

@@ -376,6 +376,7 @@ class World:
         epoch: int = -1,
         version: int = 9,
         metadata: str | None = "",
+        instance_id: str | None = None,
     ) -> dict[tuple[str, int], int]:
         """Commit offsets; return the error codes by partition."""
         topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
@@ -396,6 +397,7 @@ class World:
             group_id=group_id,
             member_id=member_id,
             generation_id_or_member_epoch=epoch,
+            group_instance_id=instance_id,
             topics=list(topics.values()),
         )
         answer = self.handle(ApiKey.OFFSET_COMMIT, version, request)
