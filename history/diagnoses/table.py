@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from history.facts.rows import Severity
 
-from . import leaders, members, requests, revoking, storms, targets
+from . import leaders, members, rebalances, requests, revoking, storms, targets
 from .rule import Rule
 
 _TABLE = (
@@ -177,7 +177,50 @@ _TABLE = (
             "MEMBER_PAUSED",
             "STATIC_MEMBER_GONE",
             "REVOCATION_TIMED_OUT",
+            "REBALANCE_TIMED_OUT",
+            "LATE_MEMBER",
         ),
+    ),
+    Rule(
+        name="REBALANCE_TIMED_OUT",
+        severity=Severity.ERROR,
+        title="a member did not take part in a rebalance and was removed",
+        find=rebalances.rebalance_timed_out,
+        means=(
+            "A member of a classic group did not join again, or did not send SyncGroup, within the longest "
+            "rebalance timeout of the group. It was removed, and all others waited for it until then."
+        ),
+        reads=(
+            "The cause of record 2: its reasons `JOIN_TIMED_OUT` and `SYNC_TIMED_OUT`, with `timeout_ms` of "
+            "each expiry; the assignments in the records 2 before it."
+        ),
+        do=(
+            "Find what blocks between two polls: Java clients join again when the application polls, and "
+            "send `max.poll.interval.ms` as their rebalance timeout. A shorter one bounds how long all "
+            "others wait."
+        ),
+    ),
+    Rule(
+        name="LATE_MEMBER",
+        severity=Severity.WARNING,
+        title="a group waits for the same member again and again",
+        find=rebalances.late_member,
+        means=(
+            "In several rebalances of a classic group all others waited for the same member: it joined late, "
+            "or as the leader sent the assignments late, or was removed because it did neither in time."
+        ),
+        reads=(
+            "The cause of record 2: `phases` (when the join phase began and ended, and who joined last), its "
+            "leader (`member_id`), and the reasons `JOIN_TIMED_OUT` and `SYNC_TIMED_OUT`; the entry's time."
+        ),
+        thresholds=(rebalances.LATE_MS, rebalances.LATE_MIN, rebalances.LATE_PAUSE_MS),
+        do=(
+            "Check how long that member works between two polls, and what its callback for revoked "
+            "partitions does; if it is the leader, how long its assignor takes. The others cannot go on "
+            "without it: smaller batches help, as does the consumer protocol, in which members wait only for "
+            "partitions."
+        ),
+        covers=("REBALANCE_TIMED_OUT",),
     ),
     Rule(
         name="REBALANCE_STORM",

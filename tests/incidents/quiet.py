@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coordinator.limits import Limits
 from records import TermWhy
+from tests.support.incidents import classic_process as classic
 from tests.support.incidents.truth import Known, Play, Scenario
 from tests.support.incidents.world import GROUP, IncidentWorld
 
@@ -193,3 +195,17 @@ def quiet_day(world: IncidentWorld, _: Known) -> None:
     world.create_topic("orders", 12)
     world.crowd(3)
     world.live(3_600_000)
+
+
+@quiet("rolling joins and restarts of a classic group", limits=Limits(serves_classic=True))
+def classic_restarts(world: IncidentWorld, _: Known) -> None:
+    """Members join one after another and take seconds to do so; then each restarts once."""
+    crowd = classic.crowd(world, world.rng.randint(3, 5))
+    for one in crowd:
+        one.join_ms = world.rng.uniform(500, 4_000)
+    for one in crowd:
+        one.leave()
+        classic.settle(world)
+        one.restart(world.rng.uniform(500, 5_000))
+        world.live_until(lambda one=one: one.is_alive)
+        classic.settle(world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.limits import Limits
 from history.whatif.answer import whatif_of
 from history.whatif.settings import WhatIf
 from tests.support.incidents.scenarios import INCIDENTS
@@ -13,12 +14,14 @@ from .quiet import QUIET
 
 PLAYS = INCIDENTS | QUIET
 SEED = 300
+CLASSIC = [name for name, play in PLAYS.items() if play.settings.get("limits", Limits()).serves_classic]
 DIFFERENT = {
     "assignor that raises": "its targets came late or never",
     "assignor that hangs": "its targets came late or never",
     "client-side assignor that lets its time pass": "members computed the targets",
     "members that compute": "members computed the targets",
     "an assignor of a user that takes its time": "no assignor of ours",
+    **dict.fromkeys(CLASSIC, "a client assigned the partitions"),
 }
 """Known limits that docs/history.md names, with the reason of each."""
 

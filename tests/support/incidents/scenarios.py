@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.api import Job, JobKind
 from coordinator.limits import Limits
 from records import TermWhy
+from tests.support.incidents import classic_process as classic
 from tests.support.incidents.process import NEVER, Process
 from tests.support.incidents.truth import Known, Play, Scenario
 from tests.support.incidents.world import GROUP, IncidentWorld
@@ -590,3 +591,51 @@ def fenced_and_paused(world: IncidentWorld, known: Known) -> None:
     world.live_until(lambda: still.member_id in world.group(GROUP).members)
     world.settle()
     known.tell("MEMBER_PAUSED", still, partitions=held, since_ms=since_ms)
+
+
+# Classic groups.
+
+
+@incident("group that waits for one member again and again", limits=Limits(serves_classic=True))
+def late_again_and_again(world: IncidentWorld, known: Known) -> None:
+    """A member of a classic group joins late, or the leader assigns late, in every rebalance."""
+    crowd = classic.crowd(world, world.rng.randint(2, 5))
+    late, since_ms = world.rng.choice(crowd), world.wall_now_ms
+    delay_ms = world.rng.uniform(13_000, 40_000)
+    if late.client.is_leader and world.rng.random() < 0.5:
+        late.sync_ms = delay_ms
+    else:
+        late.join_ms = delay_ms
+    for _ in range(world.rng.randint(3, 5)):
+        crowd.append(classic.start(world))
+        classic.settle(world)
+    known.tell("LATE_MEMBER", late, since_ms=since_ms)
+    _calm(world)
+
+
+def _timed_out(world: IncidentWorld, known: Known, *, in_sync: bool) -> None:
+    crowd = classic.crowd(world, world.rng.randint(2, 5), rebalance_timeout_ms=20_000)
+    late, since_ms = world.rng.choice(crowd), world.wall_now_ms
+    member_id, before = late.member_id, (late.join_ms, late.sync_ms)
+    if in_sync:
+        late.sync_ms = NEVER
+    else:
+        late.join_ms = NEVER
+    classic.start(world, rebalance_timeout_ms=20_000)
+    world.live(15_000)
+    held = classic.assigned_to(world, member_id)
+    world.live_until(lambda: late.member_id != member_id)
+    late.join_ms, late.sync_ms = before
+    classic.settle(world)
+    known.tell("REBALANCE_TIMED_OUT", member_id, partitions=held, since_ms=since_ms)
+    _calm(world)
+
+
+@incident("member that does not join again", limits=Limits(serves_classic=True))
+def never_joins(world: IncidentWorld, known: Known) -> None:
+    _timed_out(world, known, in_sync=False)
+
+
+@incident("member that does not sync", limits=Limits(serves_classic=True))
+def never_syncs(world: IncidentWorld, known: Known) -> None:
+    _timed_out(world, known, in_sync=True)

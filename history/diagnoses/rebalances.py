@@ -1,0 +1,176 @@
+"""Members of classic groups for whom the others wait: late to join again, late to sync, or never in time.
+
+In the join phase of a rebalance all wait until every member has sent JoinGroup, and then until the leader has
+sent the assignments with its SyncGroup. The cause of a generation says how long both phases took, which
+members joined last, and which ones were removed because they did not take part in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coordinator.leader_state.classic_group import WAITED_FOR_MAX
+from history.facts.rows import EpochRow, begun_ms
+from history.render import duration, plural, sentence_list
+from records import Arrival, Phases, ReasonKind
+
+from .case import Case, Found, Threshold, clusters, members, parts, unique
+
+LATE_MS = Threshold(
+    10_000,
+    "LATE_MS",
+    "Clients learn of a rebalance with their next heartbeat, every 3 s by default, and join when their "
+    "callback for revoked partitions has returned.",
+)
+LATE_MIN = Threshold(3, "LATE_MIN", "Once or twice, a rebalance comes while a member is busy with a batch.")
+LATE_PAUSE_MS = Threshold(
+    3_600_000,
+    "LATE_PAUSE_MS",
+    "Longest time between two rebalances of one finding: a stable group has few of them.",
+)
+
+TIMEOUTS = {ReasonKind.JOIN_TIMED_OUT: "JoinGroup", ReasonKind.SYNC_TIMED_OUT: "SyncGroup"}
+"""The reasons for which a member is removed, each with the request that did not come."""
+
+
+class _For(StrEnum):
+    """What the group waited for."""
+
+    JOIN = "to join again"
+    ASSIGNMENTS = "to send the assignments"
+    NOTHING = "in vain"
+
+
+@dataclass(frozen=True, slots=True)
+class _Delay:
+    """One rebalance in which the group waited for a member."""
+
+    row: EpochRow
+    member_id: str
+    waited_for: _For
+    ms: int
+
+
+def late_member(case: Case) -> Iterator[Found]:
+    """Members for which the group waited in one rebalance after the other."""
+    processes = _processes(case)
+    delays: dict[str, list[_Delay]] = {}
+    for row in case.facts.epochs:
+        for delay in _delays(row):
+            delays.setdefault(processes.get(delay.member_id, delay.member_id), []).append(delay)
+    for of_process in delays.values():
+        for run in clusters(of_process, lambda delay: delay.row.timestamp_ms, LATE_PAUSE_MS):
+            if len({delay.row.index for delay in run}) >= LATE_MIN:
+                yield _late(run)
+
+
+def _late(run: list[_Delay]) -> Found:
+    rows = list({delay.row.index: delay.row for delay in run}.values())
+    late = unique(delay.member_id for delay in reversed(run))
+    others = tuple(one for one in unique(one for row in rows for one in row.members) if one not in late)
+    from_ms = begun_ms(rows[0])
+    how = []
+    for waited_for in _For:
+        spans = [delay.ms for delay in run if delay.waited_for is waited_for]
+        if spans:
+            how.append(f"{plural(len(spans), 'time')} {waited_for}, up to {duration(max(spans))}")
+    return Found(
+        members=(*late, *others),
+        epochs=[row.epoch for row in rows],
+        from_index=rows[0].index,
+        from_ms=from_ms,
+        to_index=rows[-1].index,
+        to_ms=rows[-1].timestamp_ms,
+        words=(
+            f"the group waited for {members(late)} in {len(rows)} rebalances within "
+            f"{duration(rows[-1].timestamp_ms - from_ms)} ({sentence_list(how)}); {members(others)} waited"
+        ),
+        rests_on=[row.index for row in rows],
+    )
+
+
+def rebalance_timed_out(case: Case) -> Iterator[Found]:
+    """Members that did not take part in a rebalance in time and were removed for it."""
+    for row in case.facts.epochs:
+        for kind, request in TIMEOUTS.items():
+            gone = [reason.member_id for reason in row.cause.reasons if reason.kind == kind]
+            if gone:
+                yield _timed_out(case, row, gone, request)
+
+
+def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Found:
+    timeout_ms = max((one.timeout_ms for one in row.cause.expiries if one.member_id in gone), default=0)
+    others = tuple(one for one in row.members if one not in gone)
+    sessions = [case.session_at(member_id, row.index) for member_id in gone]
+    held = [
+        partition
+        for session in sessions
+        if session is not None and session.to_index == row.index
+        for partition in case.held_at_end(session)
+    ]
+    return Found(
+        members=(*gone, *others),
+        partitions=held,
+        epochs=(row.epoch,),
+        from_index=row.index,
+        from_ms=begun_ms(row),
+        to_index=row.index,
+        to_ms=row.timestamp_ms,
+        words=(
+            f"{members(gone)} did not send {request} within the longest rebalance timeout of the group, "
+            f"{duration(timeout_ms)}, and lost {parts(held)} with its membership; {members(others)} waited "
+            "for it"
+        ),
+        rests_on=(row.index,),
+    )
+
+
+def _delays(row: EpochRow) -> Iterator[_Delay]:
+    cause = row.cause
+    timeouts_ms = {one.member_id: one.timeout_ms for one in cause.expiries}
+    for reason in cause.reasons:
+        if reason.kind in TIMEOUTS:
+            yield _Delay(row, reason.member_id, _For.NOTHING, timeouts_ms.get(reason.member_id, 0))
+    phases = cause.phases
+    if phases is None:
+        return
+    for arrival in _last_to_join(phases):
+        yield _Delay(row, arrival.member_id, _For.JOIN, arrival.at_ms - phases.began_ms)
+    syncing_ms = row.timestamp_ms - phases.joined_ms
+    if cause.member_id and syncing_ms >= LATE_MS:
+        yield _Delay(row, cause.member_id, _For.ASSIGNMENTS, syncing_ms)
+
+
+def _last_to_join(phases: Phases) -> list[Arrival]:
+    """The members that joined when all others had waited for `LATE_MS` already."""
+    in_order = sorted(phases.waited_for, key=lambda arrival: arrival.at_ms)
+    before_ms = phases.began_ms
+    if len(in_order) >= WAITED_FOR_MAX:  # those that joined before the first one are not known
+        before_ms = in_order[0].at_ms
+    late: list[Arrival] = []
+    for arrival in in_order:
+        if arrival.at_ms - before_ms >= LATE_MS:
+            late = [arrival]
+        elif late:
+            late.append(arrival)
+        before_ms = arrival.at_ms
+    return late
+
+
+def _processes(case: Case) -> dict[str, str]:
+    """Member id -> its process: a member that was removed comes back under another id.
+
+    A client id stands for a process only if no two members had it at the same time."""
+    by_client: dict[str, int | None] = {}
+    shared: set[str] = set()
+    named: dict[str, str] = {}
+    for session in case.facts.sessions:
+        client = f"client {session.client_id} at {session.client_host}"
+        ended = by_client.get(client, 0)
+        if ended is None or ended > session.from_index:
+            shared.add(client)
+        by_client[client] = session.to_index
+        named[session.member_id] = f"instance {session.instance_id}" if session.instance_id else client
+    return {member_id: name for member_id, name in named.items() if name not in shared}
