@@ -79,8 +79,8 @@ LIMITS, BUDGET = Limits(), Budget(1.0, 1.0)
 """Bounds for matching a handful of names, with a clock that stands still."""
 
 CLASSIC = (
-    "it is a classic group: its members assign partitions among themselves, so its assignments are not "
-    "in the log"
+    "it is a classic group: its leader, a client, assigns the partitions, which no replay of the "
+    "coordinator can do"
 )
 OFFSETS_ONLY = "it has offsets but never had members"
 IMPORTED = "its log was imported and does not have the members' requests"
