@@ -22,6 +22,7 @@ from history.export.columns import (
     boolean,
     int32,
     int64,
+    json_text,
     moment,
     partitions,
     text,
@@ -55,7 +56,7 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
     text("member_id", "The member in the record's key."),
     text("topic", "The topic in the record's key."),
     int32("partition", "The partition in the record's key."),
-    int32("epoch", "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
+    int32("epoch", "Group epoch (record 3), assignment epoch (6, 7), member epoch (8) or generation (2)."),
     int32(
         "previous_epoch",
         "The member's previous epoch (record 8); -1 if it must give up partitions that it never reported.",
@@ -81,6 +82,15 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
     binary("key_bytes", "The bytes of the key in the log (msgpack)."),
     binary("value_bytes", "The bytes of the value in the log; null: a tombstone."),
     binary("cause_bytes", "The bytes of the entry's cause in the log."),
+    moment(
+        "join_began_ms", "When the join phase began of the rebalance that the entry completed (its cause)."
+    ),
+    text("protocol_type", "The protocol type of a classic group (record 2); null: none."),
+    json_text(
+        "members",
+        "The members of a classic group's generation (record 2): `member_id`, `instance_id`, `client_id`, "
+        "`client_host`, subscribed `topics`, and partitions `assigned` by topic.",
+    ),
 )
 """One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 

@@ -90,8 +90,8 @@ def _epoch(group: Group, value: GroupMetadataValue, shape_of: ShapeOf) -> Iterat
     if not epoch:  # created, and nobody has joined yet
         return
     is_consumer = value.protocol_type == CONSUMER_PROTOCOL
-    owned = {one.member_id: _assigned(one) if is_consumer else {} for one in value.members}
-    wanted = {one.member_id: _subscribed(one) if is_consumer else () for one in value.members}
+    owned = {one.member_id: assigned(one) if is_consumer else {} for one in value.members}
+    wanted = {one.member_id: subscribed(one) if is_consumer else () for one in value.members}
     names = {name for some in (*owned.values(), *wanted.values()) for name in some}
     shapes = {name: shape_of(name) for name in sorted(names)}
     for member in value.members:
@@ -142,8 +142,10 @@ def _described(member: ClassicMember, topics: Iterable[str]) -> ConsumerGroupMem
     )
 
 
-def _assigned(member: ClassicMember) -> dict[str, set[int]]:
-    """Topic -> partitions; empty if the bytes are not an assignment: they are the client's."""
+def assigned(member: ClassicMember) -> dict[str, set[int]]:
+    """The partitions that a member was assigned, by topic.
+
+    Empty if the bytes are not an assignment: they are the client's."""
     found: dict[str, set[int]] = {}
     try:
         assignment = decode(ConsumerProtocolAssignment, member.assignment)
@@ -154,7 +156,8 @@ def _assigned(member: ClassicMember) -> dict[str, set[int]]:
     return found
 
 
-def _subscribed(member: ClassicMember) -> Sequence[str]:
+def subscribed(member: ClassicMember) -> Sequence[str]:
+    """The topics that a member wants; empty if the bytes are not a subscription."""
     try:
         return decode(ConsumerProtocolSubscription, member.subscription).topics
     except MalformedFrame:

@@ -13,7 +13,7 @@ from records import RecordType
 from records.ids import METADATA_SHARD
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.window import WindowSpec
 
 GROUP = ("cluster_id", "shard", "group_id")
@@ -25,7 +25,7 @@ _TOPIC_VALUE = f"^(?:9.|DC.{{4}}){_INTEGER}C410(.{{32}})"
 """Captures the topic id in a topic record's value, which starts with the number of partitions and the id."""
 
 
-def by_group(records: DataFrame, types: Collection[int], *columns: str) -> DataFrame:
+def by_group(records: DataFrame, types: Collection[int], *columns: str | Column) -> DataFrame:
     """Records of the given types with the given columns, repartitioned by group.
 
     A later partitioning by the group and further columns then needs no other exchange.
@@ -60,12 +60,32 @@ def until(
 
 def topic_names(records: DataFrame) -> DataFrame:
     """``cluster_id, topic_id, topic`` for every topic that ever appeared in the metadata shard."""
+    return _topics(records).groupBy("cluster_id", "topic_id").agg(f.max("topic").alias("topic"))
+
+
+def _topics(records: DataFrame) -> DataFrame:
+    """``cluster_id, topic, topic_id, raft_index, timestamp_ms`` of every record of a topic."""
     hexadecimal = f.regexp_extract(f.hex("value_bytes"), _TOPIC_VALUE, 1)
     text = f.rtrim(f.translate(f.base64(f.unhex(hexadecimal)), "+/", "-_"), f.lit("="))
     catalog = records.where(f.col("shard") == METADATA_SHARD)  # prunes to a single partition of the table
     topics = catalog.where((f.col("type") == int(RecordType.TOPIC)) & ~f.col("is_tombstone"))
-    named = topics.select("cluster_id", text.alias("topic_id"), "topic")
-    return named.groupBy("cluster_id", "topic_id").agg(f.max("topic").alias("topic"))
+    return topics.select("cluster_id", "topic", text.alias("topic_id"), "raft_index", "timestamp_ms")
+
+
+def dated_topics(frame: DataFrame, records: DataFrame, moment: str) -> DataFrame:
+    """Add ``topic_id`` to a frame with ``topic``: the id that the topic had at a moment.
+
+    Before its first record it is that of the first one. A topic that the records do not describe keeps its
+    name as its id.
+    """
+    if "value_bytes" not in records.columns:
+        return frame.withColumn("topic_id", f.col("topic"))
+    ids = f.sort_array(f.collect_list(f.struct("timestamp_ms", "raft_index", "topic_id")))
+    by_name = f.broadcast(_topics(records).groupBy("cluster_id", "topic").agg(ids.alias("ids")))
+    begun = f.filter("ids", lambda one: one["timestamp_ms"] <= f.col(moment))
+    known = f.coalesce(f.try_element_at(begun, f.lit(-1)), f.try_element_at("ids", f.lit(1)))["topic_id"]
+    dated = frame.join(by_name, ["cluster_id", "topic"], "left")
+    return dated.withColumn("topic_id", f.coalesce(known, "topic")).drop("ids")
 
 
 def with_topic_names(frame: DataFrame, records: DataFrame) -> DataFrame:

@@ -1,9 +1,9 @@
 """Partition ownership from each member's own records, independently of the other members' records.
 
 Table `ownership` has exactly one owner of a partition at any index, since a later entry wins. Here each
-member's records are read separately, so that two members that claim one partition both show. The result is an
-independent check, equal to the table on a sound log. Missing entries are not detected: an interval continues
-across a gap.
+member's records are read separately, so that two members that claim one partition both show. In a classic
+group that is what the leader assigned in each generation. The result is an independent check, equal to the
+table on a sound log. Missing entries are not detected: an interval continues across a gap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from history.export.columns import int64, moment, span, text
 from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
-from .keys import GROUP, by, by_group, with_topic_names
+from .keys import GROUP, by, by_group, dated_topics, with_topic_names
 from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 PARTITION = (*GROUP, "topic_id", "partition")
 NEVER = (1 << 63) - 1
 """An index above all others: the ``end`` of an interval that is still open, while intervals are compared."""
+CONSUMERS = "consumer"
+"""The protocol type of classic groups whose assignments name partitions."""
+_ASSIGNED = "array<struct<member_id: string, assigned: map<string, array<int>>>>"
+"""What is read of the column `members`."""
+_CLASSIC = int(RecordType.GROUP_METADATA)
 _CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 _MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
 _EPOCH = int(RecordType.CONSUMER_GROUP_METADATA)
@@ -38,17 +43,18 @@ def ownership_intervals(records: DataFrame) -> DataFrame:
 
     A request to revoke the partition starts a new interval.
     """
-    needed(records, "ownership_intervals", "assigned", "pending")
+    needed(records, "ownership_intervals", "assigned", "pending", "members", "protocol_type")
     intervals = _with_epoch(_intervals(_held(records), "kind"), records)
     return _told(with_topic_names(intervals, records), INTERVAL_COLUMNS)
 
 
 def double_ownership(records: DataFrame) -> DataFrame:
-    """Intervals in which a member was assigned a partition that another one still had; a sound log has none.
+    """Intervals in which a member was assigned a partition that another one still had.
 
+    A sound log of consumer groups has none; in a classic group the leader, a client, assigns partitions.
     If several members have it, the row names the one that keeps it longest, then the one that had it first.
     """
-    needed(records, "double_ownership", "assigned", "pending")
+    needed(records, "double_ownership", "assigned", "pending", "members", "protocol_type")
     in_order = by(*PARTITION).orderBy("from_index", "end", "member_id")
     until_now = in_order.rowsBetween(Window.unboundedPreceding, -1)
     longest = f.max(f.struct("end", (-f.col("from_index")).alias("age"), "to_ms", "member_id")).over(
@@ -85,6 +91,30 @@ def _held(records: DataFrame) -> DataFrame:
 
     Of several records in one entry only the last counts; the states in between never existed.
     """
+    return _held_by_members(records).unionByName(_held_in_generations(records))
+
+
+def _held_in_generations(records: DataFrame) -> DataFrame:
+    """The rows of `_held` for classic groups: an entry about the group is one about all its members."""
+    columns = ("raft_index", "sequence", "timestamp_ms", "is_tombstone", "protocol_type", "members")
+    said = by_group(records, (_CLASSIC,), *columns)
+    in_order = by(*GROUP).orderBy("raft_index", "sequence")
+    generations = (
+        said.withColumn("end", f.lead("raft_index", 1, NEVER).over(in_order))
+        .withColumn("to_ms", f.lead("timestamp_ms").over(in_order))
+        .where(~f.col("is_tombstone") & (f.col("end") > f.col("raft_index")))
+        .where(f.col("protocol_type") == CONSUMERS)
+    )
+    place = (f.col("raft_index").alias("from_index"), f.col("timestamp_ms").alias("from_ms"), "end", "to_ms")
+    by_member = generations.select(*GROUP, *place, f.inline(f.from_json("members", _ASSIGNED)))
+    by_topic = by_member.select("*", f.explode("assigned").alias("topic", "partitions"))
+    by_partition = by_topic.withColumn("partition", f.explode("partitions")).withColumn(
+        "kind", f.lit("owned")
+    )
+    return dated_topics(by_partition, records, "from_ms").drop("assigned", "partitions", "topic")
+
+
+def _held_by_members(records: DataFrame) -> DataFrame:
     # a record 5 only says that the member exists
     is_said = (f.col("type") == _CURRENT) | f.col("is_tombstone")
     columns = ("member_id", "raft_index", "sequence", "timestamp_ms", "is_tombstone", "assigned", "pending")
@@ -132,7 +162,7 @@ def _intervals(held: DataFrame, *same: str) -> DataFrame:
 
 def _with_epoch(intervals: DataFrame, records: DataFrame) -> DataFrame:
     """Add the group epoch at the entry that starts each interval: the newest one written by then."""
-    epochs = by_group(records, (_EPOCH,), "raft_index", "sequence", "epoch")
+    epochs = by_group(records, (_CLASSIC, _EPOCH), "raft_index", "sequence", "epoch")
     marks = epochs.withColumnsRenamed({"raft_index": "from_index", "epoch": "newest"})
     all_of_them = intervals.unionByName(marks, allowMissingColumns=True)
     # An epoch written by the same entry counts. Rows without a sequence are the intervals, and sort last.

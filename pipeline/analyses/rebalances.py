@@ -2,8 +2,8 @@
 
 The timestamps equal those of table `group_epochs`, but come from counting instead of replay: the number of
 members, and of members STABLE at the epoch, after each entry. The two agree on a log without missing entries.
-The table has more (moves, waits, relapses, membership) and knows where entries are missing. It also has the
-generations of classic groups; groups that ever were classic are left out here.
+The table has more (moves, waits, relapses, membership) and knows where entries are missing. A generation of a
+classic group is an epoch that has its target at once and that all its members have reached.
 """
 
 from __future__ import annotations
@@ -29,20 +29,26 @@ _MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
 _TARGET = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA)
 _CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 _CAUSE = ("trigger", "reasons", "cause_member_id", "principal", "address")
+_BEGAN = "join_began_ms"
 _NONE = -1
 """Stands for "no epoch"."""
 
 
 def rebalance_timeline(records: DataFrame) -> DataFrame:
     """One row for each epoch of each group, unordered."""
-    needed(records, "rebalance_timeline", "member_state", *_CAUSE)
+    needed(records, "rebalance_timeline", "member_state", "members", *_CAUSE, _BEGAN)
     columns = ("raft_index", "sequence", "timestamp_ms", "type", "is_tombstone", "member_id", "epoch")
+    size = f.json_array_length("members").alias("size")
     of_groups = by_group(
-        records, (_CLASSIC, _EPOCH, _MEMBER, _TARGET, _CURRENT), *columns, "member_state", *_CAUSE
+        records,
+        (_CLASSIC, _EPOCH, _MEMBER, _TARGET, _CURRENT),
+        *columns,
+        "member_state",
+        size,
+        *_CAUSE,
+        _BEGAN,
     )
-    was_classic = f.max(f.col("type") == _CLASSIC).over(by(*GROUP))
-    of_consumers = of_groups.withColumn("was_classic", was_classic).where(~f.col("was_classic"))
-    return _told(_targets(_epochs(_states(_entries(of_consumers)))))
+    return _told(_targets(_epochs(_states(_entries(of_groups)))))
 
 
 def _entries(of_groups: DataFrame) -> DataFrame:
@@ -54,6 +60,10 @@ def _entries(of_groups: DataFrame) -> DataFrame:
     is_stable = is_value & (f.col("member_state") == "STABLE") & (f.col("epoch") >= 0)
     stable = f.when(is_stable, f.col("epoch")).otherwise(_NONE)
     stable = f.when(type_ == _CURRENT, stable).when((type_ == _MEMBER) & ~is_value, _NONE)
+    is_generation = type_ == _CLASSIC
+    # Generation 0: the group was created, and nobody has joined yet.
+    generation = f.when(is_value & (f.col("epoch") > 0), f.col("epoch")).otherwise(_NONE)
+    size = f.when(is_value, f.coalesce("size", f.lit(0))).otherwise(0)
     members = (
         of_groups.withColumn("joined", _newest(joined, of_member, 0))
         .withColumn(
@@ -61,12 +71,17 @@ def _entries(of_groups: DataFrame) -> DataFrame:
         )
         .withColumn("joined_before", f.lag("joined", 1, 0).over(of_member))
         .withColumn("stable_before", f.lag("stable", 1, _NONE).over(of_member))
+        # Records 2 name no member in their key, so they are rows of one "member" of their group.
+        .withColumn("size", _newest(f.when(is_generation, size), of_member, 0))
+        .withColumn("size_before", f.lag("size", 1, 0).over(of_member))
+        .withColumn("generation", _newest(f.when(is_generation, generation), of_member, _NONE))
+        .withColumn("generation_before", f.lag("generation", 1, _NONE).over(of_member))
     )
     is_moved = f.col("member_id").isNotNull() & (f.col("stable") != f.col("stable_before"))
-    moves = f.array(
-        f.struct(f.col("stable").alias("epoch"), f.lit(1).alias("by")),
-        f.struct(f.col("stable_before").alias("epoch"), f.lit(-1).alias("by")),
+    moves = f.when(is_moved, _moves("stable", f.lit(1), "stable_before", f.lit(1))).when(
+        is_generation, _moves("generation", f.col("size"), "generation_before", f.col("size_before"))
     )
+    more = f.col("joined") - f.col("joined_before") + f.col("size") - f.col("size_before")
 
     def said(of_type: int, value: Column) -> Column:
         """The value in the entry's last record of the type; null if it has none."""
@@ -75,18 +90,27 @@ def _entries(of_groups: DataFrame) -> DataFrame:
     epoch = f.when(is_value, f.col("epoch")).otherwise(_NONE)
     return members.groupBy(*GROUP, "raft_index").agg(
         f.max("timestamp_ms").alias("timestamp_ms"),
-        *[f.any_value(name).alias(name) for name in _CAUSE],
-        said(_EPOCH, epoch).alias("new_epoch"),
-        said(_TARGET, epoch).alias("new_target"),
-        f.sum(f.col("joined") - f.col("joined_before")).alias("new_members"),
-        f.flatten(f.collect_list(f.when(is_moved, moves))).alias("moves"),
+        *[f.any_value(name).alias(name) for name in (*_CAUSE, _BEGAN)],
+        f.greatest(said(_EPOCH, epoch), said(_CLASSIC, generation)).alias("new_epoch"),
+        f.greatest(said(_TARGET, epoch), said(_CLASSIC, generation)).alias("new_target"),
+        said(_CLASSIC, is_value).alias("new_classic"),
+        f.sum(more).alias("new_members"),
+        f.flatten(f.collect_list(moves)).alias("moves"),
+    )
+
+
+def _moves(epoch: str, number: Column, before: str, number_before: Column) -> Column:
+    """So many members more are STABLE at an epoch, and so many fewer at the one before."""
+    return f.array(
+        f.struct(f.col(epoch).alias("epoch"), number.alias("by")),
+        f.struct(f.col(before).alias("epoch"), (-number_before).alias("by")),
     )
 
 
 def _states(entries: DataFrame) -> DataFrame:
     """Add the group's state after each entry, and whether the entry starts an epoch or ends the group."""
     in_order = by(*GROUP).orderBy("raft_index")
-    exists = (f.col("epoch") != _NONE) | (f.col("members") > 0)
+    exists = (f.col("epoch") != _NONE) | (f.col("members") > 0) | f.col("is_classic")
     begins = (f.col("epoch") != f.col("epoch_before")) & (f.col("epoch") != _NONE)
     here = f.aggregate(
         "moves",
@@ -97,6 +121,7 @@ def _states(entries: DataFrame) -> DataFrame:
         entries.withColumn("epoch", _newest(f.col("new_epoch"), in_order, _NONE))
         .withColumn("target", _newest(f.col("new_target"), in_order, _NONE))
         .withColumn("members", _running(f.col("new_members"), in_order))
+        .withColumn("is_classic", _newest(f.col("new_classic"), in_order, False))
         .withColumn("epoch_before", f.lag("epoch", 1, _NONE).over(in_order))
         .withColumn("is_target", f.col("target") > f.lag("target", 1, _NONE).over(in_order))
         .withColumn("exists", exists)
@@ -172,8 +197,10 @@ def _told(epochs: DataFrame) -> DataFrame:
         f.when(is_overtaken, f.col("end.epoch")).alias("overtaken_by"),
         f.col("end.raft_index").alias("end_index"),
         f.col("end.timestamp_ms").alias("end_ms"),
+        _BEGAN,
     )
-    spans = shown.withColumn("time_to_stable_ms", f.col("settled_ms") - f.col("timestamp_ms"))
+    begun_ms = f.least(_BEGAN, "timestamp_ms")  # of a classic group: with its join phase
+    spans = shown.withColumn("time_to_stable_ms", f.col("settled_ms") - begun_ms)
     spans = spans.withColumn("duration_ms", f.col("end_ms") - f.col("timestamp_ms"))
     return spans.select(*[one.name for one in COLUMNS])
 
@@ -193,7 +220,7 @@ COLUMNS = columns_named(
     [
         *("cluster_id", "group_id", "shard", "epoch", "epoch_before", "raft_index", "timestamp_ms", *_CAUSE),
         *("num_members", "target_index", "target_ms", "target_trigger", "settled_index", "settled_ms"),
-        *("time_to_stable_ms", "state", "overtaken_by", "end_index", "end_ms", "duration_ms"),
+        *("time_to_stable_ms", "state", "overtaken_by", "end_index", "end_ms", "duration_ms", _BEGAN),
     ],
 )
 
@@ -202,8 +229,7 @@ ANALYSES = (
         takes=(RECORDS,),
         answers=(
             "What began each epoch of a group, when was its target ready, and how long did it take to become "
-            "stable, or which epoch overtook it? Columns of table `group_epochs`, derived in another way, "
-            "for consumer groups."
+            "stable, or which epoch overtook it? Columns of table `group_epochs`, derived in another way."
         ),
         columns=COLUMNS,
         run=rebalance_timeline,

@@ -96,7 +96,7 @@ class Columns:
             else:
                 loaded = [_loaded(piece, load, one.load) for piece in pieces.to_pylist()]
                 is_wrong = np.array([item is _WRONG for item in loaded], np.bool_)
-                values = pa.array([() if item is _WRONG else item for item in loaded], _KINDS[one.column])
+                values = pa.array([None if item is _WRONG else item for item in loaded], _KINDS[one.column])
             irregular |= is_wrong[places]
         referred = self._made.setdefault(one.column, Referred(self._rows, _KINDS[one.column]))
         assert isinstance(referred, Referred)

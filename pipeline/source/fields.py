@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from history.facts.generations import assigned, subscribed
 from history.words import reason_name, state_name, trigger_name
-from records import RecordType, TopicPartitions
+from records import ClassicMember, Phases, RecordType, TopicPartitions
 from records.cause import Reason
 from records.ids import topic_id_text
 from records.layouts import Layout, layout_of
@@ -44,7 +46,34 @@ def partitions(of: tuple[TopicPartitions, ...]) -> list[dict[str, Any]]:
     return [{"topic_id": topic_id_text(one.topic_id), "partitions": list(one.partitions)} for one in of]
 
 
+def classic_members(of: tuple[ClassicMember, ...]) -> str:
+    """The members of a generation as JSON, with topics and partitions as consumers name them."""
+    return json.dumps(
+        [
+            {
+                "member_id": one.member_id,
+                "instance_id": one.group_instance_id,
+                "client_id": one.client_id,
+                "client_host": one.client_host,
+                "topics": sorted(set(subscribed(one))),
+                "assigned": {topic: sorted(numbers) for topic, numbers in sorted(assigned(one).items())},
+            }
+            for one in of
+        ],
+        separators=(",", ":"),
+    )
+
+
+def join_began_ms(of: Phases | None) -> int | None:
+    return None if of is None else of.began_ms
+
+
 VALUES: Mapping[int, tuple[ShownField, ...]] = {
+    RecordType.GROUP_METADATA: (
+        ShownField("epoch", "generation"),
+        ShownField("protocol_type", "protocol_type", none=""),
+        ShownField("members", "members", load=classic_members),
+    ),
     RecordType.OFFSET_COMMIT: (
         ShownField("offset", "offset"),
         ShownField("leader_epoch", "leader_epoch", none=-1),
@@ -76,6 +105,7 @@ CAUSES = (
     ShownField("cause_member_epoch", "member_epoch", none=-1),
     ShownField("principal", "principal", none=""),
     ShownField("address", "address", none=""),
+    ShownField("join_began_ms", "phases", load=join_began_ms),
 )
 KEYS = (
     ShownField("group_id", "group_id"),

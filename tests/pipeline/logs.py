@@ -24,7 +24,8 @@ from pipeline.schema import spark_type
 from pipeline.source import register
 from raftlog.storage.frames import Frame
 from records import encode_entry
-from tests.support.memory_log import MemoryReader
+from tests.support import classic_log
+from tests.support.memory_log import MemoryReader, Writer
 from tests.support.payments_log import group_log, metadata_log
 from tests.support.random_worlds import random_world
 from tests.support.recorded_incident import INCIDENT
@@ -38,14 +39,20 @@ SEEDS = ((0, False), (3, True))
 
 
 def all_logs(scratch: Path) -> dict[str, NodeLog]:
-    """Return by cluster: random schedules, the scripted story, a recorded incident, a generated log."""
+    """Return by cluster: random schedules, scripted stories, a recorded incident, a generated log."""
     write_log(str(scratch / "mixed"), 3_000, groups=10, segment_bytes=1 << 16)
     return {
         **{f"world-{seed}": in_memory(_world(seed, in_parts=parts)) for seed, parts in SEEDS},
         "story": NodeLog("story", {-1: metadata_log().log, 0: group_log().log}, 1),
+        "classic": NodeLog("classic", {-1: classic_log.metadata_log().log, 0: classic_stories().log}, 1),
         "incident": open_node(str(INCIDENT)),
         "mixed": open_node(str(scratch / "mixed")),
     }
+
+
+def classic_stories() -> Writer:
+    """The story of a classic group, and then one that changes its protocol twice while it is empty."""
+    return classic_log.converted(classic_log.group_log())
 
 
 @cache

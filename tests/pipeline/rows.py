@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from history.facts.generations import assigned, subscribed
 from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
 from history.words import reason_names, state_name, trigger_name, type_name
@@ -66,6 +68,7 @@ def rows_of_frame(frame: Frame, shard: int, cluster_id: str = CLUSTER) -> Iterat
         "cause_member_epoch": _known(cause.member_epoch),
         "principal": cause.principal or None,
         "address": cause.address or None,
+        "join_began_ms": None if cause.phases is None else cause.phases.began_ms,
         "cause_bytes": bytes(cause_bytes(frame.body)),
     }
     for sequence, raw in enumerate(iter_records(frame.body)):
@@ -106,6 +109,17 @@ def row(raw: RawRecord, **where: Any) -> Row:
     return found
 
 
+def _classic(member: Any) -> Row:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "topics": sorted(set(subscribed(member))),
+        "assigned": {topic: sorted(numbers) for topic, numbers in sorted(assigned(member).items())},
+    }
+
+
 def _of_value(type_: int, value: Any) -> Row:
     match type_:
         case RecordType.OFFSET_COMMIT | RecordType.OFFSET_COMMIT_LEGACY:
@@ -113,6 +127,12 @@ def _of_value(type_: int, value: Any) -> Row:
                 "offset": value.offset,
                 "leader_epoch": _known(value.leader_epoch),
                 "metadata": value.metadata or None,
+            }
+        case RecordType.GROUP_METADATA:
+            return {
+                "epoch": value.generation,
+                "protocol_type": value.protocol_type or None,
+                "members": json.dumps([_classic(one) for one in value.members], separators=(",", ":")),
             }
         case RecordType.CONSUMER_GROUP_METADATA:
             return {"epoch": value.epoch}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from pipeline.analyses.ownership import double_ownership, ownership_intervals
 from pipeline.analyses.rebalances import rebalance_timeline
 from pipeline.analyses.unowned import unowned_partition_seconds
 from pipeline.schema import TABLES, spark_type
-from records import Cause, Record, RecordType, Trigger, group_id_of, iter_records
+from records import Cause, Record, Trigger, group_id_of, iter_records
 from records.ids import topic_id_text
 from tests.support.group_view import GroupView
 from tests.support.memory_log import (
@@ -78,43 +78,25 @@ def are_of(rows: list[Row], logs: dict[str, NodeLog]) -> list[Row]:
     return [row for row in rows if row["cluster_id"] in logs]
 
 
-Groups = set[tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def classic(records: DataFrame) -> Groups:
-    """The groups that ever were classic: these analyses count the records of consumer groups."""
-    of_classic = records.where(records["type"] == int(RecordType.GROUP_METADATA))
-    return {(row[0], row[1]) for row in of_classic.select("cluster_id", "group_id").distinct().collect()}
-
-
-def are_of_consumers(rows: Iterable[Row], classic: Groups) -> list[Row]:
-    return [row for row in rows if (row["cluster_id"], row["group_id"]) not in classic]
-
-
-def test_the_timeline_is_that_of_the_table(
-    records: DataFrame, logs: dict[str, NodeLog], classic: Groups
-) -> None:
+def test_the_timeline_is_that_of_the_table(records: DataFrame, logs: dict[str, NodeLog]) -> None:
     frame = rebalance_timeline(records)
     check_columns(frame, "rebalance_timeline")
     names = [column.name for column in ANALYSES["rebalance_timeline"].columns]
     found = are_of(told(frame), logs)
     expected = [row for name, log in logs.items() for row in table(log, "group_epochs", name)]
-    assert columns_of(found, names) == columns_of(are_of_consumers(expected, classic), names)
+    assert columns_of(found, names) == columns_of(expected, names)
     assert {row["state"] for row in found} >= {"Stable", "Empty", "Reconciling", "Assigning"}
     assert any(row["overtaken_by"] for row in found)
     assert any(row["target_index"] not in (None, row["raft_index"]) for row in found)
 
 
-def test_intervals_are_those_of_the_table(
-    records: DataFrame, logs: dict[str, NodeLog], classic: Groups
-) -> None:
+def test_intervals_are_those_of_the_table(records: DataFrame, logs: dict[str, NodeLog]) -> None:
     frame = ownership_intervals(records)
     check_columns(frame, "ownership_intervals")
     names = [column.name for column in ANALYSES["ownership_intervals"].columns]
-    found = are_of_consumers(are_of(told(frame), logs), classic)
+    found = are_of(told(frame), logs)
     expected = [row for name, log in logs.items() for row in owned(log, name)]
-    assert columns_of(found, names) == columns_of(are_of_consumers(expected, classic), names)
+    assert columns_of(found, names) == columns_of(expected, names)
     assert {row["kind"] for row in found} == {"owned", "revoking"}
 
 

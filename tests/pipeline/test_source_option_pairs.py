@@ -135,8 +135,10 @@ def expected(log: Log, rows: Rows, asked: dict[str, Asked]) -> list[Row]:
     extra = [name for name in ("key_bytes", "value_bytes", "cause_bytes", "damage") if name in log.rows[0]]
     added = {name for one in asked.values() for name in one.adds}
     chosen = next((one.columns for one in asked.values() if one.columns), None)
-    known = chosen or [name for name in log.rows[0] if name not in extra]
-    names = (*known, *(name for name in extra if name in added))
+    if chosen:
+        names = [*chosen, *(name for name in extra if name in added)]
+    else:
+        names = [name for name in log.rows[0] if name not in extra or name in added]
     return [{name: row[name] for name in names} for row in found]
 
 

@@ -6,6 +6,9 @@ from records import (
     Arrival,
     Cause,
     ClassicMember,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
     Expiry,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -15,7 +18,18 @@ from records import (
     Record,
     Trigger,
 )
-from tests.support.memory_log import GROUP, ORDERS, Writer
+from tests.support.memory_log import (
+    GROUP,
+    ORDERS,
+    Writer,
+    current,
+    gone,
+    group_epoch,
+    group_topics,
+    member,
+    target,
+    target_epoch,
+)
 from wire.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -151,5 +165,37 @@ def group_log() -> Writer:
     expired = because(ReasonKind.SESSION_EXPIRED, ANN)
     log.after(10_000).append(
         Cause(trigger=Trigger.SESSION_EXPIRED, reasons=(expired,), expiries=(expiry,)), generation(6, {})
+    )
+    return log
+
+
+def converted(log: Writer) -> Writer:
+    """Go on with an empty classic group: a consumer member joins and leaves, then a classic member joins."""
+    joined = Cause(trigger=Trigger.MEMBER_JOINED, member_id=EVE)
+    log.after(1_000).append(
+        joined,
+        Record(GroupMetadataKey(group_id=GROUP), None),
+        member(EVE, "app-3"),
+        group_topics(8, 3),
+        group_epoch(7),
+        target(EVE, *range(8)),
+        target_epoch(7),
+        current(EVE, 7, tuple(range(8))),
+    )
+    log.after(1_000).append(
+        Cause(trigger=Trigger.MEMBER_LEFT, member_id=EVE), *gone(EVE), group_epoch(8), target_epoch(8)
+    )
+    keys = (
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupPartitionMetadataKey,
+        ConsumerGroupMetadataKey,
+    )
+    log.after(1_000).append(
+        Cause(trigger=Trigger.MEMBER_JOINED),
+        *(Record(key(group_id=GROUP), None) for key in keys),
+        generation(0, {}),
+    )
+    log.after(1_000).append(
+        completed(ANN, because(ReasonKind.MEMBER_JOINED, ANN)), generation(1, {ANN: (0, 1)})
     )
     return log
