@@ -1,134 +1,115 @@
-"""In whatever order members act, every request is answered once, and nobody waits without a timer."""
+"""Random scripts of classic groups: answers, generations, commits, and what the log says at any index."""
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
-from typing import Any
 
 import pytest
 
-from coordinator.api import Decision, Later
-from coordinator.leader_state.classic_group import ClassicGroup
-from coordinator.leader_state.classic_groups import ClassicTimer
-from coordinator.limits import Limits
-from coordinator.state.machines import ClassicState
-from tests.support.classic_member import ClassicConsumer
-from tests.support.world import World
+from records import GroupMetadataKey, GroupMetadataValue, RecordType, decode_record
+from tests.classic.watched import GROUP, Watched, act, consumers_of
+from tests.support.replaying import every_window, load
+from tests.support.world import Entry, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.heartbeat import HeartbeatRequest
 
-PROTOCOLS = ({"range": b"a"}, {"range": b"b", "sticky": b"c"}, {"sticky": b"d", "range": b"e"})
-
-
-class Watched(World):
-    """A world that knows which requests wait for an answer."""
-
-    def __init__(self, random: Random) -> None:
-        self.unanswered: set[int] = set()
-        super().__init__(
-            limits=Limits(
-                classic_group_size_max=random.choice([3, 10_000]),
-                classic_initial_delay_ms=random.choice([0, 3_000]),
-                classic_pending_max=random.choice([2, 100]),
-            )
-        )
-
-    def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
-        reply = super().handle(api_key, version, request, **changes)
-        if isinstance(reply, Later) and reply.token not in self.late_answers:
-            self.unanswered.add(reply.token)
-        return reply
-
-    def _append(self, decision: Decision) -> None:
-        for token, _ in decision.answers:
-            assert token not in self.late_answers, "answered twice"
-            self.unanswered.discard(token)
-        super()._append(decision)
-
-    def failover(self) -> None:
-        self.unanswered.clear()
-        super().failover()
-
-    def check(self) -> None:
-        group = self.shard.groups.classic.get("g")
-        if group is None:
-            assert not self.unanswered
-            return
-        members = group.members.values()
-        waiting = {token for member in members for token in (member.join, member.sync) if token is not None}
-        assert waiting == self.unanswered
-        self._check_timers(group)
-        assert group.num_waiting == sum(member.join is not None for member in members)
-        names = [name for member in members for name, _ in member.protocols]
-        assert dict(group.support) == {name: names.count(name) for name in names}
-        owners = {
-            member.instance_id: member.member_id for member in members if member.instance_id is not None
-        }
-        assert owners == group.instances
-        assert not members or group.leader in group.members
-
-    def _check_timers(self, group: ClassicGroup) -> None:
-        timers = self.shard.groups.classic
-        if group.state is ClassicState.PREPARING_REBALANCE:
-            assert timers.is_armed(ClassicTimer.JOIN, "g")
-        if group.state is ClassicState.COMPLETING_REBALANCE:
-            assert timers.is_armed(ClassicTimer.SYNC, "g")
-        for member in group.members.values():
-            if member.join is None and member.sync is None:
-                assert timers.is_armed(ClassicTimer.SESSION, "g", member.member_id)
-        for member_id in group.pending:
-            assert timers.is_armed(ClassicTimer.SESSION, "g", member_id)
+FOREVER_MS = 9 * 24 * 3_600_000
+"""Longer than offsets are kept."""
 
 
-def act(world: Watched, random: Random, consumer: ClassicConsumer) -> None:
-    """Let one client do something, or something happen to all."""
-    match random.choices(
-        ["join", "sync", "heartbeat", "leave", "restart", "sleep", "work", "renew", "failover"],
-        [35, 25, 10, 5, 5, 10, 7, 2, 1],
-    )[0]:
-        case "join":
-            if random.random() < 0.2:
-                consumer.protocols = random.choice(PROTOCOLS)
-            answer = consumer.send_join(rebalance_timeout_ms=random.choice([60_000, 20_000]))
-            if answer is not None and answer.error_code not in (0, ErrorCode.MEMBER_ID_REQUIRED):
-                consumer.member_id = ""
-        case "sync":
-            consumer.take_joined()
-            consumer.sync(dict.fromkeys(consumer.members, b"x"))
-        case "heartbeat":
-            consumer.heartbeat()
-        case "leave":
-            consumer.leave()
-        case "restart":
-            consumer.member_id = ""
-        case "sleep":
-            world.sleep(random.choice([1, 100, 5_000, 11_000, 61_000]))
-        case "work":
-            world.work()
-        case "renew":
-            world.renew()
-        case "failover":
-            world.failover()
-            consumer.member_id = ""
+def played(seed: int, steps: int = 200) -> Watched:
+    """A world after a random script."""
+    random = Random(seed)
+    world = Watched(random)
+    consumers = consumers_of(world, random)
+    for _ in range(steps):
+        act(world, random, consumers)
+        world.check()
+    return world
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_request_is_answered_once(seed: int) -> None:
-    random = Random(seed)
-    world = Watched(random)
-    consumers = [
-        ClassicConsumer(
-            world,
-            f"c{number}",
-            instance_id=f"i{number % 3}" if number < 4 else None,
-            version=random.choice([3, 9]),
-        )
-        for number in range(7)
-    ]
-    for _ in range(200):
-        act(world, random, random.choice(consumers))
-        world.check()
-    world.sleep(1_000_000)
+    world = played(seed)
+    world.sleep(FOREVER_MS)
     world.check()
     assert not world.unanswered
-    assert not world.shard.projection.groups, "an empty group is removed"
+    assert GROUP not in world.shard.projection.groups, "an empty group is removed"
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_one_generation_accepts_commits(seed: int) -> None:
+    random = Random(seed)
+    world = Watched(random)
+    consumers = consumers_of(world, random)
+    times_accepted = 0
+    for _ in range(40):
+        for _ in range(5):
+            act(world, random, consumers)
+        accepted = world.accepted()
+        world.check()
+        times_accepted += bool(accepted)
+        assert len({generation for _, generation in accepted}) <= 1
+        group = world.shard.groups.classic.get(GROUP)
+        assert not accepted or (group is not None and {one for one, _ in accepted} <= group.members.keys())
+    assert times_accepted
+
+
+def generation_in(log: list[Entry]) -> GroupMetadataValue | None:
+    """The newest record 2 of the group; None if it is a tombstone or there is none."""
+    newest = None
+    for entry in log:
+        for raw in entry.records:
+            record = decode_record(raw)
+            if isinstance(record.key, GroupMetadataKey) and record.key.group_id == GROUP:
+                assert record.value is None or isinstance(record.value, GroupMetadataValue)
+                newest = record.value
+    return newest
+
+
+def taken_over(world: World, index: int) -> World:
+    """The world of a node that takes over when the log ends at this index."""
+    other = World(limits=world.limits)
+    other.catalog, other.settings = world.catalog, world.settings
+    other.log = world.log[:index]
+    other.now_ms = world.now_ms
+    other.shard = other.replayed(index)
+    other.shard.on_ready(other.ctx())
+    return other
+
+
+@pytest.mark.parametrize("seed", range(200, 204))
+def test_a_failover_at_any_index_goes_on_from_the_last_generation_written(seed: int) -> None:
+    world = played(seed)
+    for index in range(len(world.log) + 1):
+        other = taken_over(world, index)
+        value = generation_in(other.log)
+        now = set() if value is None else {(one.member_id, value.generation) for one in value.members}
+        for member_id, generation in sorted(world.told | now):
+            request = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=member_id)
+            is_of_it = (member_id, generation) in now
+            code = other.handle(ApiKey.HEARTBEAT, 4, request).error_code
+            assert (code == ErrorCode.NONE) == is_of_it
+            committed = other.commit(
+                {("orders", 0): 1}, group_id=GROUP, member_id=member_id, epoch=generation, version=8
+            )
+            assert (committed == {("orders", 0): ErrorCode.NONE}) == is_of_it
+        assert not other.late_answers, "requests to the former leader are answered by its node"
+        other.sleep(1_000_000)
+        newest = generation_in(other.log)
+        assert newest is None or not newest.members, "all sessions ended"
+
+
+@pytest.mark.parametrize("seed", range(300, 302))
+def test_every_compaction_window_loads_to_the_same_state(seed: int) -> None:
+    world = played(seed, steps=500)
+    if seed % 2:
+        world.sleep(FOREVER_MS)
+    stamped = world.stamped()
+    windows = every_window(stamped)
+    types = Counter(one.record.type for one in stamped)
+    assert types[RecordType.GROUP_METADATA] > 10, types
+    for window in windows:
+        assert load(window).state_hash == world.shard.state_hash

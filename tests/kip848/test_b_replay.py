@@ -40,7 +40,7 @@ from records import (
     Value,
     encode_record,
 )
-from tests.kip848.replaying import every_window, load, raw
+from tests.support.replaying import every_window, load, raw
 from tests.support.world import Client, World, check_group, settle
 
 T = b"t" * 16

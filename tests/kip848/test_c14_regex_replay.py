@@ -11,7 +11,7 @@ import pytest
 from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
 from tests.kip848.expressions import by_regex
-from tests.kip848.replaying import every_window, load
+from tests.support.replaying import every_window, load
 from tests.support.schedules import Twin, snapshot
 from tests.support.world import Client, World, settle
 

@@ -40,8 +40,8 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
-from tests.kip848.replaying import every_window, load
 from tests.support.group_view import GroupView, differences
+from tests.support.replaying import every_window, load
 from tests.support.world import Client, World, settle
 
 T = b"t" * 16

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator import ConnectionGone, SimCluster, WireClient
 from cluster.simulator.cluster import SETTLE_TIMEOUT_MS
 from cluster.simulator.machine import address_of
@@ -135,7 +136,7 @@ class ClusterStage(Stage):
 
     # Requests
 
-    def _ask_admin(self, api_key: ApiKey, version: int, body: Any) -> Any:
+    def ask_admin(self, api_key: ApiKey, version: int, body: Any) -> Any:
         """To the leader of the shard that the request concerns, as the client library finds it."""
         shard = METADATA_SHARD if api_key in METADATA_APIS else 0
         client = WireClient(
@@ -168,11 +169,25 @@ class ClusterStage(Stage):
     def find(self, name: str) -> list[str]:
         """The member looks for its coordinator until somebody names one."""
         member = self.member(name)
-        assert isinstance(member, FollowingConsumer)
-        member.must_say_all = True
-        member.client.close()
+        if isinstance(member, FollowingConsumer):
+            member.must_say_all = True
+        return self._find(name, member.client, member.group_id)
+
+    def new_client(self, name: str, group: str) -> WireClient:
+        assert shard_of(group, 1) == 0
+        assert self.cluster
+        client = WireClient(self.world, self.network, name)
+        self._find(name, client, group)
+        return client
+
+    def runtime_of(self, shard: int | str) -> AnyShardRuntime:
+        number = 0 if isinstance(shard, str) else shard
+        return self.cluster.runtime(self.cluster.wait_for_leader(number), number)
+
+    def _find(self, name: str, client: WireClient, group: str) -> list[str]:
+        client.close()
         asker = WireClient(self.world, self.network, f"{name}-asks")
-        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[member.group_id])
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
         end_ms = self.world.now_ms + FIND_PATIENCE_MS
         while self.world.now_ms < end_ms:
             for node_id in self.cluster.up:
@@ -185,7 +200,7 @@ class ClusterStage(Stage):
                     asker.close()
                     self.world.run_for(1)
                 if found.error_code == 0:
-                    member.client.address, member.client.port = found.host, found.port
+                    client.address, client.port = found.host, found.port
                     return [f"{name}: {self._called(found.node_id)} is the coordinator"]
             self.world.run_for(FIND_RETRY_MS)
         return [f"{name}: nobody knows the coordinator"]

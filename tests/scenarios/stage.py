@@ -12,13 +12,14 @@ from typing import Any
 from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.env.simulated_files import Crash
-from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
+from records import METADATA_SHARD, ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
+from tests.scenarios.classic_stage import CLASSIC_COMMANDS, ClassicStage
+from tests.scenarios.wording import error_words, ranges
 from tests.support.requests import commit_request
 from tests.support.sim_node import Consumer
 from tests.support.single_replica import committed
 from tests.support.write_order import check_write_order
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -48,7 +49,7 @@ class PowerFailure(BaseException):
     """The machine lost power in the middle of a call to its disk."""
 
 
-class Stage:
+class Stage(ClassicStage):
     """One performance."""
 
     def __init__(self) -> None:
@@ -58,8 +59,10 @@ class Stage:
         self.host_options: dict[str, Any] = {}
         self._machine: Machine | None = None
         self._failure: Crash | None = None
-        self.members: dict[str, Consumer] = {}
+        self.members: dict[str, Any] = {}
         self.topic_names: dict[bytes, str] = {}
+        self.num_partitions: dict[str, int] = {}
+        self.names: dict[str, str] = {}
         self.told: dict[int, int] = {}
 
     @property
@@ -91,8 +94,18 @@ class Stage:
     def commands(self) -> dict[str, Callable[..., list[str]]]:
         return COMMANDS
 
-    def member(self, name: str) -> Consumer:
+    def member(self, name: str) -> Any:
         return self.members[name]
+
+    def new_client(self, name: str, group: str) -> WireClient:
+        assert self.machine
+        return WireClient(self.world, self.network, name)
+
+    def runtime_of(self, shard: int | str) -> AnyShardRuntime:
+        node = self.machine.node
+        if isinstance(shard, str):
+            return node.shard_for(shard)
+        return node.metadata if shard == METADATA_SHARD else node.shards[shard]
 
     # The machine
 
@@ -101,6 +114,8 @@ class Stage:
         for name, value in settings.items():
             if name in ("sync_ms", "clock_step_ms"):
                 self.host_options[name] = float(value)
+            elif name == "protocols":
+                self.settings["group_coordinator_rebalance_protocols"] = tuple(value.split(","))
             else:
                 self.settings[name] = int(value)
         return []
@@ -148,40 +163,43 @@ class Stage:
 
     def create(self, topic: str, num_partitions: str) -> list[str]:
         wanted = CreatableTopic(name=topic, num_partitions=int(num_partitions), replication_factor=1)
-        answer = self._ask_admin(
+        answer = self.ask_admin(
             ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
         )
         created = answer.topics[0]
         if created.error_code:
-            return [f"{topic}: {_error(created.error_code)}"]
+            return [f"{topic}: {error_words(created.error_code)}"]
         self.topic_names[created.topic_id] = topic
+        self.num_partitions[topic] = created.num_partitions
         return [f"{topic} has {created.num_partitions} partitions"]
 
     def grow(self, topic: str, num_partitions: str) -> list[str]:
         wanted = CreatePartitionsTopic(name=topic, count=int(num_partitions), assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000)
-        grown = self._ask_admin(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
+        grown = self.ask_admin(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
+        if not grown.error_code:
+            self.num_partitions[topic] = int(num_partitions)
         return [
-            f"{topic}: {_error(grown.error_code)}"
+            f"{topic}: {error_words(grown.error_code)}"
             if grown.error_code
             else f"{topic} has {num_partitions} partitions"
         ]
 
     def delete(self, topic: str) -> list[str]:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=5000)
-        deleted = self._ask_admin(ApiKey.DELETE_TOPICS, 6, request).responses[0]
-        return [f"{topic}: {_error(deleted.error_code)}" if deleted.error_code else f"{topic} is deleted"]
+        deleted = self.ask_admin(ApiKey.DELETE_TOPICS, 6, request).responses[0]
+        return [
+            f"{topic}: {error_words(deleted.error_code)}" if deleted.error_code else f"{topic} is deleted"
+        ]
 
-    def _ask_admin(self, api_key: ApiKey, version: int, body: Any) -> Any:
+    def ask_admin(self, api_key: ApiKey, version: int, body: Any) -> Any:
         assert self.machine
         return self.admin.ask(api_key, version, body)
 
     # Members
 
     def join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
-        assert self.machine
-        client = WireClient(self.world, self.network, name)
-        self.members[name] = Consumer(client, group, name, *topics)
+        self.members[name] = Consumer(self.new_client(name, group), group, name, *topics)
         self.members[name].instance_id = instance
         return self.heartbeat(name)
 
@@ -194,7 +212,7 @@ class Stage:
             member.owned = []
         answer = member.heartbeat()
         if answer.error_code:
-            return [f"{name}: {_error(answer.error_code)}"]
+            return [f"{name}: {error_words(answer.error_code)}"]
         told = f"{name}: epoch {answer.member_epoch}"
         if answer.assignment is None:
             return [f"{told}, nothing new"]
@@ -221,12 +239,12 @@ class Stage:
 
     def leave(self, name: str) -> list[str]:
         answer = self.member(name).leave()
-        return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: left"]
+        return [f"{name}: {error_words(answer.error_code)}" if answer.error_code else f"{name}: left"]
 
     def away(self, name: str) -> list[str]:
         """Stop a static member that means to return."""
         answer = self.member(name).leave(for_good=False)
-        return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: away"]
+        return [f"{name}: {error_words(answer.error_code)}" if answer.error_code else f"{name}: away"]
 
     def vanish(self, name: str) -> list[str]:
         self.member(name).client.vanish()
@@ -244,14 +262,15 @@ class Stage:
             answer = member.client.ask(ApiKey.OFFSET_COMMIT, 9, request)
         parts = [part for topic in answer.topics for part in topic.partitions]
         return [
-            f"{name}: " + ", ".join(f"{part.partition_index} {_error(part.error_code)}" for part in parts)
+            f"{name}: "
+            + ", ".join(f"{part.partition_index} {error_words(part.error_code)}" for part in parts)
         ]
 
     def fetch(self, group: str) -> list[str]:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-        answered = self._ask_admin(ApiKey.OFFSET_FETCH, 9, request).groups[0]
+        answered = self.ask_admin(ApiKey.OFFSET_FETCH, 9, request).groups[0]
         if answered.error_code:
-            return [f"{group}: {_error(answered.error_code)}"]
+            return [f"{group}: {error_words(answered.error_code)}"]
         return [
             f"{topic.name}: "
             + ", ".join(f"{part.partition_index}:{part.committed_offset}" for part in topic.partitions)
@@ -262,9 +281,9 @@ class Stage:
 
     def describe(self, group: str) -> list[str]:
         request = ConsumerGroupDescribeRequest(group_ids=[group])
-        found = self._ask_admin(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups[0]
+        found = self.ask_admin(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups[0]
         if found.error_code:
-            return [f"{group}: {_error(found.error_code)}"]
+            return [f"{group}: {error_words(found.error_code)}"]
         epochs = f"epoch {found.group_epoch}, assignment epoch {found.assignment_epoch}"
         lines = [f"{group}: {found.group_state}, {epochs}"]
         for member in found.members:
@@ -295,13 +314,13 @@ class Stage:
             ]
             because = f", new epoch because {', '.join(reasons)}" if reasons else ""
             records = ", ".join(_record(raw.type, raw.value is None) for raw in iter_records(body))
-            lines.append(f"{frame.index} {' '.join(filter(None, words))}{because}")
+            lines.append(self.named(f"{frame.index} {' '.join(filter(None, words))}{because}"))
             lines.append(f"    {records}")
         return lines
 
     def _topics(self, topic_partitions: Any) -> str:
         parts = sorted(
-            (self.topic_names.get(given.topic_id, topic_id_text(given.topic_id)), _ranges(given.partitions))
+            (self.topic_names.get(given.topic_id, topic_id_text(given.topic_id)), ranges(given.partitions))
             for given in topic_partitions
         )
         return " and ".join(f"{name} {ranges}" for name, ranges in parts) or "nothing"
@@ -313,22 +332,6 @@ def _words(name: str) -> str:
 
 def _record(type_: int, is_tombstone: bool) -> str:
     return ("~" if is_tombstone else "") + _words(RecordType(type_).name).removeprefix("consumer group ")
-
-
-def _error(code: int) -> str:
-    return "ok" if code == 0 else ErrorCode(code).name
-
-
-def _ranges(partitions: list[int]) -> str:
-    """Return `0-3 7` for 0, 1, 2, 3, 7."""
-    words: list[str] = []
-    for partition in sorted(partitions):
-        first, _, last = words[-1].partition("-") if words else ("", "", "")
-        if words and int(last or first) == partition - 1:
-            words[-1] = f"{first}-{partition}"
-        else:
-            words.append(str(partition))
-    return " ".join(words)
 
 
 COMMANDS: dict[str, Callable[..., list[str]]] = {
@@ -354,4 +357,5 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "fetch": Stage.fetch,
     "describe": Stage.describe,
     "log": Stage.log,
+    **CLASSIC_COMMANDS,
 }

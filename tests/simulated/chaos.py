@@ -20,6 +20,7 @@ from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.replica.peering import Peering
 from tests.simulated.actors import Member
 from tests.simulated.cast import Versatile
+from tests.simulated.classic import ClassicMember
 
 DOWN_MS: Final = (200.0, 3_000.0)
 CUT_MS: Final = (100.0, 3_000.0)
@@ -332,9 +333,10 @@ def leave(chaos: Chaos) -> bool:
 
 def crash_a_member(chaos: Chaos) -> bool:
     member = chaos.rng.choice(chaos.members)
-    if isinstance(member, Versatile):
-        member.host.call_soon(member.crash)
-    return isinstance(member, Versatile)
+    if not isinstance(member, Versatile | ClassicMember):
+        return False
+    member.host.call_soon(member.crash)
+    return True
 
 
 def resubscribe(chaos: Chaos) -> bool:

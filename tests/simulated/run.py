@@ -8,7 +8,7 @@ clients' records are compared with the logs of all nodes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from tests.simulated.actors import Actor, Member, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
 from tests.simulated.chronicle import Chronicle, Key
+from tests.simulated.classic import Generations
 from tests.support.sim_node import GROUPS
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -59,6 +60,9 @@ MACHINE: Final[dict[str, Any]] = {
     },
 }
 
+KindsOf = Callable[[int, int], tuple[type[Member], dict[str, Any]]]
+"""The class of a member and its arguments, by the numbers of its group and of the member in it."""
+
 
 @dataclass
 class Outcome:
@@ -87,7 +91,8 @@ class Outcome:
 
 class Run:
     """One run; `play` returns its outcome. With `has_cast` there are members of every kind and operators,
-    else all members are `plain`. `limits` are those of the coordinators, and `machine` adds to MACHINE."""
+    else all members are `plain`, or as `kinds_of` says by the numbers of group and member. `limits` are those
+    of the coordinators, and `machine` adds to MACHINE."""
 
     def __init__(
         self,
@@ -98,6 +103,7 @@ class Run:
         kinds: Sequence[str] = (),
         has_cast: bool = False,
         plain: type[Member] = Member,
+        kinds_of: KindsOf | None = None,
         limits: dict[str, int] | None = None,
         **machine: Any,
     ) -> None:
@@ -105,7 +111,8 @@ class Run:
         self.period_ms = period_ms
         self.kinds = kinds
         self.has_cast = has_cast
-        self.plain = plain
+        self.kinds_of = kinds_of or (kind_of if has_cast else lambda *_: (plain, {}))
+        self.has_roles = has_cast or kinds_of is not None
         self.limits = limits or {}
         self.world = World(seed)
         self.network = Network(self.world)
@@ -147,7 +154,7 @@ class Run:
     def _disturb(self) -> None:
         """Inject all faults of the run, to the end of the last one."""
         chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
-        chaos.start(self.period_ms, self.kinds, roles=self.has_cast)
+        chaos.start(self.period_ms, self.kinds, roles=self.has_roles)
         self.world.run_for(self.duration_ms)
         chaos.stop()
         self.outcome.faults = chaos.done
@@ -175,7 +182,7 @@ class Run:
         members: list[Member] = []
         for number in range(NUM_MEMBERS):
             group_number = number % len(GROUPS)
-            kind, how = kind_of(group_number, number // len(GROUPS)) if self.has_cast else (self.plain, {})
+            kind, how = self.kinds_of(group_number, number // len(GROUPS))
             member = make(kind, f"member-{number}", GROUPS[group_number], **how)
             member.start(topic_ids, SESSION_MS)
             members.append(member)
@@ -314,12 +321,16 @@ class Run:
 
     def _check_log(self, shard: int, log: dict[int, tuple[int, bytes]]) -> set[tuple[Key, int]]:
         committed: set[tuple[Key, int]] = set()
-        checker = InvariantChecker()
+        checker, generations = InvariantChecker(), Generations()
         opened: dict[int, int] = {}
         for index, (term, body) in sorted(log.items()):
             raws = iter_records(body)
             checker.entry(index, raws)
-            self.outcome.triggers[decode_cause(body).trigger] += 1
+            cause = decode_cause(body)
+            self.outcome.triggers[cause.trigger] += 1
+            self.outcome.violations += [
+                f"shard {shard} entry {index}: {what}" for what in generations.entry(cause, raws)
+            ]
             for raw in raws:
                 if raw.type == RecordType.OFFSET_COMMIT and raw.value is not None:
                     key, value = decode_key_and_value(raw)

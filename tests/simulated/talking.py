@@ -40,13 +40,15 @@ class Connection(StreamHandler):
         self._correlation_id = 0
         host.connect(*address, lambda: self, self._dialled)
 
-    def ask(self, api_key: int, api_version: int, body: Message, then: Then) -> None:
+    def ask(
+        self, api_key: int, api_version: int, body: Message, then: Then, patience_ms: float | None = None
+    ) -> None:
         """Send a request; `then` is called once, later."""
         if self.is_over:
             self.host.call_soon(then, None)
             return
         self._correlation_id += 1
-        timer = self.host.call_later(TIMEOUT_MS, self.end)
+        timer = self.host.call_later(patience_ms or TIMEOUT_MS, self.end)
         self._waiting[self._correlation_id] = (api_key, api_version, then, timer)
         frame = encode_request(api_key, api_version, self._correlation_id, self.name, body)
         if self._transport is None:

@@ -48,6 +48,7 @@ Logs to read:
 Checks and means:
 
     group_view           a group by its records alone: a second opinion on the coordinator's
+    replaying            logs replayed, and every window of them compacted
     write_order          the order of the records of an entry
     leader_state_checks  no due work of a leader is forgotten, and no state of deleted groups is kept
     reference_cycles     cycles that a piece of work leaves to the collector

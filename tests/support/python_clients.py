@@ -12,12 +12,13 @@ import gc
 import socket
 import sys
 import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiokafka
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -45,6 +46,15 @@ OF_THE_CLASSIC_PROTOCOL = ("session.timeout.ms", "heartbeat.interval.ms")
 """Settings that a consumer of the other protocol may not have: its coordinator decides them."""
 
 
+class Commit(NamedTuple):
+    """A commit that was acknowledged, with monotonic times in seconds."""
+
+    partition: int
+    offset: int
+    began_s: float
+    done_s: float
+
+
 class PolledMember(ABC):
     """One consumer that subscribes to a topic and commits the position of each partition it read from."""
 
@@ -61,6 +71,8 @@ class PolledMember(ABC):
         """What it has consumed."""
         self.acknowledged: dict[int, int] = {}
         """The newest offset of each partition whose commit succeeded."""
+        self.commits: list[Commit] = []
+        """Every commit that succeeded."""
         self.errors: list[str] = []
         """What polls and commits raised or reported."""
         self.lost: list[frozenset[int]] = []
@@ -70,9 +82,13 @@ class PolledMember(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    def end(self) -> None:
+        """Begin to leave the group."""
+        self._ends.set()
+
     def close(self) -> None:
         """Leave the group."""
-        self._ends.set()
+        self.end()
         self._thread.join(END_S)
         assert not self._thread.is_alive(), f"{self.name} does not end"
 
@@ -88,6 +104,11 @@ class PolledMember(ABC):
     def _revokes(self, partitions: Iterable[Any]) -> None:
         if list(partitions):
             self.while_revoking()
+
+    def _acknowledged(self, partition: int, offset: int, began_s: float) -> None:
+        """Note a commit that succeeded, and when it began (monotonic time)."""
+        self.acknowledged[partition] = offset
+        self.commits.append(Commit(partition, offset, began_s, time.monotonic()))
 
     def _failed(self, error: object) -> None:
         self.errors.append(repr(error))
@@ -108,12 +129,13 @@ class ConfluentMember(PolledMember):
                 continue
             self.values.append(message.value())
             part = ConfluentPartition(self.topic, message.partition(), message.offset() + 1)
+            began_s = time.monotonic()
             try:
                 consumer.commit(offsets=[part], asynchronous=False)
             except KafkaException as error:
                 self._failed(error)
             else:
-                self.acknowledged[part.partition] = part.offset
+                self._acknowledged(part.partition, part.offset, began_s)
         consumer.close()
 
     def _loses(self, _: Consumer, parts: list[ConfluentPartition]) -> None:
@@ -141,8 +163,9 @@ class KafkaPythonMember(PolledMember, kafka.ConsumerRebalanceListener):
                 for part, messages in batches.items():
                     self.values += [message.value for message in messages]
                     position = messages[-1].offset + 1
+                    began_s = time.monotonic()
                     consumer.commit({part: OffsetAndMetadata(position, "", -1)})
-                    self.acknowledged[part.partition] = position
+                    self._acknowledged(part.partition, position, began_s)
             except Exception as error:
                 self._failed(error)
         consumer.close()
@@ -172,8 +195,9 @@ class AiokafkaMember(PolledMember, aiokafka.ConsumerRebalanceListener):
                 for part, messages in batches.items():
                     self.values += [message.value for message in messages]
                     position = messages[-1].offset + 1
+                    began_s = time.monotonic()
                     await consumer.commit({part: position})
-                    self.acknowledged[part.partition] = position
+                    self._acknowledged(part.partition, position, began_s)
             except Exception as error:
                 self.errors.append(repr(error))
                 await asyncio.sleep(POLL_S)
