@@ -223,8 +223,9 @@ def _fill(
 def _expiry_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     for expiry in cause.expiries:
         if expiry.member_id == member_id:
-            # A generation is complete some time after the session whose end it was begun for.
-            at_ms = now_ms if cause.phases is None else expiry.deadline_ms
+            # A generation of a classic group is written some time after the sessions that ended before it.
+            is_last = expiry.deadline_ms == max(one.deadline_ms for one in cause.expiries)
+            at_ms = now_ms if cause.phases is None and is_last else expiry.deadline_ms
             return ": " + session_words(expiry, at_ms, formatter.style, is_away=member_id in formatter.away)
     return ""
 

@@ -46,7 +46,7 @@ FLAPS_MIN = Threshold(3, "FLAPS_MIN", "An operator restarts a process once, or t
 def session_expired(case: Case) -> Iterator[Found]:
     """Members whose session expired, that were not away, and that did not come back."""
     lost = [s for s in case.facts.sessions if _how(case, s) == "lost"]
-    for together in clusters(lost, lambda s: s.to_ms or 0, EXPIRED_TOGETHER_MS):
+    for together in clusters(lost, lambda s: s.deadline_ms or s.to_ms or 0, EXPIRED_TOGETHER_MS):
         held = [part for session in together for part in case.held_at_end(session)]
         who = members(session.member_id for session in together)
         said = f"{who} sent no heartbeat for {_silence(together[0])} and did not return; "
@@ -275,9 +275,9 @@ def _comes_back(case: Case, session: MemberSession) -> MemberSession | None:
 
 def _silence(session: MemberSession) -> str:
     limit = f"its session timeout of {duration(session.timeout_ms or 0)}"
-    if session.last_heartbeat_ms is None or session.to_ms is None:
+    if session.last_heartbeat_ms is None or session.deadline_ms is None:
         return limit
-    return f"{duration(session.to_ms - session.last_heartbeat_ms)} ({limit})"
+    return f"{duration(session.deadline_ms - session.last_heartbeat_ms)} ({limit})"
 
 
 def _regularity(case: Case, together: list[MemberSession]) -> str:

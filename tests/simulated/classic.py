@@ -37,7 +37,6 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 CLASSIC: Final = {
-    "group_coordinator_rebalance_protocols": ("classic", "consumer"),
     "group_min_session_timeout_ms": 1_000,
 }
 """Settings of a cluster with classic members."""
