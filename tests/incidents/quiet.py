@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.limits import Limits
 from records import TermWhy
 from tests.support.incidents import classic_process as classic
 from tests.support.incidents.truth import Known, Play, Scenario
@@ -197,7 +196,7 @@ def quiet_day(world: IncidentWorld, _: Known) -> None:
     world.live(3_600_000)
 
 
-@quiet("rolling joins and restarts of a classic group", limits=Limits(serves_classic=True))
+@quiet("rolling joins and restarts of a classic group")
 def classic_restarts(world: IncidentWorld, _: Known) -> None:
     """Members join one after another and take seconds to do so; then each restarts once."""
     crowd = classic.crowd(world, world.rng.randint(3, 5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.limits import Limits
 from history.whatif.answer import whatif_of
 from history.whatif.settings import WhatIf
 from tests.support.incidents.scenarios import INCIDENTS
@@ -14,7 +13,12 @@ from .quiet import QUIET
 
 PLAYS = INCIDENTS | QUIET
 SEED = 300
-CLASSIC = [name for name, play in PLAYS.items() if play.settings.get("limits", Limits()).serves_classic]
+CLASSIC = (
+    "group that waits for one member again and again",
+    "member that does not join again",
+    "member that does not sync",
+    "rolling joins and restarts of a classic group",
+)
 DIFFERENT = {
     "assignor that raises": "its targets came late or never",
     "assignor that hangs": "its targets came late or never",

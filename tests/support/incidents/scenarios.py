@@ -596,7 +596,7 @@ def fenced_and_paused(world: IncidentWorld, known: Known) -> None:
 # Classic groups.
 
 
-@incident("group that waits for one member again and again", limits=Limits(serves_classic=True))
+@incident("group that waits for one member again and again")
 def late_again_and_again(world: IncidentWorld, known: Known) -> None:
     """A member of a classic group joins late, or the leader assigns late, in every rebalance."""
     crowd = classic.crowd(world, world.rng.randint(2, 5))
@@ -631,11 +631,11 @@ def _timed_out(world: IncidentWorld, known: Known, *, in_sync: bool) -> None:
     _calm(world)
 
 
-@incident("member that does not join again", limits=Limits(serves_classic=True))
+@incident("member that does not join again")
 def never_joins(world: IncidentWorld, known: Known) -> None:
     _timed_out(world, known, in_sync=False)
 
 
-@incident("member that does not sync", limits=Limits(serves_classic=True))
+@incident("member that does not sync")
 def never_syncs(world: IncidentWorld, known: Known) -> None:
     _timed_out(world, known, in_sync=True)
