@@ -5,6 +5,7 @@ context       what connections share: the node, settings, counters, bounds over 
 connection    one connection: frames in, replies out in the order of their requests
 unserved      what was read and is not served yet
 reply_queue   unanswered requests in order, and replies that wait for earlier ones
+written       replies that the transport may still keep
 dispatch      from a frame to its handler
 exchange      one request and the reply that it waits for
 steady        cached replies to steady heartbeats: the fast path

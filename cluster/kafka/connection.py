@@ -38,6 +38,7 @@ from cluster.kafka.reply_queue import ReplyQueue
 from cluster.kafka.steady import CORRELATION_END, TAIL_BEGIN, FastReplies, FastReply
 from cluster.kafka.unserved import UnservedFrames
 from cluster.kafka.waiting import cut_waits_short
+from cluster.kafka.written import LONG_BYTES, WrittenReplies
 from cluster.node_info import ClientInfo
 from cluster.runtime.slices import MORE, SOON
 from raftlog.env.errors import in_one_line
@@ -113,6 +114,7 @@ class Connection:
         "_unanswered",
         "_unread",
         "_unserved",
+        "_written",
         "active_ms",
         "client",
         "closed",
@@ -146,6 +148,7 @@ class Connection:
         self._replies = ReplyQueue(settings.connection_requests_max, self._pause_bytes)
         self._unanswered = self._replies.unanswered  # its own deque: looked at for every request
         self._ready: list[bytes] = []  # replies for the next write
+        self._written: WrittenReplies | None = None  # if there are long ones
         self._fast = FastReplies()
         self._is_queued = False  # in a lane of the slices
         self._flush_due = False
@@ -183,6 +186,7 @@ class Connection:
         self._replies.clear()
         self._ready.clear()
         self._unserved.drop()
+        self._written = None
         self._fast.clear()
         self.deferred.clear()
         self._table.lost(self)
@@ -404,6 +408,9 @@ class Connection:
             self._ready.clear()
             self.counters.bytes_sent += len(data)
             self._transport.write(data)
+            if len(data) >= LONG_BYTES:
+                self._written = self._written or WrittenReplies()
+                self._written.wrote(len(data))
         if not self._reading or self._unanswered or self._unread or self._draining:
             self._serve_soon()
         self._count()
@@ -414,14 +421,15 @@ class Connection:
         """Return the number of bytes of replies written that the client has not taken yet."""
         return self._transport.get_write_buffer_size()
 
-    def kept_now(self) -> int:
-        """Return the number of bytes that the node keeps for this connection."""
-        num_bytes = (
-            len(self._unserved.rest)
-            + self._unserved.put_off_bytes
-            + self._fast.num_bytes
-            + self._transport.get_write_buffer_size()
-        )
+    def kept_now(self, *, is_whole: bool = True) -> int:
+        """Return the number of bytes that the node keeps for this connection.
+
+        A reply that has been sent in part counts as a whole, or with its unread bytes.
+        """
+        unread = self._transport.get_write_buffer_size()
+        if is_whole and self._written is not None:
+            unread = self._written.num_kept(unread)
+        num_bytes = len(self._unserved.rest) + self._unserved.put_off_bytes + self._fast.num_bytes + unread
         if self._unanswered:
             num_bytes += self._replies.num_bytes
         return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0

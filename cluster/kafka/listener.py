@@ -155,7 +155,8 @@ class KafkaListener:
     def keeps(self, connection: Connection, num_bytes: int) -> None:
         """Record how much the node keeps for this connection, and enforce the bounds."""
         self._note_kept(connection, num_bytes)
-        if num_bytes > self.settings.connection_buffered_max_bytes:
+        bytes_max = self.settings.connection_buffered_max_bytes
+        if num_bytes > bytes_max and connection.kept_now(is_whole=False) > bytes_max:
             connection.give_up("more than connection.buffered.max.bytes")
         elif self.context.kept_bytes > self.settings.listener_buffered_max_bytes:
             self._make_room()

@@ -49,7 +49,7 @@ from wire.messages.list_offsets import (
 TOPIC_IDS_SINCE: Final = 13
 """First version of Fetch that names topics by id only (KIP-516)."""
 
-FETCH_BYTES_MAX: Final = 4 << 20
+FETCH_BYTES_MAX: Final = 1 << 20
 """Records in one answer, unless a single batch is larger. Clients ask for 50 MiB by default; with less in
 each answer, a client that reads slowly takes less of the node's memory."""
 

@@ -124,6 +124,23 @@ def test_a_slow_reader_is_held_and_then_served_in_full(on_loop: Callable[[Any], 
     on_loop(story())
 
 
+def test_a_reply_that_is_sent_in_part_counts_as_a_whole(on_loop: Callable[[Any], None]) -> None:
+    """The kernel takes megabytes of it, and the transport keeps it whole."""
+
+    async def story() -> None:
+        async with served() as at:
+            at.node.padding = "x" * (8 * MIB)
+            reader, writer = await at.connect(limit=1_024)
+            writer.write(heartbeat(1))
+            (connection,) = at.listener.connections
+            await until(lambda: 0 < connection.unread_bytes() < 8 * MIB)
+            assert connection.kept_now() > 8 * MIB > connection.kept_now(is_whole=False)
+            assert ids(await frames(reader, 1)) == [1]
+            assert connection.kept_now() == 0
+
+    on_loop(story())
+
+
 def test_announced_bytes_cost_no_memory_until_they_come(on_loop: Callable[[Any], None]) -> None:
     async def story() -> None:
         async with served() as at:
