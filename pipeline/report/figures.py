@@ -95,7 +95,8 @@ def figures_of(tables: Tables) -> ReportFigures | None:
     step = max(1, -(-(end + 1 - begin) // BUCKETS))
     by_bucket = _bucket("timestamp_ms", begin, step)
     epochs = tables("group_epochs").filter("num_members > 0").join(ends, "shard")
-    unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", "until_ms") - F.col("timestamp_ms"))
+    begun_ms = F.least("join_began_ms", "timestamp_ms")  # a classic group's, with its join phase
+    unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", "until_ms") - begun_ms)
     begun = epochs.filter("is_begin_known")  # the others start after missing entries
     is_overtaken = F.col("is_begin_known") & F.col("overtaken_by").isNotNull()
     whole = epochs.agg(

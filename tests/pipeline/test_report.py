@@ -27,6 +27,7 @@ from pipeline.report.figures import BUCKETS, ReportFigures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES, spark_type
 from records import MemberState
+from tests.support import classic_log
 from tests.support.browser import browser_path, opened
 from tests.support.memory_log import Writer, current, group_epoch, group_topics, member, target, target_epoch
 from tests.support.payments_log import BOB, joined, metadata_log
@@ -105,6 +106,14 @@ def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) ->
     assert found.unowned_ms == plain.unowned_ms == 3 * plain.unstable_ms
     assert {row["group_id"]: row["unstable_ms"] for row in found.groups} == {"a": 1_000, "b": 70_000}
     assert {row["group_id"]: row["unowned_ms"] for row in found.unowned} == {"a": 3_000, "b": 210_000}
+
+
+def test_a_classic_group_is_unstable_from_its_join_phase_on(spark: SparkSession) -> None:
+    log = NodeLog("classic", {-1: classic_log.metadata_log().log, 0: classic_log.group_log().log}, 1)
+    found = figures_of(plain_tables(spark, log))
+    assert found is not None
+    assert found.unstable_ms == stats(log).total.unstable_ms > 60_000
+    assert [kind.kind for kind in found.kinds] == ["REBALANCE_TIMED_OUT", "SESSION_EXPIRED"]
 
 
 def waiting(group: str, span_ms: int) -> Writer:
