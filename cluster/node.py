@@ -31,7 +31,7 @@ from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.runtime.group_duties import GroupDuties, GroupRuntime
 from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
-from cluster.runtime.pending_replies import PendingReply
+from cluster.runtime.pending_replies import PendingReply, PendingRun
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.settings import Settings, SettingsError
@@ -371,6 +371,13 @@ class Node:
         for shard, part in parts.items():
             receive = functools.partial(gathering.receive, shard)
             self.shards[shard].requests.submit(PendingReply(api_key, api_version, part, receive), client)
+
+    def submit_run(
+        self, api_key: int, api_version: int, bodies: list[Any], client: ClientInfo, reply: Reply
+    ) -> None:
+        """Handle requests of one API to one group that came together; `reply` gets the list of responses."""
+        run = PendingRun(api_key, api_version, bodies, reply)
+        self.shard_for(bodies[0].group_id).requests.submit_run(run, client)
 
     # For operators.
 

@@ -18,6 +18,7 @@ from coordinator.leader_state.catalog_changes import CatalogChanges
 from coordinator.leader_state.classic_group import ClassicGroup
 from coordinator.leader_state.classic_groups import ClassicGroups
 from coordinator.leader_state.clientrounds import ClientSide
+from coordinator.leader_state.committer import Committer
 from coordinator.leader_state.expiry import ExpiryTable
 from coordinator.leader_state.installing import TargetInstall
 from coordinator.leader_state.pacing import TargetPacing
@@ -63,6 +64,7 @@ class GroupContext:
         self.resolutions = Resolutions(limits)
         self.client_side = ClientSide()
         self.classic = ClassicGroups(is_served=limits.serves_classic)
+        self.committer: Committer | None = None
         self.checked_version: dict[str, tuple[int, bool]] = {}
         """The catalog version that each group was last compared with, and whether partition racks were
         compared too."""
@@ -100,6 +102,7 @@ class GroupContext:
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
         self.bumped_ms, self.moved_ms, self.cached_replies = {}, {}, {}
         self.catalog_changes = CatalogChanges()
+        self.committer = None
         self.jobs.clear()
         self.installs.clear()
         timers = (

@@ -23,6 +23,7 @@ from coordinator.classic.departing import timer_ended
 from coordinator.classic.joining import join_group
 from coordinator.classic.members import heartbeat_classic, sync_group
 from coordinator.group_context import GroupContext
+from coordinator.leader_state.classic_groups import ClassicEntry
 from coordinator.leader_state.retries import RETRY_MS
 from coordinator.leader_state.timers import Deadline
 from coordinator.limits import Limits, SameForAll, SettingsView
@@ -39,6 +40,7 @@ from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
 from records import MemberState
+from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentRequest
@@ -50,7 +52,6 @@ from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest
 from wire.messages.leave_group import LeaveGroupRequest
 from wire.messages.list_groups import ListGroupsRequest
-from wire.messages.offset_commit import OffsetCommitRequest
 from wire.messages.offset_delete import OffsetDeleteRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.sync_group import SyncGroupRequest
@@ -143,14 +144,20 @@ class GroupShard:
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Decision:
         """Decide one request. Raises KeyError for an API that group shards do not handle."""
         self.settings = ctx.settings
-        builder = DecisionBuilder()
+        builder: DecisionBuilder | None = None
         try:
+            if api_key == ApiKey.OFFSET_COMMIT:  # the most frequent request that writes
+                decided = commit_offsets(self.groups, request, api_version, ctx)
+                if isinstance(decided, Decision):
+                    return self._carry_out(decided, ctx)
+                return Decision(reply=decided)
+            builder = DecisionBuilder()
             answer = self._answer(api_key, api_version, request, ctx, builder)
             if isinstance(answer, GeneratorType):
                 return self._run(answer, ctx, builder)
         except RequestRefused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            return Decision(reply=reply, failure=builder.failure)
+            return Decision(reply=reply, failure=None if builder is None else builder.failure)
         return Decision(reply=answer, failure=builder.failure)
 
     def _answer(
@@ -161,8 +168,6 @@ class GroupShard:
         match request:
             case ConsumerGroupHeartbeatRequest():
                 return heartbeat(groups, request, version, ctx, builder)
-            case OffsetCommitRequest():
-                return commit_offsets(groups, request, version, ctx, builder)
             case OffsetFetchRequest():
                 return fetch_offsets(groups, request, version, ctx, builder)
             case HeartbeatRequest():
@@ -284,6 +289,14 @@ class GroupShard:
         builder = DecisionBuilder()
         return self._run(_JOB_ENDS[job.kind](self.groups, job, result, error, ctx, builder), ctx, builder)
 
+    def _carry_out(self, decision: Decision, ctx: Context) -> Decision:
+        """Apply the records of a decision of one step."""
+        if decision.records:
+            self.apply_all(decision.records, ctx.next_index)
+        if (go_on := decision.continuation) is not None:
+            decision.continuation = lambda ctx: self._carry_out(go_on(ctx), ctx)
+        return decision
+
     def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
         try:
             decision = run_steps(steps, self.apply_all, ctx, builder)
@@ -347,10 +360,14 @@ class GroupShard:
 
     # The fast path.
 
-    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
+    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | ClassicEntry | None:
         """Permission to answer from the cache, for a member whose heartbeats change nothing; otherwise None.
 
-        Such a member is STABLE, and its epoch equals the group epoch and the assignment epoch."""
+        Such a member is STABLE, and its epoch equals the group epoch and the assignment epoch; one of a
+        classic group has not been told to join again."""
+        classic = self.groups.classic.get(group_id)
+        if classic is not None:
+            return self.groups.classic.fast_entry(classic, member_id)
         group = self.projection.groups.get(group_id)
         member = group.member(member_id) if group is not None else None
         timer = self.groups.sessions.get((group_id, member_id))

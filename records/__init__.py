@@ -47,8 +47,10 @@ from records.entry import (
     cause_to_json,
     decode_cause,
     decode_entry,
+    dump_cause,
     encode_entry,
     iter_records,
+    join_body,
 )
 from records.errors import (
     RELEASE,
@@ -139,7 +141,7 @@ __all__ = [
     "TopicRacksKey", "TopicRacksValue", "TopicValue", "Trigger", "UnknownRecord", "UnknownType",
     "UnsupportedVersion", "Value", "body_from_json", "body_to_json", "cause_from_json", "cause_to_json",
     "compact", "decode_cause", "decode_entry", "decode_key", "decode_key_and_value", "decode_record",
-    "decode_value", "encode_entry", "encode_offset_commit", "encode_record", "encode_value",
-    "entry_from_json", "entry_to_json", "group_id_of", "iter_records", "offset_commit_key",
+    "decode_value", "dump_cause", "encode_entry", "encode_offset_commit", "encode_record", "encode_value",
+    "entry_from_json", "entry_to_json", "group_id_of", "iter_records", "join_body", "offset_commit_key",
     "parse_topic_id", "record_from_json", "record_to_json", "shard_of", "topic_id_text",
 ]  # fmt: skip

@@ -193,8 +193,10 @@ def is_private(api_key: int) -> bool:
     return api_key >= PRIVATE_KEYS_FROM
 
 
-HEARTBEATS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT})
-"""The requests that keep members of consumer groups alive."""
+HEARTBEATS = frozenset(
+    {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT}
+)
+"""The requests that keep members of groups alive, those of the classic protocol too."""
 
 
 def message_module(api_key: ApiKey) -> ModuleType:

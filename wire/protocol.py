@@ -132,9 +132,15 @@ def decode_request(payload: bytes, served: Container[int] = API_VERSIONS) -> tup
 
     Raises MalformedFrame or UnsupportedApi."""
     header = parse_request_header(payload, served)
+    return header, decode_body(header.api_key, header.api_version, payload, header.body_offset)
+
+
+def decode_body(api_key: int, api_version: int, payload: bytes, body_offset: int) -> Any:
+    """Decode the body of a request frame whose header is known.
+
+    Raises MalformedFrame."""
     is_long = len(payload) > ELEMENTS_MAX  # an element takes a byte at least: shorter requests need no count
-    decode = _request_decoder(header.api_key, header.api_version, is_long)
-    return header, decode(payload, header.body_offset)
+    return _request_decoder(api_key, api_version, is_long)(payload, body_offset)
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Message) -> bytes:

@@ -7,6 +7,7 @@ unserved      what was read and is not served yet
 reply_queue   unanswered requests in order, and replies that wait for earlier ones
 written       replies that the transport may still keep
 dispatch      from a frame to its handler
+commit_runs   commits that follow each other, served in one call
 exchange      one request and the reply that it waits for
 steady        cached replies to steady heartbeats: the fast path
 cluster_apis  versions, nodes, topics, coordinators

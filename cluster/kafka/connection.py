@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from cluster.kafka import dispatch
+from cluster.kafka.commit_runs import commits_at, serve_commits
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.reply_queue import ReplyQueue
@@ -303,9 +304,11 @@ class Connection:
         fast = self._fast.by_tail
         unanswered = self._unanswered
         is_blocked = self._is_blocked()
-        for served, payload in enumerate(frames):
+        served = 0
+        while served < len(frames):
             if is_blocked or now_ms > end_ms:
                 return served
+            payload = frames[served]
             hit = fast.get(payload[CORRELATION_END:]) if fast else None
             if hit is not None and payload.startswith(hit.head):
                 entry = hit.entry
@@ -314,14 +317,15 @@ class Connection:
                     self._answer_fast(hit, payload, now_ms)
                     if unanswered:
                         is_blocked = self._is_blocked()
+                    served += 1
                     continue
                 self._fast.forget(payload[CORRELATION_END:])
-            self._serve_slowly(payload, now_ms)
+            served += self._serve_run(frames, served, now_ms) or self._serve_slowly(payload, now_ms)
             if self.closed:
                 return None
             now_ms = host.monotonic_ms()
             is_blocked = self._is_blocked()
-        return len(frames)
+        return served
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.counters.fast_heartbeats += 1
@@ -335,11 +339,26 @@ class Connection:
         exchange.data = data
         self._replies.add(exchange)
 
-    def _serve_slowly(self, payload: bytes, now_ms: float) -> None:
+    def _serve_slowly(self, payload: bytes, now_ms: float) -> int:
+        """Serve one frame; return that number."""
         exchange = Exchange(self, now_ms)
         exchange.asked_bytes = len(payload)
         self._replies.add(exchange)
         dispatch.serve(self._context, self, exchange, payload)
+        return 1
+
+    def _serve_run(self, frames: list[bytes], at: int, now_ms: float) -> int:
+        """Serve the commits from `at` on that can be served in one call; return how many.
+
+        0 if there are not two, and while a fault is set, so that each can meet it."""
+        run = commits_at(frames, at, self._replies.num_free)
+        if not run or self._context.faults.is_set:
+            return 0
+        return serve_commits(self._context, self, run, now_ms)
+
+    def queue(self, exchange: Exchange) -> None:
+        """Give a request its place among the replies."""
+        self._replies.add(exchange)
 
     def serve_alone(self, exchange: Exchange) -> None:
         """Leave the client's later requests unread until this one is answered."""
@@ -354,7 +373,7 @@ class Connection:
     def remember(self, exchange: Exchange, body: Any, data: bytes) -> None:
         """Cache the reply to a steady heartbeat if its group has not changed since before it was handled."""
         entry, exchange.entry = exchange.entry, None
-        if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
+        if entry is None or body.error_code or not exchange.is_short(body) or not entry.is_valid():
             return
         if self._context.faults.is_set or exchange.fault is not None:
             return

@@ -73,7 +73,7 @@ class ListenerContext:
         if self.long_reads:
             self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
-        self.counters.latency[exchange.api_key].observe(elapsed_ms)
+        self.counters.latency[exchange.api_key].observe(elapsed_ms, exchange.num_requests)
 
 
 def _scratch_log(settings: Settings, slices: Slices) -> ScratchLog | None:

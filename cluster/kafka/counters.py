@@ -22,9 +22,10 @@ class Latency:
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.total_ms = 0.0
 
-    def observe(self, elapsed_ms: float) -> None:
-        self.buckets[bisect_left(LATENCY_BUCKETS_MS, elapsed_ms)] += 1
-        self.total_ms += elapsed_ms
+    def observe(self, elapsed_ms: float, number: int = 1) -> None:
+        """Count requests that were answered together."""
+        self.buckets[bisect_left(LATENCY_BUCKETS_MS, elapsed_ms)] += number
+        self.total_ms += elapsed_ms * number
 
 
 class KafkaCounters:

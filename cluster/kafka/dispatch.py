@@ -33,7 +33,6 @@ from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
 from wire.protocol import decode_request
-from wire.refusals import refuse
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -166,12 +165,7 @@ def serve(context: ListenerContext, connection: Requester, exchange: Exchange, p
         LOG.exception(
             "%s version %d failed; answering UNKNOWN_SERVER_ERROR", api_name(api_key), header.api_version
         )
-        fail(
-            exchange,
-            body,
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            "the node failed to handle the request because of an internal error; its log has the details",
-        )
+        exchange.fail(body, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: bytes) -> None:
@@ -187,7 +181,7 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
         return
     if api_key in LONG_READS and len(context.long_reads) >= LONG_READS_MAX:
         message = f"the node is already preparing {LONG_READS_MAX} long responses; try again"
-        fail(exchange, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
+        exchange.fail(body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
         return
     if api_key in SERVED_ALONE:
         connection.serve_alone(exchange)
@@ -195,7 +189,8 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
             context.long_reads[exchange] = None
     if api_key in HEARTBEATS:
         connection.uses(body.group_id)
-        if body.member_epoch > 0 and len(payload) <= FAST_FRAME_BYTES_MAX:
+        joins_or_leaves = api_key != ApiKey.HEARTBEAT and body.member_epoch <= 0
+        if not joins_or_leaves and len(payload) <= FAST_FRAME_BYTES_MAX:
             exchange.entry = context.node.fast_entry(body.group_id, body.member_id)
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:
@@ -206,13 +201,6 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
         for group in body.groups or (body,):  # up to version 7 a single group is at the top level
             connection.uses(group.group_id)
     context.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
-
-
-def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
-    """Answer with an error in the API's own shape, unless there was an answer already."""
-    if exchange.connection is not None and not exchange.is_answered:
-        exchange.entry = None
-        exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
 
 
 def _unsupported(

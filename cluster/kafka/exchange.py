@@ -22,12 +22,15 @@ from cluster.runtime.slices import Slices
 from raftlog.env.host import Timer
 from wire.apis import HEARTBEATS, ApiKey, api_name
 from wire.encoding import PIECE_BYTES
+from wire.errors import ErrorCode
 from wire.protocol import encode_response, encode_response_in_pieces
+from wire.refusals import refuse
 
 LOG = logging.getLogger("quorate.kafka")
 
 NOBODY = ClientInfo()
 
+FAILED: Final = "the node failed to handle the request because of an internal error; its log has the details"
 ELEMENTS_AT_ONCE: Final = 1_000
 """Elements of an answer that are made or checked in one step: about a millisecond."""
 
@@ -52,6 +55,7 @@ class Requester(Protocol):
 
     def client_named(self, client_id: str | None) -> ClientInfo: ...
     def uses(self, group_id: str) -> None: ...
+    def queue(self, exchange: Exchange) -> None: ...
     def serve_alone(self, exchange: Exchange) -> None: ...
     def remember(self, exchange: Exchange, body: Any, data: bytes) -> None: ...
     def answered(self, exchange: Exchange) -> None: ...
@@ -75,6 +79,7 @@ class Exchange:
         "entry",
         "fault",
         "is_answered",
+        "num_requests",
         "on_drop",
         "started_ms",
         "tail",
@@ -86,6 +91,7 @@ class Exchange:
         self.started_ms = started_ms
         self.api_key = -1
         self.api_version = -1
+        self.num_requests = 1
         self.asked_bytes = 0  # of its frame, until it is answered
         self.correlation_id = 0
         self.client = NOBODY
@@ -103,7 +109,7 @@ class Exchange:
             return
         if self.fault is not None:
             body = self.fault.changed(body)
-        if not self._is_short(body) or not connection.slices.at_once(self._encode, body):
+        if not self.is_short(body) or not connection.slices.at_once(self._encode, body):
             self._make(connection, self._encoding(body, self.send))
 
     def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
@@ -134,10 +140,10 @@ class Exchange:
         self.is_answered = True
         return self.connection
 
-    def _is_short(self, body: Any) -> bool:
+    def is_short(self, body: Any) -> bool:
         """Whether the response is certainly short: no assignment, or no longer than its short request."""
         if self.api_key in HEARTBEATS:
-            return body.assignment is None
+            return self.api_key == ApiKey.HEARTBEAT or body.assignment is None
         return self.api_key == ApiKey.OFFSET_COMMIT and self.asked_bytes <= PIECE_BYTES
 
     def _make(self, connection: Requester, work: Iterator[None]) -> None:
@@ -172,12 +178,15 @@ class Exchange:
         """Encode a short response in a single call, and send it."""
         try:
             data = encode_response(self.api_key, self.api_version, self.correlation_id, body)
-            if (connection := self.connection) is not None:
-                for _ in count_errors(connection.counters, self.api_key, body):
-                    pass
+            self._count_errors(body)
             self._encoded(body, data, self.send)
         except Exception:
             self._failed()
+
+    def _count_errors(self, body: Any) -> None:
+        if (connection := self.connection) is not None:
+            for _ in count_errors(connection.counters, self.api_key, body):
+                pass
 
     def _encoded(self, body: Any, data: bytes, deliver: Callable[[bytes], None]) -> None:
         if self.entry is not None and (connection := self.connection) is not None:
@@ -193,6 +202,12 @@ class Exchange:
             connection.refuse(
                 "failed", "the node failed to respond because of an internal error; its log has the details"
             )
+
+    def fail(self, body: Any, code: ErrorCode, message: str = FAILED) -> None:
+        """Answer the request with an error in the API's own shape, unless there was an answer already."""
+        if self.connection is not None and not self.is_answered:
+            self.entry = None
+            self.reply(refuse(self.api_key, self.api_version, body, code, message))
 
     def be_patient(self, end: Callable[[], None]) -> None:
         """Wait voluntarily, until `end` is called because a later request must not be delayed (`waiting`)."""

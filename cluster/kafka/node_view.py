@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
@@ -91,5 +91,10 @@ class KafkaNode(Protocol):
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply
     ) -> None: ...
+
+    def submit_run(
+        self, api_key: int, api_version: int, bodies: list[Any], client: ClientInfo, reply: Reply
+    ) -> None:
+        """Take requests of one API to one group that came together; `reply` gets the list of responses."""
 
     def fast_entry(self, group_id: str, member_id: str) -> HeartbeatEntry | None: ...

@@ -22,6 +22,7 @@ class ReplyQueue:
         "_alone",
         "_asked_bytes",
         "_early_bytes",
+        "_num_requests",
         "_patient_bytes",
         "_pause_bytes",
         "_requests_max",
@@ -32,6 +33,7 @@ class ReplyQueue:
         self._requests_max = requests_max
         self._pause_bytes = pause_bytes
         self._alone: set[Exchange] = set()  # later requests are not served until these are answered
+        self._num_requests = 0  # unanswered
         self._asked_bytes = 0  # frames of unanswered requests
         self._early_bytes = 0  # replies that wait for an earlier one
         self._patient_bytes = 0  # replies that wait for time to pass
@@ -43,6 +45,7 @@ class ReplyQueue:
         self._asked_bytes += exchange.asked_bytes
         if exchange.data is not None:
             self._early_bytes += len(exchange.data)
+        self._num_requests += exchange.num_requests
         self.unanswered.append(exchange)
 
     def serve_alone(self, exchange: Exchange) -> None:
@@ -61,9 +64,12 @@ class ReplyQueue:
             self._early_bytes += len(data)
             return
         unanswered.popleft().connection = None
+        self._num_requests -= exchange.num_requests
         ready.append(data)
         while unanswered and (data := unanswered[0].data) is not None:
-            unanswered.popleft().connection = None
+            early = unanswered.popleft()
+            early.connection = None
+            self._num_requests -= early.num_requests
             ready.append(data)
             self._early_bytes -= len(data)
 
@@ -80,10 +86,15 @@ class ReplyQueue:
     def is_full(self) -> bool:
         """Whether no further request is to be served until one of `unanswered` is answered."""
         return (
-            len(self.unanswered) >= self._requests_max
+            self._num_requests >= self._requests_max
             or self._asked_bytes + self._early_bytes > self._pause_bytes
             or bool(self._alone)
         )
+
+    @property
+    def num_free(self) -> int:
+        """The number of further requests that may be served before one of `unanswered` is answered."""
+        return self._requests_max - self._num_requests
 
     @property
     def reply_bytes(self) -> int:
@@ -98,4 +109,5 @@ class ReplyQueue:
     def clear(self) -> None:
         """Forget everything: the connection is gone."""
         self.unanswered.clear()
+        self._num_requests = 0
         self._alone.clear()

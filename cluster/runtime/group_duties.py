@@ -147,14 +147,22 @@ class GroupDuties:
         if api_key == ApiKey.OFFSET_COMMIT and self._due_work.has_timer:
             return  # commits arrive by the thousands; what they make due can wait for that timer
         self._due_work.arm()
-        reply: Any = decision.reply
-        if api_key not in HEARTBEATS or reply is None or reply.error_code:
-            return
+        if api_key in HEARTBEATS or api_key == ApiKey.JOIN_GROUP:
+            self._measure(pending, decision.reply, ctx.monotonic_ms)
+
+    def _measure(self, pending: PendingReply, reply: Any, now_ms: float) -> None:
+        """Measure the gap before an accepted heartbeat; whoever leaves or waits in JoinGroup sends none."""
         request: Any = pending.request
-        if request.member_epoch < 0:
+        if pending.api_key == ApiKey.JOIN_GROUP:
+            self._gaps.forget(request.group_id, request.member_id)
+        elif reply is None or reply.error_code:
+            return
+        elif pending.api_key == ApiKey.HEARTBEAT:
+            self._gaps.measure(request.group_id, request.member_id, now_ms)
+        elif request.member_epoch < 0:
             self._gaps.forget(request.group_id, request.member_id)
         else:
-            self._gaps.measure(request.group_id, reply.member_id, ctx.monotonic_ms)
+            self._gaps.measure(request.group_id, reply.member_id, now_ms)
 
     def _arm(self) -> None:
         self._due_work.arm()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from coordinator.leader_state.classic_groups import ClassicEntry
 from coordinator.shard import FastEntry
 from raftlog.env.host import Host, Timer
 from raftlog.storage.evidence import Evidence
@@ -30,6 +31,9 @@ MEMBERS_PER_TURN: Final = 5_000
 
 SILENT_MAX_MS: Final = 1_800_000.0
 """The longest session timeout: whoever has been silent for longer is no longer a member."""
+
+
+CoordinatorEntry = FastEntry | ClassicEntry
 
 
 class HeartbeatGap:
@@ -49,11 +53,11 @@ class HeartbeatGap:
 
 
 class MeasuredEntry:
-    """A FastEntry that measures the gaps between its touches."""
+    """A coordinator's entry that measures the gaps between its touches."""
 
     __slots__ = ("_gap", "_touch", "is_valid")
 
-    def __init__(self, entry: FastEntry, gap: HeartbeatGap) -> None:
+    def __init__(self, entry: CoordinatorEntry, gap: HeartbeatGap) -> None:
         self.is_valid = entry.is_valid
         self._touch = entry.touch
         self._gap = gap
@@ -75,7 +79,7 @@ class LeasedEntry(MeasuredEntry):
 
     def __init__(
         self,
-        entry: FastEntry,
+        entry: CoordinatorEntry,
         gap: HeartbeatGap,
         has_lease: Callable[[float], bool],
         now_ms: Callable[[], float],
@@ -119,7 +123,7 @@ class HeartbeatGaps:
         """Drop a member that left."""
         self._gaps.pop((group_id, member_id), None)
 
-    def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
+    def measured(self, group_id: str, member_id: str, entry: CoordinatorEntry) -> MeasuredEntry:
         """Return a measured version of `entry`."""
         gap = self._gaps.get((group_id, member_id))
         if gap is None:  # new to this leader, and requested before its heartbeat is decided

@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from cluster.runtime.answers import Unavailable, refusal
 
@@ -46,6 +46,11 @@ class PendingReply:
     deadline_ms: float = 0.0
     has_written: bool = False
     """Whether any of its decisions wrote records."""
+    num_requests: int = 1
+
+    def each(self, response: Any) -> Iterable[tuple[object, object]]:
+        """Return each request with its response."""
+        return ((self.request, response),)
 
     def answer(self, response: object) -> None:
         """Pass the response on. The failure of one listener must not hold back other replies."""
@@ -59,6 +64,25 @@ class PendingReply:
 
     def refusal(self, why: Unavailable, message: str = "") -> object:
         return refusal(why, self.api_key, self.api_version, self.request, message)
+
+
+class PendingRun(PendingReply):
+    """Requests of one API and version that came together, in `requests`; their responses are a list."""
+
+    __slots__ = ()
+
+    def __init__(self, api_key: int, api_version: int, requests: list[Any], reply: Reply) -> None:
+        super().__init__(api_key, api_version, requests, reply, num_requests=len(requests))
+
+    @property
+    def requests(self) -> list[object]:
+        return cast("list[object]", self.request)
+
+    def each(self, response: Any) -> Iterable[tuple[object, object]]:
+        return zip(self.requests, response, strict=True)
+
+    def refusal(self, why: Unavailable, message: str = "") -> list[object]:
+        return [refusal(why, self.api_key, self.api_version, one, message) for one in self.requests]
 
 
 class ReadBarrier(PendingReply):
@@ -82,9 +106,10 @@ class PendingReplies:
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms
         self._queue: deque[PendingReply] = deque()
+        self._num_requests = 0
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return self._num_requests
 
     @property
     def next_deadline_ms(self) -> float | None:
@@ -100,25 +125,29 @@ class PendingReplies:
         pending.response, pending.index, pending.proof_ms = response, index, proof_ms
         pending.deadline_ms = now_ms + self._timeout_ms
         self._queue.append(pending)
+        self._num_requests += pending.num_requests
 
     def release(self, commit_index: int, proven_ms: float = math.inf) -> None:
         """Answer, oldest first, every reply whose index is committed and whose proof is obtained."""
         queue = self._queue
         while queue and queue[0].index <= commit_index and queue[0].proof_ms <= proven_ms:
             pending = queue.popleft()
+            self._num_requests -= pending.num_requests
             pending.answer(pending.response)
 
     def expire(self, now_ms: float) -> int:
         """Refuse those that have waited too long; return how many there were."""
         count = 0
         while self._queue and self._queue[0].deadline_ms <= now_ms:
-            self._queue.popleft().refuse(Unavailable.TIMED_OUT)
-            count += 1
+            pending = self._queue.popleft()
+            self._num_requests -= pending.num_requests
+            pending.refuse(Unavailable.TIMED_OUT)
+            count += pending.num_requests
         return count
 
     def fail(self, why: Unavailable) -> None:
         """Refuse all: this node will not learn their outcome any more."""
-        queue, self._queue = self._queue, deque()
+        queue, self._queue, self._num_requests = self._queue, deque(), 0
         for pending in queue:
             pending.refuse(why)
 

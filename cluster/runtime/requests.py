@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from cluster.node_info import ClientInfo
-from cluster.runtime.answers import READ_APIS, Unavailable
-from cluster.runtime.pending_replies import PendingReplies, PendingReply, ReadBarrier
+from cluster.runtime.answers import READ_APIS, Unavailable, refusal
+from cluster.runtime.pending_replies import PendingReplies, PendingReply, PendingRun, ReadBarrier
 from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_counters import ShardCounters
@@ -35,7 +35,7 @@ from cluster.runtime.slices import OWN
 from coordinator.api import Context, Decision, Failure, Later
 from raftlog.env.errors import in_one_line
 from raftlog.replica.replica import Replica
-from records import encode_entry
+from records import Cause, dump_cause, join_body
 from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.runtime")
@@ -118,6 +118,9 @@ class ShardRequests:
         self._unfinished: deque[Unfinished] = deque()
         self._waiting: dict[int, PendingReply] = {}
         """Requests whose answer a later decision has, by the number in their `Later`."""
+        self._cause: Cause | None = None
+        self._cause_bytes = b""
+        """The cause of the newest entry, encoded."""
         self._is_going_on = False
         self._no_room_since_ms: float | None = None
         self._renewing: Iterator[None] | None = None
@@ -126,11 +129,48 @@ class ShardRequests:
 
     def submit(self, pending: PendingReply, client: ClientInfo) -> None:
         """Decide, append, and answer once that is durable; `pending` is answered exactly once."""
-        shard = self._shard
-        shard.counters.requests += 1
         now_ms = self._host.monotonic_ms()
+        if not self._admits(pending, client, now_ms):
+            return
+        ctx = self.context(now_ms, client)
+        decision = self._decide(pending, pending.request, ctx)
+        try:
+            self._conclude(pending, client, now_ms + self._timeout_ms, decision, ctx)
+        except Exception as error:
+            self._not_carried_out(error)
+
+    def submit_run(self, run: PendingRun, client: ClientInfo) -> None:
+        """Do the same for requests of one API that came together, in their order.
+
+        Each has a decision of its own, which must not take several or be answered later. They share a
+        context, whose `next_index` goes on, and are answered together.
+        """
+        now_ms, shard = self._host.monotonic_ms(), self._shard
+        if not self._admits(run, client, now_ms):
+            return
+        ctx, replica = self.context(now_ms, client), shard.replica
+        responses: list[object] = []
+        try:
+            for request in run.requests:
+                if responses and not replica.has_room:  # there was room for the first
+                    shard.counters.refused += run.num_requests - len(responses)
+                    responses += run.refusal(Unavailable.OVERLOADED)[len(responses) :]
+                    break
+                ctx.next_index = replica.next_index
+                decision = self._decide(run, request, ctx)
+                self.append(decision, ctx)
+                run.has_written |= bool(decision.records)
+                responses.append(self._response(run, request, decision, client))
+            shard.hold(now_ms, run, responses, has_written=run.has_written)
+            shard.duties.decided(run, decision, ctx)
+        except Exception as error:
+            self._not_carried_out(error)
+
+    def _admits(self, pending: PendingReply, client: ClientInfo, now_ms: float) -> bool:
+        """Whether what has just come is decided now; it is refused otherwise."""
+        shard, api_key = self._shard, pending.api_key
+        shard.counters.requests += pending.num_requests
         self._node.observe_clock(now_ms)
-        api_key = pending.api_key
         if api_key in READ_APIS:
             why = self._why_not_read()
         else:
@@ -140,23 +180,27 @@ class ShardRequests:
             why = Unavailable.OVERLOADED
         if why is None and not shard.is_alone:
             why = shard.duties.refuses(api_key, pending.api_version, now_ms)
-        if why is not None:
-            shard.counters.refused += 1
-            response = pending.refusal(why)
-            if why in (Unavailable.OVERLOADED, Unavailable.DISK_FULL):
-                self._note_refusal(pending, client, response)
-            pending.answer(response)
-            return
-        ctx = self.context(now_ms, client)
+        if why is None:
+            return True
+        shard.counters.refused += pending.num_requests
+        response = pending.refusal(why)
+        if why in (Unavailable.OVERLOADED, Unavailable.DISK_FULL):
+            for request, one in pending.each(response):
+                self._note_refusal(api_key, request, one, client)
+        pending.answer(response)
+        return False
+
+    def _decide(self, pending: PendingReply, request: object, ctx: Context) -> Decision:
         try:
-            decision = shard.machine.handle(api_key, pending.api_version, pending.request, ctx)
+            decision: Decision = self._shard.machine.handle(
+                pending.api_key, pending.api_version, request, ctx
+            )
         except Exception as error:
-            decision = Decision(error=error)
-        try:
-            self._conclude(pending, client, now_ms + self._timeout_ms, decision, ctx)
-        except Exception as error:
-            what = f"{shard.name}: a decision was not carried out: {in_one_line(error)}"
-            self._host.fatal(what)
+            return Decision(error=error)
+        return decision
+
+    def _not_carried_out(self, error: Exception) -> None:
+        self._host.fatal(f"{self._shard.name}: a decision was not carried out: {in_one_line(error)}")
 
     def _conclude(
         self, pending: PendingReply, client: ClientInfo, deadline_ms: float, decision: Decision, ctx: Context
@@ -173,17 +217,25 @@ class ShardRequests:
         if decision.continuation is not None:
             self._unfinished.append(Unfinished(pending, client, deadline_ms, decision.continuation))
             self._go_on_later()
-        elif decision.error is not None or decision.reply is None:
-            response = pending.refusal(Unavailable.FAILED, self._report(decision.error, pending.api_key))
-            shard.hold(ctx.monotonic_ms, pending, response, has_written=has_written)
-        elif isinstance(decision.reply, Later):
+        elif isinstance(decision.reply, Later) and decision.error is None:
             self._waiting[decision.reply.token] = pending
         else:
-            if not has_written and pending.api_key in NOTED_APIS:
-                self._note_refusal(pending, client, decision.reply)
-            shard.hold(ctx.monotonic_ms, pending, decision.reply, has_written=has_written)
+            response = self._response(pending, pending.request, decision, client)
+            shard.hold(ctx.monotonic_ms, pending, response, has_written=has_written)
         self._answer_waiting(decision, ctx.monotonic_ms)
         shard.duties.decided(pending, decision, ctx)
+
+    def _response(
+        self, pending: PendingReply, request: object, decision: Decision, client: ClientInfo
+    ) -> object:
+        """Return the decision's reply, or the error with which it failed."""
+        api_key = pending.api_key
+        if decision.error is not None or decision.reply is None:
+            message = self._report(decision.error, api_key)
+            return refusal(Unavailable.FAILED, api_key, pending.api_version, request, message)
+        if not decision.records and api_key in NOTED_APIS:
+            self._note_refusal(api_key, request, decision.reply, client)
+        return decision.reply
 
     def _answer_waiting(self, decision: Decision, now_ms: float) -> None:
         """Hold the answers that a decision has for earlier requests."""
@@ -360,7 +412,9 @@ class ShardRequests:
             return
         try:
             assert decision.cause is not None, "records without a cause"
-            body = encode_entry(decision.cause, decision.records)
+            if decision.cause is not self._cause:  # commits that come together have the same one
+                self._cause, self._cause_bytes = decision.cause, dump_cause(decision.cause)
+            body = join_body(self._cause_bytes, decision.records)
             index = shard.replica.propose(body, len(decision.records), ctx.wall_ms)
             assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
         except Exception as error:
@@ -395,18 +449,18 @@ class ShardRequests:
             failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
         )
 
-    def _note_refusal(self, pending: PendingReply, client: ClientInfo, response: object) -> None:
+    def _note_refusal(self, api_key: int, request: object, response: object, client: ClientInfo) -> None:
         """Keep the reason of a refusal as evidence for later explanations of the group."""
         error = first_error(response)
         if error is not None:
             self._node.evidence.refused(
-                api=pending.api_key,
+                api=api_key,
                 error=error[0],
                 reason=error[1],
-                group_id=getattr(pending.request, "group_id", ""),
-                member_id=getattr(pending.request, "member_id", ""),
+                group_id=getattr(request, "group_id", ""),
+                member_id=getattr(request, "member_id", ""),
                 client=f"{client.client_id}{client.host}",
-                owned=owned_partitions(pending.request),
+                owned=owned_partitions(request),
             )
 
     def _report(self, error: BaseException | None, api_key: int) -> str:

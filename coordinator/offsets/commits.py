@@ -16,13 +16,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
+from coordinator.api import Context, Decision, DecisionBuilder, RequestRefused
 from coordinator.classic.members import require_generation, require_group, require_member
 from coordinator.group_context import GroupContext
-from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
+from coordinator.leader_state.committer import Committer
+from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group
+from coordinator.state.offsetstore import removal_bytes
+from coordinator.steps import TOO_LARGE, size_of
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
 from wire.errors import ErrorCode
@@ -48,35 +52,58 @@ PARTITIONS_AT_ONCE = 2_000
 
 
 def commit_offsets(
-    groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context, builder: DecisionBuilder
-) -> Steps | OffsetCommitResponse:
-    """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
+    groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context
+) -> Decision | OffsetCommitResponse:
+    """Decide to write one record per accepted partition; the caller applies the records.
 
-    `RequestRefused` refuses the whole request."""
-    group_id = request.group_id
-    if len(group_id.encode()) > groups.limits.group_id_bytes_max:
-        raise RequestRefused(
-            ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {groups.limits.group_id_bytes_max} bytes."
-        )
-    try:
-        _check_member(groups, request, version, ctx)
-    except RequestRefused as refused:
-        if not _names_unknown(request, version, ctx):
-            raise
-        return _refused_beside_unknown(request, version, refused.code, ctx)
-    settings = ctx.settings.for_group(group_id)
-    _check_size(request, version, settings.offset_metadata_max_bytes, ctx)
+    Up to `PARTITIONS_AT_ONCE` partitions form one entry. `RequestRefused` refuses the whole request."""
+    committer = groups.committer
+    if committer is None or not committer.sends(request, version, ctx):
+        if len(request.group_id.encode()) > groups.limits.group_id_bytes_max:
+            raise RequestRefused(
+                ErrorCode.INVALID_GROUP_ID,
+                f"Group id is longer than {groups.limits.group_id_bytes_max} bytes.",
+            )
+        try:
+            committer = _committer(groups, request, version, ctx)
+        except RequestRefused as refused:
+            if not _names_unknown(request, version, ctx):
+                raise
+            return _refused_beside_unknown(request, version, refused.code, ctx)
+    if _num_partitions(request) > committer.fitting:
+        _check_size(request, version, committer.settings.offset_metadata_max_bytes, ctx)
     expire_ms = NO_EXPIRY
     if request.retention_time_ms != -1:
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
-    return _commit_some(groups, request, version, settings, _Part(expire_ms), ctx, builder)
+    return _commit_some(groups, request, committer, _Part(expire_ms), ctx)
+
+
+def _committer(groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> Committer:
+    """Return who sends the request; raises `RequestRefused` unless that client may commit."""
+    group_id, member_id = request.group_id, request.member_id
+    epoch, instance_id = request.generation_id_or_member_epoch, request.group_instance_id
+    is_for_all = _check_member(groups, request, version, ctx)
+    settings = ctx.settings.for_group(group_id)
+    builder = DecisionBuilder(Trigger.OFFSETS_COMMITTED, member_id, epoch, by_operator=not member_id)
+    cause = builder.cause(ctx)
+    fitting = DECISION_BYTES_MAX // (
+        removal_bytes(group_id) + VALUE_BYTES + settings.offset_metadata_max_bytes
+    )
+    committer = Committer(ctx, group_id, member_id, epoch, instance_id, version, settings, fitting, cause)
+    groups.committer = committer if is_for_all else None
+    return committer
 
 
 def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
     """Whether the commit, in a frame of `num_bytes`, takes more than one decision."""
     if num_bytes <= PARTITIONS_AT_ONCE:  # each partition takes at least one byte
         return False
-    return sum(max(1, len(asked.partitions)) for asked in request.topics) > PARTITIONS_AT_ONCE
+    return _num_partitions(request) > PARTITIONS_AT_ONCE
+
+
+def _num_partitions(request: OffsetCommitRequest) -> int:
+    """The number of partitions of a request, where a topic without any counts as one."""
+    return sum([len(asked.partitions) or 1 for asked in request.topics])
 
 
 @dataclass(slots=True)
@@ -101,7 +128,9 @@ class _Part:
             if not self.partition:
                 answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
                 self.response.topics.append(answered)
-            partitions = asked.partitions[self.partition : self.partition + number]
+            partitions = asked.partitions
+            if self.partition or len(partitions) > number:
+                partitions = partitions[self.partition : self.partition + number]
             number -= max(1, len(partitions))
             self.partition += len(partitions)
             if self.partition == len(asked.partitions):
@@ -110,19 +139,10 @@ class _Part:
 
 
 def _commit_some(
-    groups: GroupContext,
-    request: OffsetCommitRequest,
-    version: int,
-    settings: GroupSettings,
-    part: _Part,
-    ctx: Context,
-    builder: DecisionBuilder,
-) -> Steps:
-    """Commit the next partitions; the final part returns the response."""
-    group_id = request.group_id
-    builder.trigger = Trigger.OFFSETS_COMMITTED
-    builder.member_id, builder.member_epoch = request.member_id, request.generation_id_or_member_epoch
-    builder.by_operator = not request.member_id
+    groups: GroupContext, request: OffsetCommitRequest, committer: Committer, part: _Part, ctx: Context
+) -> Decision:
+    """Commit the next partitions; the final part has the whole response."""
+    group_id, settings, version = request.group_id, committer.settings, committer.version
     metadata_max = settings.offset_metadata_max_bytes
     records: list[RawRecord] = []
     for asked, partitions, answered in part.some(request, PARTITIONS_AT_ONCE):
@@ -133,36 +153,32 @@ def _commit_some(
             answered.partitions += _commit_topic(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
+    if len(records) > committer.fitting and (num_bytes := size_of(records)) > DECISION_BYTES_MAX:
+        raise RequestRefused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, TOO_LARGE.format(num_bytes))
+    decision = Decision(cause=committer.cause if records else None, records=records, reply=part.response)
     if part.topic < len(request.topics):
-        builder.continuation = lambda ctx, builder: _commit_on(groups, request, version, part, ctx, builder)
+        decision.continuation = partial(_commit_on, groups, request, version, part)
     if records:
         if part.expire_ms != NO_EXPIRY:
             groups.expect_expiry(group_id, part.expire_ms, ctx)
         elif group_id not in groups.expiry:
             groups.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
-        yield records
-    return part.response
+    return decision
 
 
 def _commit_on(
-    groups: GroupContext,
-    request: OffsetCommitRequest,
-    version: int,
-    part: _Part,
-    ctx: Context,
-    builder: DecisionBuilder,
-) -> Steps:
+    groups: GroupContext, request: OffsetCommitRequest, version: int, part: _Part, ctx: Context
+) -> Decision:
     """Commit the parts after the first.
 
     If the member may no longer commit, the remaining partitions get the error."""
     try:
-        _check_member(groups, request, version, ctx)
+        committer = _committer(groups, request, version, ctx)
     except RequestRefused as refused:
         for _, partitions, answered in part.some(request, sys.maxsize):
             answered.partitions += _all(partitions, refused.code)
-        return part.response
-    settings = ctx.settings.for_group(request.group_id)
-    return (yield from _commit_some(groups, request, version, settings, part, ctx, builder))
+        return Decision(reply=part.response)
+    return _commit_some(groups, request, committer, part, ctx)
 
 
 def _all(partitions: list[OffsetCommitRequestPartition], code: int) -> list[OffsetCommitResponsePartition]:
@@ -277,19 +293,19 @@ def _commit_topic(
     return answers
 
 
-def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: int, ctx: Context) -> bool:
     """Raise `RequestRefused` unless the member, or a client without membership, may commit to the group
-    (E.1)."""
+    (E.1). Return whether it may commit any partition, not only those of this request."""
     group = groups.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
         _check_simple_group(groups, request, epoch, version)
-        return
+        return True
     if not group.is_consumer:
         _check_classic_member(groups, request, ctx)
-        return
+        return True
     if epoch < 0 and not group.num_members:
-        return
+        return True
     member = group.member(request.member_id)
     if member is None:
         raise RequestRefused(
@@ -303,6 +319,8 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
         )
     if epoch != member.current.epoch:
         _check_partition_epochs(group, request, version, ctx)
+        return False
+    return True
 
 
 def _check_simple_group(groups: GroupContext, request: OffsetCommitRequest, epoch: int, version: int) -> None:

@@ -379,6 +379,11 @@ class Replica:
     # Propose
 
     @property
+    def has_room(self) -> bool:
+        """Whether there is room in memory for one more entry."""
+        return self._journal.has_room
+
+    @property
     def can_append(self) -> bool:
         """Whether there is room for one more entry, in memory and, at the last `disk_room.observe`, on disk.
 

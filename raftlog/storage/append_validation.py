@@ -21,6 +21,7 @@ class Received(NamedTuple):
     """A checked frame: its bytes and the fields of its header."""
 
     frame: bytes
+    entry_index: int
     term: int
     commit_index: int
     timestamp_ms: int
@@ -46,6 +47,6 @@ def check_frames(data: bytes, last_index: int, last_term: int, last_timestamp_ms
                 f"entry {its_index} of term {its_term} instead of entry {index + 1} of term {term} or later"
             )
             raise Corrupt(RECEIVED, at, what, _HINT)
-        found.append(Received(data[at:end], its_term, commit_index, its_ms, records))
+        found.append(Received(data[at:end], its_index, its_term, commit_index, its_ms, records))
         at, index, term, timestamp_ms = end, its_index, its_term, its_ms
     return found

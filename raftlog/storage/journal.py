@@ -210,7 +210,7 @@ class Journal:
         if term < self.last_term or timestamp_ms < self.last_timestamp_ms:
             raise AssertionError(f"term {term} or time {timestamp_ms} of entry {index} is lower than before")
         frame = encode_frame(index, term, commit_index, timestamp_ms, count, body)
-        self._queue(frame, term, commit_index, timestamp_ms, count)
+        self._queue(frame, index, term, commit_index, timestamp_ms, count)
         return index
 
     def append_frames(self, data: bytes) -> int:
@@ -222,8 +222,10 @@ class Journal:
             self._queue(*received)
         return self.last_index
 
-    def _queue(self, frame: bytes, term: int, commit_index: int, timestamp_ms: int, count: int) -> None:
-        """Take a frame of `count` records that follows the last one."""
+    def _queue(
+        self, frame: bytes, index: int, term: int, commit_index: int, timestamp_ms: int, count: int
+    ) -> None:
+        """Take a frame of `count` records, the next one."""
         self.offsets.append(self._append_offset)
         self.terms.append(term)
         self._recent.append(frame)
@@ -233,7 +235,6 @@ class Journal:
         self.tail_records += count
         if commit_index > self._named_commit:
             self._named_commit = commit_index
-        index = self.last_index
         if not index % CHAIN_STRIDE:
             self._stride_ended(index, term)
 

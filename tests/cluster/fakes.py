@@ -64,6 +64,7 @@ class FakeReplica:
         self.is_rebuilding = False
         self.leadership = self.disk_room = self
         self.can_append = True
+        self.has_room = True
         self.lease = True
         self.proofs_asked = 0
         self.everywhere: list[tuple[int, Callable[[], None]]] = []

@@ -204,3 +204,48 @@ def test_members_that_wait_do_not_keep_others_from_being_served() -> None:
     nodes.world.run_for(31_000)
     assert nodes.client(nodes.leader).send(ApiKey.JOIN_GROUP, 3, request).response is None
     assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "it did not join again"
+
+
+def fast(nodes: ThreeNodes) -> int:
+    return int(nodes.cluster[nodes.leader].node.kafka.context.counters.fast_heartbeats)
+
+
+def test_steady_heartbeats_are_answered_from_the_cache_and_keep_the_session(nodes: ThreeNodes) -> None:
+    a, b = Joiner(nodes, "a"), Joiner(nodes, "b")
+    stable(nodes, a, b)
+    before = fast(nodes)
+    for _ in range(10):  # ten times as long as a session
+        nodes.world.run_for(9_000)
+        assert a.heartbeat() == b.heartbeat() == 0
+    assert fast(nodes) > before + 10, "without a lease some are decided"
+    nodes.world.run_for(11_000)
+    assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "a silent member stays a member"
+
+
+def test_a_rebalance_reaches_a_member_at_its_next_heartbeat(nodes: ThreeNodes) -> None:
+    a, b = Joiner(nodes, "a"), Joiner(nodes, "b")
+    stable(nodes, a)
+    for _ in range(3):
+        assert a.heartbeat() == 0
+    before = fast(nodes)
+    assert before > 0
+    b.join()
+    nodes.world.run_for(50)
+    assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert fast(nodes) == before
+
+
+def test_the_gaps_of_classic_heartbeats_are_measured_and_a_wait_in_a_join_is_none(nodes: ThreeNodes) -> None:
+    a, b = Joiner(nodes, "a"), Joiner(nodes, "b")
+    stable(nodes, a)
+    gaps = nodes.runtime(nodes.leader).duties._gaps._gaps
+    for _ in range(3):
+        nodes.world.run_for(2_000)
+        assert a.heartbeat() == 0
+    assert 1_900 < gaps[GROUP, a.member_id].longest_ms < 2_200
+    b.join()
+    nodes.world.run_for(50)
+    a.heartbeat()
+    waits = a.join()
+    answered(nodes, waits)
+    assert (GROUP, a.member_id) not in gaps

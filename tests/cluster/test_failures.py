@@ -79,7 +79,7 @@ def test_an_entry_that_cannot_be_appended_stops_the_node(monkeypatch: pytest.Mon
     def broken(*_args: Any) -> bytes:
         raise struct.error("a length that does not fit")
 
-    monkeypatch.setattr("cluster.runtime.requests.encode_entry", broken)
+    monkeypatch.setattr("cluster.runtime.requests.join_body", broken)
     call = sim.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
     sim.world.run_for(1_000)
     assert "cannot be appended: a length" in str(sim.machine.host.fatal_message)

@@ -231,6 +231,8 @@ class HttpFakeNode:
     def submit(self, *asked: object) -> None:
         raise AssertionError(f"HTTP asks shards, not Kafka's way: {asked}")
 
+    submit_run = submit
+
     def fast_entry(self, group_id: str, member_id: str) -> None:
         return None
 

@@ -147,7 +147,7 @@ class ClassicConsumer:
         )
         for name, value in changes.items():
             setattr(request, name, value)
-        return int(self.world.handle(ApiKey.HEARTBEAT, 4, request).error_code)
+        return int(self.world.beat(ApiKey.HEARTBEAT, 4, request).error_code)
 
     def leave(self, reason: str | None = None) -> int:
         """Send LeaveGroup; return the error code of this member."""

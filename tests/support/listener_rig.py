@@ -129,6 +129,21 @@ class FakeNode:
         else:
             reply(answer)
 
+    def submit_run(
+        self,
+        api_key: int,
+        api_version: int,
+        bodies: list[Any],
+        client: ClientInfo,
+        reply: Callable[[object], None],
+    ) -> None:
+        self.asked += [(api_key, api_version, body, client) for body in bodies]
+        answers = [self.answer(body) for body in bodies]
+        if self.holding:
+            self.held.append((reply, answers))
+        else:
+            reply(answers)
+
     def answer(self, body: object) -> object:
         if isinstance(body, ConsumerGroupHeartbeatRequest):
             if body.group_id == "explode":

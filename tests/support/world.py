@@ -20,6 +20,7 @@ from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.assignors.assigning import answer
 from coordinator.catalog.shard import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
+from coordinator.leader_state.classic_groups import ClassicEntry
 from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.regexrounds import answer_round
 from coordinator.shard import FastEntry, GroupShard
@@ -122,7 +123,7 @@ class World:
         self.stopwatch: Callable[[], float] = lambda: 0.0
         self._ids = 0
         self._epochs: dict[str, int] = {}
-        self._fast: dict[tuple[str, str], tuple[Any, FastEntry, Any]] = {}
+        self._fast: dict[tuple[str, str], tuple[Any, FastEntry | ClassicEntry, Any]] = {}
         """A listener's cache: the request, the permission taken before it, and the reply."""
         self.late_answers: dict[int, Any] = {}
         """Replies to requests that were answered `Later`, by number."""
@@ -356,7 +357,7 @@ class World:
             TALLY["fast path", "compared"] += 1
             assert answer == cached[2], "the fast path would have answered otherwise"
             assert len(self.log) == entries
-        if entry is not None and entry.is_valid():
+        if entry is not None and entry.is_valid() and not answer.error_code:
             self._fast[group_id, member_id] = (request, entry, answer)
         TALLY["heartbeat error", ErrorCode(answer.error_code).name] += 1
         return answer
