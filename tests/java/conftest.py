@@ -16,7 +16,6 @@ HERE = Path(__file__).parent
 SETTINGS = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
-    "group.coordinator.rebalance.protocols": "classic,consumer",
     "scratch.log.enable": "true",
 }
 

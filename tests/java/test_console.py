@@ -13,9 +13,11 @@ from tests.java.toolbox import (
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
     CONSUMER_GROUPS,
+    CONSUMER_PERFORMANCE,
     DELETE_RECORDS,
     GROUPS,
     OFFSETS,
+    PRODUCER_PERFORMANCE,
     TOPICS,
     Tools,
     rows,
@@ -64,6 +66,14 @@ def test_what_the_console_producer_sends_the_console_consumer_prints(
     described = rows(tools.run(CONSUMER_GROUPS, "--describe", "--group", group, "--offsets"))
     assert {row["LAG"] for row in described} == {"0"}
     assert sum(int(row["CURRENT-OFFSET"]) for row in described) == len(LINES)
+
+
+def test_the_performance_tools_count_what_they_sent(tools: Tools, made: str, group: str) -> None:
+    size = ("--num-records", "20000", "--record-size", "1000", "--throughput", "-1")
+    assert "20000 records sent" in tools.run(PRODUCER_PERFORMANCE, "--topic", made, *size)
+    printed = tools.run(CONSUMER_PERFORMANCE, "--topic", made, "--group", group, "--num-records", "20000")
+    names, found = (line.split(", ") for line in printed.splitlines() if ", " in line)
+    assert dict(zip(names, found, strict=True))["data.consumed.in.nMsg"] == "20000"
 
 
 def test_offsets_are_shown_by_time_and_messages_deleted(tools: Tools, made: str, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tests.support.stock_clients import CLIENTS, StockClient
 
 HERE = Path(__file__).parent
 SETTINGS = {
-    "group.coordinator.rebalance.protocols": "classic,consumer",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
     "scratch.log.enable": "true",

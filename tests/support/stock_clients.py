@@ -1,7 +1,8 @@
 """Stock clients in other languages than Python: why one cannot run here, and the programs that run it.
 
 Each has a consumer and a producer with the options and the lines of Kafka's VerifiableConsumer and
-VerifiableProducer (`tests.support.verifiable`). Go's program is built, and KafkaJS is installed, once, in
+VerifiableProducer (`tests.support.verifiable`), and an exactly-once loop with the options of its
+TransactionalMessageCopier. Go's program is built, and KafkaJS is installed, once, in
 `build` (`make clean` removes it), named by the checksum of its source.
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.apache import java_command, java_is_missing
-from tests.support.verifiable import VerifiableConsumer, VerifiableProducer
+from tests.support.verifiable import VerifiableConsumer, VerifiableProcess, VerifiableProducer
 
 REPOSITORY: Final = Path(__file__).parents[2]
 CACHE: Final = REPOSITORY / "build" / "clients"
@@ -38,7 +39,7 @@ class StockClient:
     """The reason why it cannot run here, in one line; None if it can."""
 
     program: Callable[[str, str], tuple[list[str], dict[str, str]]]
-    """The command and its environment, given `consume` or `produce`, and a client id."""
+    """The command and its environment, given `consume`, `produce` or `copy`, and a client id."""
 
     has_static_members: bool = True
 
@@ -57,6 +58,19 @@ class StockClient:
             [*command, "--bootstrap-server", bootstrap, "--topic", topic, *options], env
         )
 
+    def copier(self, bootstrap: str, source: str, target: str, group: str) -> VerifiableProcess:
+        """Start a loop that copies messages from the one partition of a topic to another topic.
+
+        It writes the copies and its offsets in one transaction, and aborts one in three at random.
+        """
+        command, env = self.program("copy", "copier")
+        names = ("--input-topic", source, "--output-topic", target, "--transactional-id", f"{group}-copier")
+        where = ("--bootstrap-server", bootstrap, "--group-id", group)
+        if command[0] == "java":
+            where = ("--broker-list", bootstrap, "--consumer-group", group, "--input-partition", "0")
+        some = ("--transaction-size", "10", "--enable-random-aborts")
+        return VerifiableProcess([*command, *where, *names, *some], env)
+
 
 def _go_is_missing() -> str | None:
     return None if shutil.which("go") else "no Go: install Go 1.26 or newer (go)"
@@ -71,6 +85,8 @@ def _node_is_missing() -> str | None:
 
 def _java(protocol: str) -> Callable[[str, str], tuple[list[str], dict[str, str]]]:
     def program(role: str, client_id: str) -> tuple[list[str], dict[str, str]]:
+        if role == "copy":
+            return java_command("org.apache.kafka.tools.TransactionalMessageCopier"), {}
         config = {"client.id": client_id}
         if role == "produce":
             return java_command("org.apache.kafka.tools.VerifiableProducer", *_config(config)), {}

@@ -1,5 +1,6 @@
-// A consumer and a producer of franz-go, as a user writes them. They take the options of Kafka's VerifiableConsumer
-// and VerifiableProducer and tell what happens in the same lines of JSON.
+// A consumer, a producer and an exactly-once loop of franz-go, as a user writes them. They take the options of Kafka's
+// VerifiableConsumer, VerifiableProducer and TransactionalMessageCopier, and the first two tell what happens in the
+// same lines of JSON.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strconv"
@@ -17,6 +19,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+const usage = "say consume, produce or copy"
 
 type fields = map[string]any
 
@@ -34,11 +38,17 @@ var (
 	throughput  = flag.Float64("throughput", -1, "messages per second")
 	keys        = flag.Int("repeating-keys", 1, "")
 	prefix      = flag.String("value-prefix", "", "")
+
+	input           = flag.String("input-topic", "", "")
+	output          = flag.String("output-topic", "", "")
+	transactionalID = flag.String("transactional-id", "", "")
+	size            = flag.Int("transaction-size", 200, "messages")
+	aborts          = flag.Bool("enable-random-aborts", false, "")
 )
 
 func main() {
 	if len(os.Args) < 2 {
-		fail("say consume or produce")
+		fail(usage)
 	}
 	flag.CommandLine.Parse(os.Args[2:])
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -48,8 +58,10 @@ func main() {
 		consume(ctx)
 	case "produce":
 		produce(ctx)
+	case "copy":
+		copyMessages(ctx)
 	default:
-		fail("say consume or produce")
+		fail(usage)
 	}
 	tell("shutdown_complete", fields{})
 }
@@ -66,13 +78,17 @@ func fail(what any) {
 	os.Exit(1)
 }
 
-func connected(more ...kgo.Opt) *kgo.Client {
+func connection(more ...kgo.Opt) []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(*bootstrap, ",")...),
 		kgo.ClientID(*clientID),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
 	}
-	client, err := kgo.NewClient(append(options, more...)...)
+	return append(options, more...)
+}
+
+func connected(more ...kgo.Opt) *kgo.Client {
+	client, err := kgo.NewClient(connection(more...)...)
 	if err != nil {
 		fail(err)
 	}
@@ -80,18 +96,25 @@ func connected(more ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-func consume(ctx context.Context) {
+func membership(topic string, more ...kgo.Opt) []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(*group),
-		kgo.ConsumeTopics(*topic),
+		kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(time.Duration(*session) * time.Millisecond),
 		kgo.HeartbeatInterval(time.Duration(*session) * time.Millisecond / 10),
+	}
+	return append(options, more...)
+}
+
+func consume(ctx context.Context) {
+	options := membership(
+		*topic,
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(tellPartitions("partitions_assigned")),
 		kgo.OnPartitionsRevoked(tellPartitions("partitions_revoked")),
 		kgo.OnPartitionsLost(tellPartitions("partitions_lost")),
-	}
+	)
 	if *instance != "" {
 		options = append(options, kgo.InstanceID(*instance))
 	}
@@ -171,5 +194,44 @@ func produce(ctx context.Context) {
 	}
 	if err := client.Flush(context.Background()); err != nil {
 		fail(err)
+	}
+}
+
+func copyMessages(ctx context.Context) {
+	session, err := kgo.NewGroupTransactSession(connection(membership(
+		*input,
+		kgo.TransactionalID(*transactionalID),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+		kgo.DefaultProduceTopic(*output),
+	)...)...)
+	if err != nil {
+		fail(err)
+	}
+	defer session.Close()
+	// Ends the transaction that a killed predecessor left open; until then its offsets are not stable. Otherwise it is
+	// asked for with the first transaction, and the offsets wait until the old one times out.
+	if _, _, err := session.Client().ProducerID(ctx); err != nil {
+		fail(err)
+	}
+	for ctx.Err() == nil {
+		records := session.PollRecords(ctx, *size).Records()
+		if len(records) == 0 {
+			continue
+		}
+		if err := session.Begin(); err != nil {
+			fail(err)
+		}
+		copies := []*kgo.Record{}
+		for _, one := range records {
+			copies = append(copies, &kgo.Record{Key: one.Key, Value: one.Value})
+		}
+		if err := session.ProduceSync(context.Background(), copies...).FirstErr(); err != nil {
+			tell("producer_send_error", fields{"message": err.Error()}) // the session aborts
+		}
+		decision := kgo.TransactionEndTry(!*aborts || rand.IntN(3) > 0)
+		if _, err := session.End(context.Background(), decision); err != nil {
+			fail(err)
+		}
 	}
 }

@@ -1,5 +1,6 @@
-// A consumer and a producer of KafkaJS, as a user writes them. They take the options of Kafka's VerifiableConsumer and
-// VerifiableProducer and tell what happens in the same lines of JSON.
+// A consumer, a producer and an exactly-once loop of KafkaJS, as a user writes them. They take the options of Kafka's
+// VerifiableConsumer, VerifiableProducer and TransactionalMessageCopier, and the first two tell what happens in the
+// same lines of JSON.
 "use strict";
 
 const { parseArgs } = require("node:util");
@@ -19,6 +20,11 @@ const { values: options, positionals } = parseArgs({
     throughput: text("-1"),
     "repeating-keys": text("1"),
     "value-prefix": text(""),
+    "input-topic": text(),
+    "output-topic": text(),
+    "transactional-id": text(),
+    "transaction-size": text("200"),
+    "enable-random-aborts": { type: "boolean", default: false },
   },
 });
 const topic = options.topic;
@@ -27,18 +33,23 @@ function tell(name, more = {}) {
   console.log(JSON.stringify({ name, ...more }));
 }
 
-async function consume(kafka) {
+function newConsumer(kafka, more = {}) {
   const sessionTimeout = Number(options["session-timeout"]);
   const heartbeatInterval = sessionTimeout / 10;
-  const consumer = kafka.consumer({
+  return kafka.consumer({
     groupId: options["group-id"],
     sessionTimeout,
     heartbeatInterval,
-    // KafkaJS heartbeats between fetches, and looks for a coordinator that moved only after its retries: with its
-    // defaults, the first comes after 5 s and the second after a minute.
+    // KafkaJS heartbeats between fetches, and looks for a coordinator that died only after its retries: with its
+    // defaults up to 5 s and about 50 s.
     maxWaitTimeInMs: heartbeatInterval,
     retry: { initialRetryTime: 100, retries: 2 },
+    ...more,
   });
+}
+
+async function consume(kafka) {
+  const consumer = newConsumer(kafka);
   let owned = [];
   const give = (name) => {
     if (owned.length) tell(name, { partitions: owned });
@@ -65,25 +76,25 @@ async function consume(kafka) {
   await consumer.subscribe({ topic, fromBeginning: true });
   await consumer.run({
     autoCommit: false,
-    eachBatch: async ({ batch, heartbeat }) => {
+    eachBatch: async ({ batch, heartbeat, commitOffsetsIfNecessary }) => {
       for (const { offset, value } of batch.messages) {
         tell("record_data", { topic, partition: batch.partition, offset: Number(offset), value: String(value) });
       }
       const offset = String(Number(batch.lastOffset()) + 1);
-      await commit(consumer, { topic, partition: batch.partition, offset });
+      await commit(commitOffsetsIfNecessary, { topic, partition: batch.partition, offset });
       await heartbeat();
     },
   });
 }
 
-async function commit(consumer, { topic, partition, offset }) {
+async function commit(commitOffsets, { topic, partition, offset }) {
   const offsets = [{ topic, partition, offset: Number(offset) }];
   try {
-    await consumer.commitOffsets([{ topic, partition, offset }]);
+    await commitOffsets({ topics: [{ topic, partitions: [{ partition, offset }] }] });
     tell("offsets_committed", { offsets, success: true });
   } catch (error) {
     tell("offsets_committed", { offsets, success: false, error: String(error) });
-    throw error; // KafkaJS joins again, or asks for the coordinator
+    throw error; // KafkaJS tries again, or joins again
   }
 }
 
@@ -117,10 +128,52 @@ async function produce(kafka) {
   tell("shutdown_complete");
 }
 
-const commands = { consume, produce };
+async function copyMessages(kafka) {
+  const producer = kafka.producer({
+    transactionalId: options["transactional-id"],
+    idempotent: true,
+    maxInFlightRequests: 1,
+  });
+  const consumer = newConsumer(kafka, { readUncommitted: false });
+  process.once("SIGTERM", async () => {
+    await consumer.disconnect();
+    await producer.disconnect();
+    process.exit(0);
+  });
+  await producer.connect();
+  await consumer.connect();
+  await consumer.subscribe({ topic: options["input-topic"], fromBeginning: true });
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    eachBatch: async ({ batch, resolveOffset, heartbeat }) => {
+      const size = Number(options["transaction-size"]);
+      for (let from = 0; from < batch.messages.length; from += size) {
+        const messages = batch.messages.slice(from, from + size);
+        while (!(await copied(producer, batch, messages)));
+        resolveOffset(messages.at(-1).offset);
+        await heartbeat();
+      }
+    },
+  });
+}
+
+async function copied(producer, { topic, partition }, messages) {
+  const transaction = await producer.transaction();
+  const copies = messages.map(({ key, value }) => ({ key, value }));
+  const offset = String(Number(messages.at(-1).offset) + 1);
+  const topics = [{ topic, partitions: [{ partition, offset }] }];
+  await transaction.send({ topic: options["output-topic"], messages: copies });
+  await transaction.sendOffsets({ consumerGroupId: options["group-id"], topics });
+  const aborts = options["enable-random-aborts"] && Math.random() < 1 / 3;
+  await (aborts ? transaction.abort() : transaction.commit());
+  return !aborts;
+}
+
+const commands = { consume, produce, copy: copyMessages };
 const command = commands[positionals[0]];
 if (!command) {
-  console.error("say consume or produce");
+  console.error("say consume, produce or copy");
   process.exit(1);
 }
 const kafka = new Kafka({
