@@ -8,8 +8,9 @@ shard           a group shard: the only entry point to everything below
 catalog/        the metadata shard: topics and group configs
 removal, admin  what operators delete, and what they can list and describe
 members/        the life cycle of a member: heartbeats, subscriptions, static membership, leaving
-classic/        the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 offsets/        commits, fetches and expiry of offsets
+migration/      a classic group with members becomes a consumer group, and back
+classic/        the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 targets/        group epochs and target assignments: why and when a new one is needed, and who computes it
 group_context   the state that every decision uses: the projection and the leader's state
 leader_state/   state that only a leader keeps in memory; a failover discards it

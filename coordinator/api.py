@@ -113,9 +113,10 @@ class Decision:
     `records` are already applied; if there are any, they become one entry at `Context.next_index` with
     `cause`. `error` is an exception raised by a later step after earlier ones had written; there is no reply
     then. `failure` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
-    whether an assignor caused it. `jobs` must be started now; the result of each goes to
-    `GroupShard.job_ended`. `continuation` continues work that was too much for one decision in another one,
-    which has the reply. `answers` are replies to earlier requests that were answered `Later`, by number."""
+    whether an assignor caused it. `notice` is a line for the node's log. `jobs` must be started now; the
+    result of each goes to `GroupShard.job_ended`. `continuation` continues work that was too much for one
+    decision in another one, which has the reply. `answers` are replies to earlier requests that were answered
+    `Later`, by number."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
@@ -123,6 +124,7 @@ class Decision:
     answers: list[tuple[int, object]] = field(default_factory=list)
     error: Exception | None = None
     failure: Failure | None = None
+    notice: str = ""
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
     continuation: Callable[[Context], Decision] | None = None
@@ -147,6 +149,7 @@ class DecisionBuilder:
     phases: Phases | None = None
     detail: str = ""
     failure: Failure | None = None
+    notice: str = ""
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)

@@ -26,17 +26,23 @@ from coordinator.leader_state.reports import Reports
 from coordinator.leader_state.resolutions import Resolutions
 from coordinator.leader_state.retries import ExpiredMembers, Retries
 from coordinator.leader_state.timers import Deadline, Deadlines, MemberKey
-from coordinator.limits import Limits
+from coordinator.limits import GroupSettings, Limits
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
-from records import MemberState, Trigger
+from records import MemberState, ReasonKind, Trigger
 from wire.errors import ErrorCode
 
 MEMBERS_PER_STEP = 100
 """Number of members of a large group whose timers are armed in one step when a term begins: well below a
 millisecond."""
+
+
+def session_timeout_ms(member: Member, settings: GroupSettings) -> int:
+    """The session timeout of a member; one of the classic protocol has named its own."""
+    classic = member.metadata.classic_member_metadata if member.metadata is not None else None
+    return settings.session_timeout_ms if classic is None else classic.session_timeout_ms
 
 
 class CachedReplies:
@@ -58,6 +64,10 @@ class GroupContext:
         self.projection = Projection()
         self.sessions = Deadlines()
         self.rebalances = Deadlines()
+        self.joins = Deadlines()
+        """Members of the classic protocol in consumer groups that were told to join again."""
+        self.syncs = Deadlines()
+        """Members of the classic protocol in consumer groups that joined and have not sent SyncGroup."""
         self.reports = Reports()
         self.pacing = TargetPacing(limits)
         self.expiry = ExpiryTable()
@@ -109,6 +119,8 @@ class GroupContext:
             self.pacing.clear(),
             self.sessions.clear(),
             self.rebalances.clear(),
+            self.joins.clear(),
+            self.syncs.clear(),
             self.reports.clear(),
             self.resolutions.clear(),
             self.retries.clear(),
@@ -137,7 +149,8 @@ class GroupContext:
                     yield
                     ctx = now()
                 key = (group.group_id, member.member_id)
-                self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, settings.session_timeout_ms)
+                timeout_ms = session_timeout_ms(member, settings)
+                self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms)
                 self.rearm_rebalance(group, member, ctx)
             self.expect_end(group.group_id, ctx)
         for group_id in self.projection.offsets.group_ids():
@@ -232,16 +245,37 @@ class GroupContext:
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """Start, restart or cancel the member's rebalance timer.
 
-        The timer runs while the member has partitions to revoke (C.13)."""
+        The timer runs while the member has partitions to revoke (C.13). A member of the classic protocol
+        gives them up between SyncGroup and JoinGroup, which have timers of their own."""
         key = (group.group_id, member.member_id)
         is_to_revoke = member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away
-        if not is_to_revoke or member.metadata is None:
+        if not is_to_revoke or member.metadata is None or member.is_classic:
             self.rebalances.cancel(key)
             return
         timeout_ms = member.metadata.rebalance_timeout_ms
         if timeout_ms < 0:  # not given; only in imported logs, as a join must state it
             timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
         self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
+
+    def restart_session(self, key: MemberKey, timeout_ms: int, ctx: Context) -> None:
+        """Give the member a full session, because it was heard."""
+        timer = self.sessions.get(key)
+        if timer is not None and timer.timeout_ms == timeout_ms:
+            timer.restart(ctx.monotonic_ms, ctx.wall_ms)
+            return
+        self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, last_heartbeat_wall_ms=ctx.wall_ms)
+        if timer is not None:
+            self.invalidate_replies(key[0])  # they would restart the old timer
+
+    def forget_joining(self, key: MemberKey) -> None:
+        """Wait neither for the member's JoinGroup nor for its SyncGroup."""
+        self.joins.cancel(key)
+        self.expired.get(key[0], {}).pop((key[1], ReasonKind.JOIN_TIMED_OUT), None)
+        self.stop_waiting_for_sync(key)
+
+    def stop_waiting_for_sync(self, key: MemberKey) -> None:
+        self.syncs.cancel(key)
+        self.expired.get(key[0], {}).pop((key[1], ReasonKind.SYNC_TIMED_OUT), None)
 
     def start_job(self, job: Job, builder: DecisionBuilder) -> None:
         """Start a job in a child process. A later decision handles its result (`GroupShard.job_ended`)."""
@@ -262,6 +296,7 @@ class GroupContext:
     def forget_member(self, group_id: str, member_id: str) -> None:
         self.sessions.cancel((group_id, member_id))
         self.rebalances.cancel((group_id, member_id))
+        self.forget_joining((group_id, member_id))
         self.reports.forget((group_id, member_id))
         self.moved_ms.pop((group_id, member_id), None)
 
@@ -283,6 +318,8 @@ class GroupContext:
     def shift_deadlines(self, gap_ms: float) -> None:
         self.sessions.shift(gap_ms)
         self.rebalances.shift(gap_ms)
+        self.joins.shift(gap_ms)
+        self.syncs.shift(gap_ms)
         self.pacing.shift(gap_ms)
         self.resolutions.shift(gap_ms)
         self.client_side.shift(gap_ms)
@@ -293,12 +330,18 @@ class GroupContext:
 
     def collect_expired(self, now_ms: float) -> None:
         """Move due timers to `expired`, by group, so that one decision handles all of a group's."""
-        for trigger, timers in (
-            (Trigger.SESSION_EXPIRED, self.sessions),
-            (Trigger.REBALANCE_EXPIRED, self.rebalances),
-        ):
+        for kind, timers in self._member_timers():
             for (group_id, member_id), deadline in timers.take_due(now_ms):
-                self.expired.setdefault(group_id, {})[member_id, trigger] = deadline
+                self.expired.setdefault(group_id, {})[member_id, kind] = deadline
+
+    def _member_timers(self) -> tuple[tuple[ReasonKind, Deadlines], ...]:
+        """The timers whose end removes a member, each with the reason for the removal."""
+        return (
+            (ReasonKind.SESSION_EXPIRED, self.sessions),
+            (ReasonKind.REBALANCE_EXPIRED, self.rebalances),
+            (ReasonKind.JOIN_TIMED_OUT, self.joins),
+            (ReasonKind.SYNC_TIMED_OUT, self.syncs),
+        )
 
     def retry_expiry(self, group_id: str, members: ExpiredMembers, ctx: Context) -> None:
         """Set the expiry of these members aside, because it raised."""
@@ -310,9 +353,9 @@ class GroupContext:
         self.checks.pop(group_id, None)
         self.retries.check_failed(group_id, trigger, ctx.monotonic_ms)
 
-    def was_rearmed(self, trigger: Trigger, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
+    def was_rearmed(self, kind: ReasonKind, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
         """Whether a heartbeat or a pause of the node moved the deadline after it was collected."""
-        timers = self.sessions if trigger is Trigger.SESSION_EXPIRED else self.rebalances
+        timers = dict(self._member_timers())[kind]
         if timers.get(key) is not None:
             return True
         if deadline.deadline_ms <= ctx.monotonic_ms:
@@ -342,6 +385,11 @@ class GroupContext:
         if served is not None:
             return served.state is not ClassicState.EMPTY
         return group is not None and group.classic is not None and bool(group.classic.members)
+
+    def group_with_members(self, group_id: str) -> Group | None:
+        """The consumer group with this id if it has members, of either protocol."""
+        group = self.projection.groups.get(group_id)
+        return group if group is not None and group.is_consumer and group.num_members else None
 
     def is_empty(self, group_id: str) -> bool:
         """Whether nobody is a member of the group."""

@@ -8,6 +8,7 @@ with a Kafka error code and never a partial decision.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 DECISION_BYTES_MAX = 12 * 1024 * 1024
@@ -22,6 +23,23 @@ RECORD_HEADER_BYTES = 12
 def bound(default: Any, unit: str, reason: str) -> Any:
     """Declare a dataclass field that carries its unit and the reason for its default."""
     return field(default=default, metadata={"unit": unit, "reason": reason})
+
+
+class MigrationPolicy(StrEnum):
+    """Which groups with members may change their protocol; a group without members always may."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +157,9 @@ class Limits:
         "given out for one group and not used yet; the oldest is forgotten, and its client asks again")
     classic_protocols_max: int = bound(100, "protocols",
         "clients name as many as they have assignors; each join counts them")
+    migration_policy: str = bound("bidirectional", "",
+        "Kafka's group.consumer.migration.policy and its default (`MigrationPolicy`): a group moves to the "
+        "consumer protocol with the first member that speaks it, and back with the last")
     classic_new_member_timeout_ms: int = bound(300_000, "ms",
         "Kafka's: how long a first JoinGroup waits, as its client may be gone and cannot send heartbeats")
     install_records_max: int = bound(500, "records",

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from coordinator import admin
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.classic.departing import leave_classic
+from coordinator.classic.phases import DETAIL_CHARS_MAX
 from coordinator.group_context import GroupContext
 from coordinator.members.leaving import remove
 from coordinator.offsets.retention import classic_subscriptions, terms_of
 from coordinator.state import writes
 from coordinator.state.machines import ClassicState
-from coordinator.state.model import Group
+from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes, tombstone
 from coordinator.topics import CatalogTopic
-from records import RawRecord, ReasonKind, Trigger, offset_commit_key
+from records import RawRecord, Reason, ReasonKind, Trigger, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.leave_group import (
@@ -196,9 +197,9 @@ def remove_members(
 ) -> Steps:
     """Remove members by member id or by instance id. Errors are per member.
 
-    Writes the same tombstones and the same new target as if they had left by themselves. Kafka refuses this
-    for members of the consumer protocol. A removed member is notified by UNKNOWN_MEMBER_ID, and joins again
-    unless it is stopped."""
+    Members of the classic protocol leave by it. For those of the consumer protocol it writes the same
+    tombstones and the same new target as if they had left by themselves, which Kafka refuses. A removed
+    member is notified by UNKNOWN_MEMBER_ID, and joins again unless it is stopped."""
     if not request.group_id:
         raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
@@ -226,10 +227,8 @@ def _remove_part(
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
-    builder.trigger = Trigger.MEMBER_REMOVED
-    builder.by_operator = True
     group = groups.projection.groups.get(group_id)
-    gone: dict[str, None] = {}
+    gone: dict[str, Reason] = {}
     for identity in asked[len(answered) :]:
         if len(gone) == groups.limits.expiries_max:
             builder.continuation = lambda ctx, builder: _remove_part(
@@ -241,27 +240,36 @@ def _remove_part(
         if isinstance(found, ErrorCode):
             answer.error_code = found
         else:
-            gone[found] = None
+            gone[found.member_id] = _why_it_goes(found, identity)
         answered.append(answer)
-    for member_id in gone:
-        builder.because(ReasonKind.MEMBER_REMOVED, member_id=member_id)
     if gone:
+        builder.reasons |= dict.fromkeys(gone.values())
+        builder.by_operator = any(reason.kind == ReasonKind.MEMBER_REMOVED for reason in gone.values())
+        builder.trigger = Trigger.MEMBER_REMOVED if builder.by_operator else Trigger.MEMBER_LEFT
+        builder.member_id = "" if builder.by_operator or len(gone) > 1 else next(iter(gone))
         yield from remove(groups, group_id, list(gone), ctx, builder)
     if version >= MEMBERS_SINCE:
         return LeaveGroupResponse(members=answered)
     return LeaveGroupResponse(error_code=answered[0].error_code)
 
 
-def _identified(group: Group | None, identity: MemberIdentity) -> str | ErrorCode:
-    """The id of the member that the request names, or the error code if there is none."""
+def _why_it_goes(member: Member, identity: MemberIdentity) -> Reason:
+    """A member of the classic protocol leaves by this request; an operator names the instance alone."""
+    leaves = member.is_classic and bool(identity.member_id)
+    kind = ReasonKind.MEMBER_LEFT if leaves else ReasonKind.MEMBER_REMOVED
+    detail = (identity.reason or "")[:DETAIL_CHARS_MAX] if leaves else ""
+    return Reason(kind=kind, member_id=member.member_id, detail=detail)
+
+
+def _identified(group: Group | None, identity: MemberIdentity) -> Member | ErrorCode:
+    """The member that the request names, or the error code if there is none."""
     if group is None or not group.is_consumer:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if identity.group_instance_id is None:
-        known = group.member(identity.member_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if known is None else known.member_id
+        return group.member(identity.member_id) or ErrorCode.UNKNOWN_MEMBER_ID
     owner_id = group.static_members.get(identity.group_instance_id)
     if owner_id is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if identity.member_id not in ("", owner_id):
         return ErrorCode.FENCED_INSTANCE_ID
-    return owner_id
+    return group.members[owner_id]

@@ -27,6 +27,11 @@ from coordinator.leader_state.classic_groups import ClassicEntry
 from coordinator.leader_state.retries import RETRY_MS
 from coordinator.leader_state.timers import Deadline
 from coordinator.limits import Limits, SameForAll, SettingsView
+from coordinator.members.classic_members import (
+    heartbeat_consumer_group,
+    join_consumer_group,
+    sync_consumer_group,
+)
 from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
 from coordinator.members.heartbeat import heartbeat
 from coordinator.members.leaving import expire
@@ -157,7 +162,8 @@ class GroupShard:
                 return self._run(answer, ctx, builder)
         except RequestRefused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            return Decision(reply=reply, failure=None if builder is None else builder.failure)
+            failure, notice = (None, "") if builder is None else (builder.failure, builder.notice)
+            return Decision(reply=reply, failure=failure, notice=notice)
         return Decision(reply=answer, failure=builder.failure)
 
     def _answer(
@@ -171,10 +177,16 @@ class GroupShard:
             case OffsetFetchRequest():
                 return fetch_offsets(groups, request, version, ctx, builder)
             case HeartbeatRequest():
+                if (mixed := groups.group_with_members(request.group_id)) is not None:
+                    return heartbeat_consumer_group(groups, mixed, request, ctx)
                 return heartbeat_classic(groups, request, ctx)
             case JoinGroupRequest():
+                if (mixed := groups.group_with_members(request.group_id)) is not None:
+                    return join_consumer_group(groups, mixed, request, version, ctx, builder)
                 return join_group(groups, request, version, ctx, builder)
             case SyncGroupRequest():
+                if (mixed := groups.group_with_members(request.group_id)) is not None:
+                    return sync_consumer_group(groups, mixed, request, version, ctx)
                 return sync_group(groups, request, version, ctx, builder)
             case ExtendedConsumerGroupHeartbeatRequest():
                 return extended_heartbeat(groups, request, version, ctx, builder)
@@ -205,6 +217,8 @@ class GroupShard:
         times = (
             groups.sessions.next_ms(),
             groups.rebalances.next_ms(),
+            groups.joins.next_ms(),
+            groups.syncs.next_ms(),
             groups.pacing.next_ms(),
             groups.resolutions.next_ms(),
             groups.expiry.next_ms,

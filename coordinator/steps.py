@@ -53,7 +53,7 @@ def run_steps(
         decision.error = error
     if records:
         decision.cause = builder.cause(ctx)
-    decision.failure = builder.failure
+    decision.failure, decision.notice = builder.failure, builder.notice
     decision.has_assignor_failed = builder.has_assignor_failed
     decision.jobs = builder.jobs
     decision.answers = builder.answers

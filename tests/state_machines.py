@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cluster.runtime.shard_state import SHARD_STATES
-from coordinator.state.machines import CLASSIC_TRANSITIONS, GROUP_STATES, MEMBER_TRANSITIONS, GroupState
+from coordinator.state.machines import (
+    CLASSIC_TRANSITIONS,
+    GROUP_STATES,
+    JOIN_AGAIN,
+    MEMBER_TRANSITIONS,
+    GroupState,
+)
 from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, ReplicaState
 
 _MEMBER_ENDS = ("STABLE", "UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
@@ -34,7 +40,7 @@ _SHARD_ARROWS = (
 
 def document() -> str:
     """Return the whole document."""
-    sections = (_head(), _member(), _group(), _classic(), _replica(), _shard())
+    sections = (_head(), _member(), _group(), _classic(), _migration(), _replica(), _shard())
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
@@ -81,6 +87,24 @@ def _classic() -> Iterator[str]:
         "[*] --> Empty",
         *(f"{state.value} --> {to.value}" for state, to in CLASSIC_TRANSITIONS),
         "Empty --> [*] : deleted",
+    ])  # fmt: skip
+
+
+def _migration() -> Iterator[str]:
+    yield from ("", "## Group with members of both protocols", "")
+    yield "A consumer group, from the first member of the consumer protocol that joins a classic group until"
+    yield "its last one is gone. A classic member has the states of any other; its JoinGroup"
+    yield "reports what it owns and takes the next step. Heartbeat answers REBALANCE_IN_PROGRESS in one of"
+    yield "these cases, and the member joins again:"
+    yield ""
+    yield from (f"- {row.when}" for row in JOIN_AGAIN)
+    yield from _diagram([
+        "Classic --> Mixed : a member of the consumer protocol joins",
+        "Mixed --> Consumer : the last classic member is gone",
+        "Consumer --> Mixed : a classic member joins",
+        "Mixed --> Classic : the last member of the consumer protocol is gone",
+        "Classic --> [*] : empty, and a member of the consumer protocol joins",
+        "Consumer --> [*] : empty, and a classic member joins",
     ])  # fmt: skip
 
 

@@ -404,6 +404,8 @@ class ShardRequests:
         shard = self._shard
         if decision.failure is not None:
             self._note_failure(decision.failure)
+        if decision.notice:
+            LOG.warning("%s: %s", shard.name, decision.notice)
         shard.counters.assignor_failures += decision.has_assignor_failed
         if not decision.records:
             if shard.machine.applied_index >= ctx.next_index:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from cluster.settings.nodes import NodesError, parse_nodes
 from coordinator.assignors import BUILT_IN
-from coordinator.limits import GroupSettings, Limits
+from coordinator.limits import GroupSettings, Limits, MigrationPolicy
 from raftlog.env.host import TlsSettings
 from raftlog.env.settings import LogSettings
 from raftlog.transport import PeerSettings
@@ -193,6 +193,9 @@ class Settings:
     group_max_size: int = _number(10_000, "members", 1, INT32_MAX,
         "Members of one classic group. Kafka sets no limit; but a generation is one record, and thus one "
         "turn of the event loop.")
+    group_consumer_migration_policy: str = _row("bidirectional",
+        "Kafka's default: a classic group with members moves to the consumer protocol with the first member "
+        "that speaks it, and back with the last. Or upgrade, downgrade (one way only), disabled.")
     group_consumer_session_timeout_ms: int = _number(45_000, "ms", 1, INT32_MAX,
         "Kafka's default; a member without a heartbeat for this long loses its partitions.")
     group_consumer_min_session_timeout_ms: int = _number(1_000, "ms", 1, INT32_MAX,
@@ -280,6 +283,7 @@ class Settings:
             classic_session_timeout_min_ms=self.group_min_session_timeout_ms,
             classic_session_timeout_max_ms=self.group_max_session_timeout_ms,
             classic_group_size_max=self.group_max_size,
+            migration_policy=self.group_consumer_migration_policy,
             topics_per_member_max=self.topics_per_member_max,
             topics_max=self.topics_max,
             partitions_per_topic_max=self.partitions_per_topic_max,
@@ -407,6 +411,11 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
     _check_classic(settings)
     _check_scratch_log(settings)
+    if settings.group_consumer_migration_policy not in list(MigrationPolicy):
+        raise SettingsError(
+            f"group.consumer.migration.policy = {settings.group_consumer_migration_policy!r} must be one of "
+            f"{', '.join(MigrationPolicy)}"
+        )
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
     _check_addresses(settings)

@@ -44,7 +44,7 @@ def join_group(
     groups: GroupContext, request: JoinGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Decide one JoinGroup; the reply is `Later` if it comes at the end of the join phase."""
-    _validate(groups, request)
+    validate_join(groups, request)
     group, is_new = _find_or_create(groups, request, ctx)
     protocols = tuple((one.name, one.metadata) for one in request.protocols)
     _require_room(group, request.member_id, protocols)
@@ -68,7 +68,8 @@ def join_group(
     return (yield from _join_new(groups, group, request, protocols, version, ctx, builder))
 
 
-def _validate(groups: GroupContext, request: JoinGroupRequest) -> None:
+def validate_join(groups: GroupContext, request: JoinGroupRequest) -> None:
+    """Check what does not depend on the group. Raises `RequestRefused`."""
     limits = groups.limits
     if not request.group_id:
         raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
@@ -99,13 +100,6 @@ def _find_or_create(
 ) -> tuple[ClassicGroup, bool]:
     """Return the group, and whether it has no record 2 yet. Only a new member creates a group."""
     group_id = request.group_id
-    projected = groups.projection.groups.get(group_id)
-    if projected is not None and projected.num_members:
-        raise RequestRefused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"Group {group_id} has members of the consumer protocol: set group.protocol=consumer, or stop "
-            "them first.",
-        )
     known = groups.classic_group(group_id, ctx)
     if known is not None:
         return known, False
@@ -176,8 +170,7 @@ def _join_new(
     builder: DecisionBuilder,
 ) -> Steps:
     instance_id = request.group_instance_id
-    named = ctx.client_id[: groups.limits.member_id_bytes_max] if instance_id is None else instance_id
-    member_id = f"{named}-{ctx.fresh_id()}"
+    member_id = new_member_id(groups, instance_id, ctx)
     if instance_id is not None and instance_id in group.instances:
         return (
             yield from _replace_static(groups, group, request, protocols, member_id, version, ctx, builder)
@@ -189,6 +182,12 @@ def _join_new(
         groups.classic.arm(ClassicTimer.SESSION, group.group_id, request.session_timeout_ms, ctx, member_id)
         return refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED, version)
     return (yield from _add(groups, group, request, protocols, member_id, version, ctx, builder))
+
+
+def new_member_id(groups: GroupContext, instance_id: str | None, ctx: Context) -> str:
+    """An id for a new member, which tells its client or its instance."""
+    named = ctx.client_id[: groups.limits.member_id_bytes_max] if instance_id is None else instance_id
+    return f"{named}-{ctx.fresh_id()}"
 
 
 def _add(
@@ -209,7 +208,7 @@ def _add(
         request.group_instance_id,
         ctx.client_id,
         ctx.client_host,
-        _rebalance_timeout_ms(request),
+        rebalance_timeout_ms(request),
         request.session_timeout_ms,
         protocols,
         is_new=True,
@@ -229,7 +228,8 @@ def _add(
     return Later(token)
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """How long the member may take to join again, in ms."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
@@ -284,7 +284,7 @@ def _update(
     """Take over what the member says now; an older JoinGroup of it that still waits is given up."""
     refuse_waiting(group, member, builder, ErrorCode.REBALANCE_IN_PROGRESS)
     group.update(member, protocols)
-    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.rebalance_timeout_ms = rebalance_timeout_ms(request)
     member.session_timeout_ms = request.session_timeout_ms
     member.joined_ms, member.join_version = ctx.wall_ms, version
     token = groups.classic.next_token()

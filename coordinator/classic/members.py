@@ -74,10 +74,7 @@ def sync_group(
     groups: GroupContext, request: SyncGroupRequest, version: int, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Decide one SyncGroup; the leader's completes the generation, the others wait for it."""
-    if version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
-        raise RequestRefused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The request names no protocol type or no protocol."
-        )
+    validate_sync(request, version)
     group = require_group(groups, request.group_id, ctx)
     member = require_member(group, request.member_id, request.group_instance_id)
     require_generation(group, request.generation_id)
@@ -114,6 +111,14 @@ def sync_group(
                 groups.classic.restart_session(group, one, ctx)
                 answer_sync(group, one, builder)
     return Later(token)
+
+
+def validate_sync(request: SyncGroupRequest, version: int) -> None:
+    """Raise `RequestRefused` unless the request names its protocol, which newer versions must."""
+    if version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        raise RequestRefused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The request names no protocol type or no protocol."
+        )
 
 
 def _give_up(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:

@@ -97,7 +97,9 @@ class ClassicGroup:
 
     @classmethod
     def of(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group as record 2 has it: Stable, or Empty if it has no members."""
+        """The group as record 2 has it: Stable, or Empty if it has no members.
+
+        It has members and no leader if it was a consumer group before and its members have yet to join."""
         group = cls(
             group_id,
             value.generation,

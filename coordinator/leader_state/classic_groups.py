@@ -17,7 +17,7 @@ from coordinator.leader_state.retries import RETRY_MS
 from coordinator.leader_state.timers import Deadline, Deadlines
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.machines import ClassicState
-from records import GroupMetadataValue
+from records import GroupMetadataValue, Reason, ReasonKind
 
 MEMBERS_PER_STEP = 100
 """Number of members of a large group whose sessions begin in one step when a term begins."""
@@ -71,6 +71,12 @@ class ClassicGroups:
                 member.member_id,
                 is_heard=False,
             )
+        if group.members and group.leader is None:  # it was a consumer group before
+            ctx = now()
+            group.reasons[Reason(kind=ReasonKind.GROUP_DOWNGRADED)] = None
+            group.began_ms = ctx.wall_ms
+            group.move(ClassicState.PREPARING_REBALANCE)
+            self.arm(ClassicTimer.JOIN, group_id, group.rebalance_timeout_ms, ctx)
 
     def _restart(self, group: ClassicGroup, now: Callable[[], Context]) -> Iterator[None]:
         keys = [(kind, "") for kind in (ClassicTimer.JOIN, ClassicTimer.SYNC)]

@@ -14,13 +14,13 @@ from itertools import chain
 
 from coordinator.leader_state.timers import Deadline
 from coordinator.state.freeing import free_incrementally
-from records import Trigger
+from records import ReasonKind, Trigger
 
 RETRY_MS = 1_000
 """Pause before work that raised is tried again."""
 
-ExpiredMembers = dict[tuple[str, Trigger], Deadline]
-"""Members of one group whose session or rebalance timeout has expired, by member id and kind of timeout."""
+ExpiredMembers = dict[tuple[str, ReasonKind], Deadline]
+"""Members of one group of which a timeout has expired, by member id and the reason to remove them."""
 
 
 class Retries:

@@ -24,7 +24,7 @@ from coordinator.targets import clientside
 from coordinator.targets.clientside import offer, offers_of
 from coordinator.targets.clienttargets import answer_of, is_installed, metadata_fault
 from coordinator.targets.epochs import target_step
-from coordinator.targets.target import assignment_spec, install_records, subscribed_ids, topic_ids_by_name
+from coordinator.targets.target import assignment_spec, held_by_others, install_records
 from records import ClientAssignor, MemberState, Trigger
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install
@@ -90,25 +90,10 @@ def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -
     return extended.Assignment(
         error=current.assignor_metadata.error,
         assigned_topic_partitions=assigned,
-        pending_topic_partitions=_wire(_held_by_others(group, member).items()),
+        pending_topic_partitions=_wire(held_by_others(group, member).items()),
         metadata_version=current.assignor_metadata.metadata_version,
         metadata_bytes=current.assignor_metadata.metadata_bytes,
     )
-
-
-def _held_by_others(group: Group, member: Member) -> dict[bytes, list[int]]:
-    """Partitions of the member's target that their previous owners have not released yet."""
-    assert member.metadata is not None
-    subscribed = subscribed_ids(group, member.metadata, topic_ids_by_name(group))
-    held: dict[bytes, list[int]] = {}
-    for topic_id, partitions in group.target_of(member.member_id).items():
-        owner_of = group.owners.get(topic_id)
-        if not owner_of or topic_id not in subscribed:
-            continue
-        numbers = [one for one in partitions if owner_of.get(one, member.member_id) != member.member_id]
-        if numbers:
-            held[topic_id] = numbers
-    return held
 
 
 def _wire(partitions: Iterable[tuple[bytes, Iterable[int]]]) -> list[TopicPartitions]:

@@ -16,36 +16,33 @@ from dataclasses import replace
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.group_context import GroupContext
-from coordinator.limits import GroupSettings, Limits
+from coordinator.limits import GroupSettings
 from coordinator.members.leaving import leave
-from coordinator.members.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
+from coordinator.members.regexes import check_expression
 from coordinator.members.statics import (
     existing_member,
     joining_member,
     leave_temporarily,
     replace_static_member,
 )
+from coordinator.members.updating import update_step
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
+from coordinator.migration.upgrading import plan_upgrade, upgrade_step
 from coordinator.state import writes
-from coordinator.state.model import JOINING, Group, Member, assignor_metadata_of
+from coordinator.state.model import JOINING, Group, Member
 from coordinator.state.reconcile import (
     AWAY_EPOCH,
     Current,
     PartitionEpochs,
     Report,
-    Target,
     existing,
-    reconcile,
 )
 from coordinator.targets import clientside
-from coordinator.targets.epochs import Before, epoch_step, target_step
-from coordinator.targets.target import subscribed_ids, topic_ids, topic_ids_by_name
+from coordinator.targets.target import topic_ids
 from records import (
     ClientAssignor,
     ConsumerGroupMemberMetadataValue,
     MemberState,
-    RawRecord,
-    ReasonKind,
     TopicPartitions,
     Trigger,
 )
@@ -81,6 +78,9 @@ def heartbeat(
         return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     owned = _owned(request)
     group = groups.projection.groups.get(request.group_id)
+    upgrade = plan_upgrade(groups, request.group_id, ctx, builder) if not request.member_epoch else None
+    if upgrade is not None:
+        group = upgrade.group
     member = _admit(groups, group, request, owned, settings, ctx)
     check_expression(group, request.subscribed_topic_regex, groups.limits)
     if not request.member_id:
@@ -95,34 +95,26 @@ def heartbeat(
     builder.trigger = _trigger(group, member, report)
     if builder.trigger is Trigger.MEMBER_ACKED:
         builder.owned = _as_reported(owned or {})
-    _restart_session(groups, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
-    if group is not None and group.classic is not None:
+    key = group_id, member_id
+    groups.restart_session(key, settings.session_timeout_ms, ctx)  # done first, so that no failure skips it
+    if upgrade is not None:
+        yield from upgrade_step(groups, upgrade, member_id, ctx, builder)
+        group = groups.projection.groups[group_id]
+    elif group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
         groups.classic.forget(group_id)
-    if group is not None and member is not None and member.is_away:
-        yield from replace_static_member(groups, group, member, member_id, builder)
+    if group is not None and member is not None:
+        if member.is_classic:  # it changes its protocol, and is waited for no more
+            groups.forget_joining(key)
+        if member.is_away or member.member_id != member_id:
+            yield from replace_static_member(groups, group, member, member_id, builder)
         member = group.members[member_id]
-    before: Before | None = None
     metadata = clientside.with_assignors(
         _updated(member, request, ctx), member, offered, is_join=not request.member_epoch
     )
-    if member is None or metadata != member.metadata:
-        before = Before.of(group, ctx, group_id)
-        _say_what_changed(builder, group, member, metadata, member_id, groups.limits)
-        bumps = bool(builder.reasons)
-        epoch = (group.epoch if group is not None else 0) + bumps
-        yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
-        yield from drop_unsubscribed(groups, group_id)
-        want_resolution(groups, group_id, metadata.subscribed_topic_regex, ctx)
-    yield from epoch_step(groups, group_id, before, ctx, builder)
-    yield from target_step(groups, group_id, ctx, builder)
-
+    yield from update_step(groups, group_id, member_id, metadata, report, ctx, builder)
     group = groups.projection.groups[group_id]
     member = group.members[member_id]
-    records = _reconcile_step(group, member, report)
-    if records:
-        yield records
-        groups.member_moved(group, member, ctx)
     is_due = report.is_full or may_have_lost_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
@@ -155,26 +147,25 @@ def _admit(
     A join may return a member with another id: a static member that is away, whose place the join takes."""
     joins = request.member_epoch == JOIN_EPOCH
     if not joins:
+        if groups.classic.get(request.group_id) is not None:
+            raise RequestRefused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Group {request.group_id} went back to the classic protocol when its last member of the "
+                "consumer protocol was gone. Give up all partitions and join with member epoch 0.",
+            )
         group = groups.consumer_group(request.group_id)
         groups.require_catalog(group, ctx)
-        member = existing_member(groups, group, request)
+        member = existing_member(groups, group, request.member_id, request.instance_id)
         _check_epoch(member, request, owned)
         return member
     if group is None or not group.is_consumer:
-        _admit_new_group(groups, group, request)
+        _admit_new_group(groups, group)
         return None
     groups.require_catalog(group, ctx)
     return joining_member(group, request, settings.max_size)
 
 
-def _admit_new_group(
-    groups: GroupContext, group: Group | None, request: ConsumerGroupHeartbeatRequest
-) -> None:
-    if group is not None and group.classic is not None and groups.has_classic_members(group.group_id):
-        raise RequestRefused(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Group {request.group_id} is a classic group with members; stop its members first",
-        )
+def _admit_new_group(groups: GroupContext, group: Group | None) -> None:
     if group is None and len(groups.projection.groups) >= groups.limits.groups_max:
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -244,6 +235,7 @@ def _updated(
         and request.rebalance_timeout_ms == -1
         and old.client_id == ctx.client_id
         and old.client_host == ctx.client_host
+        and old.classic_member_metadata is None
     ):
         return old
     timeout_ms = request.rebalance_timeout_ms
@@ -255,72 +247,11 @@ def _updated(
         subscribed_topic_names=tuple(sorted(set(names))) if names is not None else old.subscribed_topic_names,
         subscribed_topic_regex=(regex or None) if regex is not None else old.subscribed_topic_regex,
         rebalance_timeout_ms=timeout_ms if timeout_ms != -1 else old.rebalance_timeout_ms,
+        classic_member_metadata=None,
         server_assignor=request.server_assignor
         if request.server_assignor is not None
         else old.server_assignor,
     )
-
-
-def _say_what_changed(
-    builder: DecisionBuilder,
-    group: Group | None,
-    member: Member | None,
-    metadata: ConsumerGroupMemberMetadataValue,
-    member_id: str,
-    limits: Limits,
-) -> None:
-    """Add reasons for an epoch bump.
-
-    These are a new member, a changed subscription, and a changed rack if the assignor uses racks. Other
-    changes only change record 5 (C.6)."""
-    if group is None or member is None or member.metadata is None:
-        builder.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
-        return
-    if builder.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
-        builder.trigger = Trigger.MEMBER_UPDATED
-    if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
-        builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
-    regex = metadata.subscribed_topic_regex
-    if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
-        builder.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # otherwise once it is resolved
-    if metadata.rack_id != member.metadata.rack_id and group.knows_racks:
-        builder.because(ReasonKind.RACK_CHANGED, member_id=member_id)
-    if clientside.change_matters(group, member, metadata.assignors, limits):
-        builder.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
-
-
-def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRecord]:
-    assert member.metadata is not None
-    target = Target(
-        group.assignment_epoch,
-        group.target_of(member.member_id),
-        subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
-        topic_ids(group),
-        assignor_metadata_of(group.target.get(member.member_id)),
-    )
-    current = reconcile(member.member_id, member.current, target, report, group.owners)
-    if current is member.current:
-        return []
-    return [writes.current_assignment(group.group_id, member.member_id, current)]
-
-
-def _restart_session(
-    groups: GroupContext, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
-) -> None:
-    key = (group_id, member_id)
-    timer = groups.sessions.get(key)
-    if timer is not None and timer.timeout_ms == settings.session_timeout_ms:
-        timer.restart(ctx.monotonic_ms, ctx.wall_ms)
-    else:
-        groups.sessions.arm(
-            key,
-            ctx.monotonic_ms,
-            ctx.wall_ms,
-            settings.session_timeout_ms,
-            last_heartbeat_wall_ms=ctx.wall_ms,
-        )
-        if timer is not None:
-            groups.invalidate_replies(group_id)  # they would restart the old timer
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

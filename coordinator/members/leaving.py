@@ -14,6 +14,7 @@ from coordinator.group_context import GroupContext
 from coordinator.leader_state.timers import Deadline
 from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member
+from coordinator.migration.downgrading import downgrade_step, plan_downgrade
 from coordinator.state import writes
 from coordinator.state.model import Member
 from coordinator.targets.epochs import Before, Step, epoch_step, target_step
@@ -27,7 +28,7 @@ def leave(
     """Remove a member that leaves for good (epoch −1), dynamic or static. Its epoch is not checked (C.4)."""
     group = groups.consumer_group(request.group_id)
     groups.require_catalog(group, ctx)
-    member_id = existing_member(groups, group, request).member_id
+    member_id = existing_member(groups, group, request.member_id, request.instance_id).member_id
     builder.trigger = Trigger.MEMBER_LEFT
     builder.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
     yield from remove(groups, group.group_id, [member_id], ctx, builder)
@@ -41,7 +42,7 @@ def expire(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionB
     due = sorted(groups.expired.pop(group_id).items())
     group = groups.projection.groups.get(group_id)
     gone: list[str] = []
-    for place, ((member_id, trigger), deadline) in enumerate(due):
+    for place, ((member_id, kind), deadline) in enumerate(due):
         if len(gone) == groups.limits.expiries_max:
             groups.expired[group_id] = dict(due[place:])
             break
@@ -49,32 +50,28 @@ def expire(groups: GroupContext, group_id: str, ctx: Context, builder: DecisionB
         if (
             member is None
             or member_id in gone[-1:]
-            or not _is_over(groups, group_id, member, trigger, deadline, ctx)
+            or not _is_over(groups, group_id, member, kind, deadline, ctx)
         ):
             continue
         gone.append(member_id)
-        builder.because(_REASONS[trigger], member_id=member_id)
+        builder.because(kind, member_id=member_id)
         builder.expiries.append(deadline.evidence(member_id))
-        if builder.trigger != Trigger.SESSION_EXPIRED:
-            builder.trigger = trigger
+        if kind is ReasonKind.SESSION_EXPIRED:
+            builder.trigger = Trigger.SESSION_EXPIRED
+        elif not builder.trigger:
+            builder.trigger = Trigger.REBALANCE_EXPIRED
     if gone:
         yield from remove(groups, group_id, gone, ctx, builder)
     return None
 
 
-_REASONS = {
-    Trigger.SESSION_EXPIRED: ReasonKind.SESSION_EXPIRED,
-    Trigger.REBALANCE_EXPIRED: ReasonKind.REBALANCE_EXPIRED,
-}
-
-
 def _is_over(
-    groups: GroupContext, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
+    groups: GroupContext, group_id: str, member: Member, kind: ReasonKind, deadline: Deadline, ctx: Context
 ) -> bool:
     """Whether the timer has expired and its condition still holds."""
-    if groups.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
+    if groups.was_rearmed(kind, (group_id, member.member_id), deadline, ctx):
         return False
-    return trigger is Trigger.SESSION_EXPIRED or (
+    return kind is not ReasonKind.REBALANCE_EXPIRED or (
         member.current.state is MemberState.UNREVOKED_PARTITIONS
         and member.current.epoch == deadline.member_epoch
     )
@@ -83,8 +80,14 @@ def _is_over(
 def remove(
     groups: GroupContext, group_id: str, member_ids: Sequence[str], ctx: Context, builder: DecisionBuilder
 ) -> Step:
-    """Remove these members. `builder` already has a reason for each."""
+    """Remove these members; `builder` already has a reason for each.
+
+    Those that are left may be a classic group then."""
     group = groups.projection.groups[group_id]
+    downgrade = plan_downgrade(groups, group, set(member_ids), ctx, rebalances=True)
+    if downgrade is not None:
+        yield from downgrade_step(groups, group, downgrade, ctx, builder)
+        return
     before = Before.of(group, ctx, group_id)
     tombstones: list[RawRecord] = []
     for member_id in member_ids:

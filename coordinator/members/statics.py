@@ -28,34 +28,34 @@ from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def existing_member(groups: GroupContext, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
-    """The member that sent a heartbeat or a leave.
+def existing_member(groups: GroupContext, group: Group, member_id: str, instance_id: str | None) -> Member:
+    """The member that sent a request.
 
     If an instance id is given, the member must be its present owner."""
-    if request.instance_id is None:
-        return groups.consumer_member(group, request.member_id)
-    owner_id = group.static_members.get(request.instance_id)
+    if instance_id is None:
+        return groups.consumer_member(group, member_id)
+    owner_id = group.static_members.get(instance_id)
     if owner_id is None:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"InstanceId {request.instance_id} is not known in group {group.group_id}: its member left or "
+            f"InstanceId {instance_id} is not known in group {group.group_id}: its member left or "
             "its session expired. Give up all partitions and join with member epoch 0.",
         )
-    if owner_id != request.member_id:
+    if owner_id != member_id:
         raise RequestRefused(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"InstanceId {request.instance_id} belongs to member {owner_id} now, not to "
-            f"{request.member_id}: another process replaced it. Give every process its own "
-            "group.instance.id.",
+            f"InstanceId {instance_id} belongs to member {owner_id} now, not to {member_id}: another process "
+            "replaced it. Give every process its own group.instance.id.",
         )
-    return groups.consumer_member(group, request.member_id)
+    return groups.consumer_member(group, member_id)
 
 
 def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_size: int) -> Member | None:
     """The member whose place a join takes, or None for a new member.
 
-    This is the member with the same id if it exists, or the owner of the instance id if that is away. Raises
-    `RequestRefused` if the group is full or the instance id is in use."""
+    This is the member with the same id if it exists, or the owner of the instance id if that is away or
+    speaks the classic protocol. Raises `RequestRefused` if the group is full or the instance id is in
+    use."""
     known = group.member(request.member_id)
     if known is not None:
         _refuse_another_instance(group, known, request)
@@ -71,7 +71,7 @@ def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_siz
             )
         return None
     owner = group.members[owner_id]
-    if not owner.is_away:
+    if not (owner.is_away or owner.is_classic):
         raise RequestRefused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"InstanceId {instance_id} is in use by member {owner_id}. Wait until that member has left or "
@@ -100,7 +100,7 @@ def leave_temporarily(
 
     Repeating it has no effect."""
     group = groups.consumer_group(request.group_id)
-    member = existing_member(groups, group, request)
+    member = existing_member(groups, group, request.member_id, request.instance_id)
     if member.is_away:
         return
     builder.trigger = Trigger.MEMBER_AWAY
@@ -122,7 +122,7 @@ def _away(current: Current) -> Current:
 def replace_static_member(
     groups: GroupContext, group: Group, old: Member, member_id: str, builder: DecisionBuilder
 ) -> Step:
-    """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
+    """Give the place of a static member to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
     if old.member_id == member_id:
         yield [writes.current_assignment(group.group_id, member_id, current)]

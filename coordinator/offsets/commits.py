@@ -24,7 +24,7 @@ from coordinator.group_context import GroupContext
 from coordinator.leader_state.committer import Committer
 from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state.machines import ClassicState
-from coordinator.state.model import Group
+from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes
 from coordinator.steps import TOO_LARGE, size_of
 from coordinator.topics import CatalogTopic
@@ -312,6 +312,9 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{request.member_id or 'The client'} is not a member of group {request.group_id}.",
         )
+    if member.is_classic:
+        _require_generation(member, epoch)
+        return True
     if version < MEMBER_EPOCHS_SINCE:
         raise RequestRefused(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -321,6 +324,16 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
         _check_partition_epochs(group, request, version, ctx)
         return False
     return True
+
+
+def _require_generation(member: Member, generation: int) -> None:
+    """Raise `RequestRefused` unless a classic member of a consumer group names its epoch as generation."""
+    if generation != member.current.epoch:
+        raise RequestRefused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Member {member.member_id} is at generation {member.current.epoch}, not {generation}. Join "
+            "again.",
+        )
 
 
 def _check_simple_group(groups: GroupContext, request: OffsetCommitRequest, epoch: int, version: int) -> None:
@@ -415,7 +428,9 @@ def check_reader(groups: GroupContext, group_id: str, member_id: str | None, mem
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'The client'} is not a member of group {group_id}."
         )
-    if member_epoch != member.current.epoch:
+    if member.is_classic:
+        _require_generation(member, member_epoch)
+    elif member_epoch != member.current.epoch:
         raise RequestRefused(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"Member {member_id} has epoch {member.current.epoch}, not {member_epoch}.",

@@ -157,6 +157,10 @@ def _count(group: Group, value: ConsumerGroupMemberMetadataValue, by: int) -> No
             _tally(group.subscriptions, group.resolved(regex), by)
     if value.server_assignor is not None:
         _tally(group.server_assignors, (value.server_assignor,), by)
+    if value.classic_member_metadata is not None:
+        group.num_classic += by
+        protocols = value.classic_member_metadata.supported_protocols
+        _tally(group.classic_protocols, {one.name for one in protocols}, by)
 
 
 def _count_joined(group: Group, current: Current, by: int) -> None:

@@ -144,3 +144,41 @@ CLASSIC_TRANSITIONS: dict[tuple[ClassicState, ClassicState], str] = {
     (ClassicState.STABLE, ClassicState.PREPARING_REBALANCE): "a member joins, changes, leaves or expires",
 }
 """State of a classic group and its next state → what leads there. Any group may be deleted (DEAD)."""
+
+
+@dataclass(slots=True)
+class ClassicMemberFacts:
+    """The values that determine whether a classic member of a consumer group has to join again."""
+
+    epoch: int
+    assignment_epoch: int
+    state: MemberState
+    waits: bool
+    """Whether another member still owns a partition of its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAgainRow:
+    holds: Callable[[ClassicMemberFacts], bool]
+    when: str
+
+
+JOIN_AGAIN: tuple[JoinAgainRow, ...] = (
+    JoinAgainRow(
+        lambda facts: facts.epoch < facts.assignment_epoch,
+        "its epoch is below the assignment epoch: there is a newer target",
+    ),
+    JoinAgainRow(
+        lambda facts: facts.state is _UNREVOKED,
+        "it has to give up partitions, and acknowledges that by joining again",
+    ),
+    JoinAgainRow(
+        lambda facts: facts.state is _UNRELEASED and not facts.waits,
+        "all partitions that it waited for are free",
+    ),
+)
+"""When a Heartbeat of a classic member of a consumer group is answered REBALANCE_IN_PROGRESS."""
+
+
+def must_join_again(facts: ClassicMemberFacts) -> bool:
+    return any(row.holds(facts) for row in JOIN_AGAIN)

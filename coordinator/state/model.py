@@ -56,6 +56,11 @@ class Member:
         No process sends heartbeats for it."""
         return self.current.epoch == AWAY_EPOCH
 
+    @property
+    def is_classic(self) -> bool:
+        """Whether the member speaks the classic protocol (`coordinator.members.classic`)."""
+        return self.metadata is not None and self.metadata.classic_member_metadata is not None
+
     def copy(self) -> Member:
         """The member as it is now."""
         return Member(self.member_id, self.metadata, self.current_value, self.current)
@@ -87,6 +92,10 @@ class Group:
     Equal lists are stored once: with 100 topics, separate copies would take 60 MB in a group of 10,000
     members. A list is removed with its last member."""
     server_assignors: Counter[str] = field(default_factory=Counter)
+    num_classic: int = 0
+    """Number of members that speak the classic protocol."""
+    classic_protocols: Counter[str] = field(default_factory=Counter)
+    """Number of them that support each protocol (assignor) of theirs."""
     stable_at: dict[int, int] = field(default_factory=dict)
     """Number of STABLE members that have joined, by epoch."""
     static_members: dict[str, str] = field(default_factory=dict)

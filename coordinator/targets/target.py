@@ -21,7 +21,7 @@ from coordinator.assignors.spi import (
 )
 from coordinator.leader_state.installing import Installation
 from coordinator.limits import Limits
-from coordinator.state.model import Group
+from coordinator.state.model import Group, Member
 from records import ConsumerGroupMemberMetadataValue, RawRecord
 
 
@@ -47,6 +47,21 @@ def subscribed_ids(
     """Ids of the existing topics that a member subscribes to, by name or by expression."""
     names = (*metadata.subscribed_topic_names, *group.resolved(metadata.subscribed_topic_regex))
     return frozenset([ids[name] for name in names if name in ids])
+
+
+def held_by_others(group: Group, member: Member) -> dict[bytes, list[int]]:
+    """Partitions of the member's target that their previous owners have not released yet."""
+    assert member.metadata is not None
+    subscribed = subscribed_ids(group, member.metadata, topic_ids_by_name(group))
+    held: dict[bytes, list[int]] = {}
+    for topic_id, partitions in group.target_of(member.member_id).items():
+        owner_of = group.owners.get(topic_id)
+        if not owner_of or topic_id not in subscribed:
+            continue
+        numbers = [one for one in partitions if owner_of.get(one, member.member_id) != member.member_id]
+        if numbers:
+            held[topic_id] = numbers
+    return held
 
 
 def assignment_spec(group: Group) -> AssignmentSpec:

@@ -60,6 +60,7 @@ QUORATE_SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
+    "group.consumer.migration.policy": "disabled",  # as Kafka's here
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,

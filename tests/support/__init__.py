@@ -19,6 +19,7 @@ Clients and requests:
     log_cases         requests to a log of messages, with Apache Kafka's answers
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
+    embedded_member   the same as a consumer: it subscribes to topics and takes up partitions
     fault_rules       faults as an operator asks for them
     computing_client  a client of a `World` with assignors of its own
     stock_clients     stock clients in other languages: why one cannot run, and its programs

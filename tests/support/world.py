@@ -132,6 +132,8 @@ class World:
         self.holds_jobs = False
         self.failures: list[Failure] = []
         """Failed work for groups, as reported to the node."""
+        self.notices: list[str] = []
+        """Lines for the node's log."""
         self.after_entry: list[Callable[[World, Entry], None]] = []
         self.between_decisions: Callable[[], None] = lambda: None
         """Called between the decisions of one request; the lead may be lost there."""
@@ -193,6 +195,8 @@ class World:
         self.late_answers.update(decision.answers)
         if decision.failure is not None:
             self.failures.append(decision.failure)
+        if decision.notice:
+            self.notices.append(decision.notice)
         self.jobs += decision.jobs
         if not self.holds_jobs:
             self.end_jobs()
@@ -434,11 +438,16 @@ class World:
     def _check(self, entry: Entry) -> None:
         check_write_order(entry.cause.trigger, entry.records)
         for group_id, group in self.shard.projection.groups.items():
-            if not group.is_consumer:
+            epoch = group.epoch
+            if group.is_consumer:
+                check_group(group)
+            elif group.classic is not None:
+                epoch = group.classic.generation  # it goes on when the group changes its protocol
+            if group.is_empty and not group.is_consumer:  # and begins again in a group without members
+                self._epochs.pop(group_id, None)
                 continue
-            check_group(group)
-            assert group.epoch >= self._epochs.get(group_id, 0), "a group epoch went back"
-            self._epochs[group_id] = group.epoch
+            assert epoch >= self._epochs.get(group_id, 0), "a group epoch went back"
+            self._epochs[group_id] = epoch
         for group_id in list(self._epochs):
             if group_id not in self.shard.projection.groups:
                 del self._epochs[group_id]

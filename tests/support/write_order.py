@@ -24,7 +24,10 @@ _PLACE_TAKEN = "(-8 (-7 )?-5 5 (7 )?8 |8 )?"
 _OFFSETS_GONE = "(-1 )*"
 _GROUP_GONE = f"{_OFFSETS_GONE}(-8 )*(-7 )*(-6 )?(-5 )*(-16 )*(-4 )?(-3 |-2 )?"
 
-_HEARTBEAT = f"(-2 )?{_PLACE_TAKEN}(5 (-16 )*)?{_EPOCH}{_TARGET}(8 )?"
+_UPGRADED = "-2 ((5 )+3 (7 )+6 (8 )+)?"
+_DOWNGRADED = "(-8 )+(-7 )+-6 (-5 )+(-16 )*(-4 )?-3 2 "
+
+_HEARTBEAT = f"({_UPGRADED})?{_PLACE_TAKEN}(5 (-16 )*)?{_EPOCH}{_TARGET}(8 )?"
 _REMOVAL = f"({_GONE})+(-16 )*{_EPOCH}{_TARGET}"
 _CATALOG = f"{_OFFSETS_GONE}{_EPOCH}{_TARGET}"
 _GENERATION = "2 "
@@ -35,14 +38,14 @@ WRITE_ORDER: Final[dict[int, str]] = {
     Trigger.MEMBER_REJOINED: _HEARTBEAT,
     Trigger.MEMBER_UPDATED: _HEARTBEAT,
     Trigger.MEMBER_ACKED: _HEARTBEAT,
-    Trigger.MEMBER_REPLACED: f"{_HEARTBEAT}|{_GENERATION}",
+    Trigger.MEMBER_REPLACED: f"{_HEARTBEAT}({_DOWNGRADED})?|{_GENERATION}",
     Trigger.HEARTBEAT: _HEARTBEAT,
     Trigger.MEMBER_AWAY: "8 ",
-    Trigger.MEMBER_LEFT: f"{_REMOVAL}|{_GENERATION}",
-    Trigger.MEMBER_REMOVED: _REMOVAL,
-    Trigger.SESSION_EXPIRED: f"{_REMOVAL}|{_GENERATION}",
+    Trigger.MEMBER_LEFT: f"{_REMOVAL}|{_GENERATION}|{_DOWNGRADED}",
+    Trigger.MEMBER_REMOVED: f"{_REMOVAL}|{_DOWNGRADED}",
+    Trigger.SESSION_EXPIRED: f"{_REMOVAL}|{_GENERATION}|{_DOWNGRADED}",
     Trigger.GENERATION_COMPLETED: _GENERATION,
-    Trigger.REBALANCE_EXPIRED: _REMOVAL,
+    Trigger.REBALANCE_EXPIRED: f"{_REMOVAL}|{_DOWNGRADED}",
     Trigger.OFFSETS_COMMITTED: "(1 )+",
     Trigger.OFFSETS_DELETED: "(-1 )+",
     Trigger.GROUP_DELETED: _GROUP_GONE,

@@ -1,0 +1,176 @@
+"""Random schedules of processes of both protocols in one group, with failovers.
+
+At every index the live state is what the log says. At any time, no partition is used by two members of the
+group. When the processes come to rest, they share all partitions, whatever happened before.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from coordinator.limits import Limits, MigrationPolicy
+from coordinator.shard import GroupShard
+from tests.support.embedded_member import EmbeddedConsumer
+from tests.support.leader_state_checks import nothing_is_forgotten
+from tests.support.world import Client, Entry, World
+from wire.errors import ErrorCode
+
+FENCED = (
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
+
+
+class Processes:
+    """The processes of one group. A process that is killed says nothing; another one takes its place."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        policy = self.random.choice([MigrationPolicy.BIDIRECTIONAL] * 3 + [MigrationPolicy.UPGRADE])
+        self.world = World(limits=Limits(serves_classic=True, migration_policy=policy))
+        self.world.create_topic("orders", 6)
+        self.follower = GroupShard(0, self.world.limits)
+        self.world.after_entry.append(self._follow)
+        self.slots: list[Client | EmbeddedConsumer | None] = [None] * 5
+        self.number = 0
+        self.kinds: set[bool] = set()
+        """Whether the group was a consumer group when it had members."""
+
+    def _follow(self, world: World, entry: Entry) -> None:
+        self.follower.apply_all(entry.records, entry.index)
+        assert self.follower.projection.groups == world.shard.projection.groups
+        assert self.follower.state_hash == world.shard.state_hash
+        group = world.shard.projection.groups.get("g")
+        if group is not None and not group.is_empty:
+            self.kinds.add(group.is_consumer)
+
+    def start(self, slot: int) -> None:
+        self.number += 1
+        instance_id = f"i{slot}" if slot < 2 else None
+        name = f"p{self.number}"
+        kind = self.random.choice(["consumer", "eager", "cooperative"])
+        if kind == "consumer":
+            self.slots[slot] = Client(self.world, name, instance_id=instance_id)
+        else:
+            version = self.random.choice([3, 9]) if instance_id is None else 9
+            self.slots[slot] = EmbeddedConsumer(
+                self.world, name, cooperative=kind == "cooperative", instance_id=instance_id, version=version
+            )
+
+    def act(self, slot: int) -> None:
+        """Let the process of this slot do what is due."""
+        process = self.slots[slot]
+        if process is None:
+            self.start(slot)
+        elif isinstance(process, EmbeddedConsumer):
+            process.poll()
+            if process.is_fenced:
+                self.slots[slot] = None
+        elif process.beat().error_code in FENCED:
+            self.slots[slot] = None
+
+    def step(self) -> None:
+        random, world = self.random, self.world
+        slot = random.randrange(len(self.slots))
+        match random.choices(
+            ["act", "kill", "leave", "away", "sleep", "work", "failover", "grow", "commit"],
+            [60, 3, 4, 2, 14, 8, 2, 1, 6],
+        )[0]:
+            case "act":
+                self.act(slot)
+            case "kill":
+                self.slots[slot] = None
+            case "leave":
+                process, self.slots[slot] = self.slots[slot], None
+                if process is not None:
+                    process.leave()
+            case "away":
+                process = self.slots[slot]
+                if isinstance(process, Client) and process.instance_id is not None:
+                    process.leave(for_good=False)
+                    self.slots[slot] = None
+            case "sleep":
+                world.sleep(random.choice([1, 500, 3_000, 9_000, 30_000]))
+            case "work":
+                world.work()
+            case "failover":
+                world.failover()
+                for process in self.slots:
+                    if isinstance(process, EmbeddedConsumer) and process.phase in ("joining", "syncing"):
+                        process.phase = "unjoined"  # its request was answered NOT_COORDINATOR
+            case "grow":
+                topic = world.catalog.view.topic("orders")
+                assert topic is not None
+                if topic.num_partitions < 12:
+                    world.grow_topic("orders", topic.num_partitions + 1)
+            case "commit":
+                process = self.slots[slot]
+                if isinstance(process, EmbeddedConsumer):
+                    for name, number in process.owned:
+                        process.commit({(name, number): 1})
+        self.check()
+
+    def used(self) -> list[set[tuple[str, int]]]:
+        """What the processes use that are members of the group, each as often as it is used."""
+        return [
+            self.uses(process) for process in self.slots if process is not None and self.is_member(process)
+        ]
+
+    def uses(self, process: Client | EmbeddedConsumer) -> set[tuple[str, int]]:
+        if isinstance(process, EmbeddedConsumer):
+            return process.owned
+        return {("orders", number) for numbers in process.owned.values() for number in numbers}
+
+    def is_member(self, process: Client | EmbeddedConsumer) -> bool:
+        group = self.world.shard.projection.groups.get("g")
+        classic = self.world.shard.groups.classic.get("g")
+        if classic is not None:
+            return process.member_id in classic.members
+        return group is not None and group.member(process.member_id) is not None
+
+    def check(self) -> None:
+        seen: set[tuple[str, int]] = set()
+        for used in self.used():
+            assert not used & seen, "a partition is used twice"
+            seen |= used
+        nothing_is_forgotten(self.world)
+
+    def settle(self) -> None:
+        """Let every slot have a process, and all of them act until nothing changes."""
+        for _ in range(40):
+            for slot in range(len(self.slots)):
+                self.act(slot)
+                self.world.work()
+                self.check()
+            self.world.sleep(2_000)
+
+    def partitions(self) -> set[tuple[str, int]]:
+        topic = self.world.catalog.view.topic("orders")
+        assert topic is not None
+        return {("orders", number) for number in range(topic.num_partitions)}
+
+
+def played(seed: int, steps: int) -> Processes:
+    processes = Processes(seed)
+    for _ in range(steps):
+        processes.step()
+    processes.settle()
+    used = processes.used()
+    assert len(used) == len(processes.slots)
+    assert sum(map(len, used)) == len(processes.partitions())
+    assert set().union(*used) == processes.partitions()
+    return processes
+
+
+def test_partitions_have_one_user_in_random_schedules() -> None:
+    kinds = {kind for seed in range(12) for kind in played(seed, 150).kinds}
+    assert kinds == {False, True}, "groups were of both kinds"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1_000, 1_400))
+def test_many_schedules(seed: int) -> None:
+    played(seed, 300)
