@@ -10,7 +10,6 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
-from tests.support.stock_clients import CLIENTS, StockClient
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -33,14 +32,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
         yield started
     finally:
         started.kill()
-
-
-@pytest.fixture(params=CLIENTS)
-def stock(request: pytest.FixtureRequest) -> StockClient:
-    client = CLIENTS[request.param]
-    if reason := client.missing():
-        pytest.skip(reason)
-    return client
 
 
 @pytest.fixture
