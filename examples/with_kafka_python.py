@@ -54,7 +54,7 @@ def ship(bootstrap: str, worker: str, begin_s: float = 0, for_s: float = math.in
     shipped = 0
     leaves_s = time.monotonic() + for_s
     while not ends.is_set() and time.monotonic() < leaves_s:
-        for orders in consumer.poll(timeout_ms=200).values():
+        for orders in consumer.poll(timeout_ms=1_000).values():
             for _order in orders:
                 shipped += 1
                 if shipped % 50 == 0:

@@ -18,6 +18,7 @@ SETTINGS = {
     "scratch.log.enable": "true",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
+    "leader.balance.delay.ms": "600000",
 }
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))

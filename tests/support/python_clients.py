@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import socket
 import sys
 import threading
@@ -34,6 +35,10 @@ FROM_KAFKA_PYTHON = "ignore:(read|open)_text is deprecated"
 """The warning filter of tests that use kafka-python."""
 
 POLL_S = 0.05
+LONG_POLL_MS = 1_000
+"""Of kafka-python: a poll that ends while its member waits for SyncGroup may lose the assignment
+(docs/clients.md), which a long one makes unlikely."""
+
 END_S = 20.0
 SESSION_MS, HEARTBEAT_MS = 6_000, 300
 SETTINGS: dict[str, Any] = {
@@ -158,7 +163,7 @@ class KafkaPythonMember(PolledMember, kafka.ConsumerRebalanceListener):
         consumer.subscribe([self.topic], listener=self)
         while not self._ends.is_set():
             try:
-                batches = consumer.poll(timeout_ms=int(POLL_S * 1_000))
+                batches = consumer.poll(timeout_ms=LONG_POLL_MS)
                 self.assigned = frozenset(part.partition for part in consumer.assignment())
                 for part, messages in batches.items():
                     self.values += [message.value for message in messages]
@@ -174,7 +179,8 @@ class KafkaPythonMember(PolledMember, kafka.ConsumerRebalanceListener):
         self._revokes(revoked)
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Nothing to do."""
+        """Nothing but this is sure to run before the next poll returns."""
+        self.assigned = frozenset(part.partition for part in assigned)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         self.lost.append(frozenset(part.partition for part in lost))
@@ -293,11 +299,9 @@ PRODUCERS = {
 class Feed:
     """A producer that writes a message to every partition of a topic again and again."""
 
-    EVERY_S = 0.02
-
-    def __init__(self, bootstrap: str, topic: str, num_partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, num_partitions: int, every_s: float = 0.02) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._topic, self._num_partitions = topic, num_partitions
+        self._topic, self._num_partitions, self._every_s = topic, num_partitions, every_s
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -314,19 +318,22 @@ class Feed:
             for partition in range(self._num_partitions):
                 self._producer.produce(self._topic, b"%d" % number, partition=partition)
             self._producer.poll(0)
-            if self._ends.wait(self.EVERY_S):
+            if self._ends.wait(self._every_s):
                 return
 
 
 def main() -> None:
-    """Be a member until this process is ended; print what it is assigned."""
+    """Be a member until this process is ended, and tell of it in lines (`tests.support.verifiable`)."""
     kind, bootstrap, group, topic, name, *settings = sys.argv[1:]
     member = MEMBERS[kind](bootstrap, group, topic, name, **dict(one.split("=", 1) for one in settings))
-    assigned = None
+    assigned: frozenset[int] = frozenset()
     while not threading.Event().wait(POLL_S):
-        if assigned != member.assigned:
-            assigned = member.assigned
-            print(*sorted(assigned), flush=True)
+        now = member.assigned
+        for name, parts in (("partitions_revoked", assigned - now), ("partitions_assigned", now - assigned)):
+            if parts:
+                numbers = [{"topic": topic, "partition": number} for number in sorted(parts)]
+                print(json.dumps({"name": name, "partitions": numbers}), flush=True)
+        assigned = now
 
 
 if __name__ == "__main__":
