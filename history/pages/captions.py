@@ -20,7 +20,9 @@ from history.facts.rows import (
     TopicPartition,
     WaitEnd,
 )
+from history.reading.notes import Note
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
+from history.telling.evidence import fault_steps
 from history.telling.member_labels import term_of
 from history.words import Formatter, partitions_words, reasons_words, term_words
 from records import Certainty, ReasonKind
@@ -78,6 +80,12 @@ class Captions:
         """Every member id that the facts name."""
         for member_id in self.members:
             self.names.name(member_id)
+
+    def faults(self, notes: Iterable[Note], begin: int, end: int) -> list[tuple[int, str]]:
+        """When faults set by an operator were applied within a window, and what they did."""
+        within = [note for note in notes if begin <= note.get("at_ms", -1) <= end]
+        steps = fault_steps(within, self._facts.group_id, self.member, self._style)
+        return [(one.timestamp_ms, one.text) for one in steps]
 
     def member(self, member_id: str | None) -> str:
         """``m2 (app-2)``."""

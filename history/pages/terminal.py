@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
+from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .captions import Captions, bounds_of, shown_findings
@@ -38,11 +39,16 @@ class Signs:
     left: str
     expired: str
     term: str
+    fault: str
     bar: str
 
 
-BLOCKS = Signs(heights="▁▂▃▄▅▆▇█", idle="·", moving="▒", away="╌", left="◂", expired="✕", term="◆", bar="█")
-ASCII = Signs(heights="123456789", idle=".", moving="%", away="~", left="<", expired="x", term="^", bar="#")
+BLOCKS = Signs(
+    heights="▁▂▃▄▅▆▇█", idle="·", moving="▒", away="╌", left="◂", expired="✕", term="◆", fault="!", bar="█"
+)
+ASCII = Signs(
+    heights="123456789", idle=".", moving="%", away="~", left="<", expired="x", term="^", fault="!", bar="#"
+)
 
 
 def lanes_text(
@@ -55,10 +61,11 @@ def lanes_text(
     whole: GroupRows | None = None,
     from_ms: int | None = None,
     to_ms: int | None = None,
+    notes: Sequence[Note] = (),
 ) -> Iterator[str]:
     """The lanes as lines at most ``width`` wide, but wide enough for the names and a few columns.
 
-    ``facts`` and ``whole`` are as for `timeline_page`.
+    ``facts``, ``whole`` and ``notes`` are as for `timeline_page`.
     """
     captions = Captions(facts, style, whole)
     begin, end = bounds_of(facts, from_ms, to_ms)
@@ -70,6 +77,7 @@ def lanes_text(
     columns = max(width - margin, COLUMNS_MIN)
     edges = [begin + (end - begin) * at // columns for at in range(columns + 1)]
     most = max((segment[3] for lane in lanes.members for segment in lane), default=0)
+    faults = captions.faults(notes, begin, end)
 
     yield f"{style.full(begin)} to {style.full(end - 1)}; one column is {duration((end - begin) / columns)}"
     yield " " * margin + _clocks(edges, style)
@@ -77,6 +85,8 @@ def lanes_text(
     yield "not stable".ljust(margin) + _restless(facts, edges, signs)
     if any(term.is_takeover for term in facts.terms):
         yield "takeovers".ljust(margin) + _takeovers(facts, edges, signs)
+    if faults:
+        yield "faults".ljust(margin) + _faults(faults, edges, signs)
     for member_id, name in zip(shown, named, strict=True):
         sessions = [one for one in facts.sessions if one.member_id == member_id]
         lane = _lane(lanes.members[numbers[member_id]], sessions, edges, most, signs)
@@ -85,7 +95,7 @@ def lanes_text(
     if len(shown) < len(numbers):
         yield f"{plural(len(numbers) - len(shown), 'member')} with fewer changes left out: --html shows all"
     yield _legend(most, signs)
-    yield from _events(facts, findings, captions, style, begin, end)
+    yield from _events(facts, findings, captions, style, begin, end, faults)
 
 
 def _most_changed(members: Sequence[str], lanes: Lanes) -> list[str]:
@@ -149,6 +159,11 @@ def _takeovers(facts: GroupRows, edges: Sequence[int], signs: Signs) -> str:
             if column >= len(text):
                 text = text.ljust(column) + f"{signs.term}{term.node_id}"
     return text[: len(edges) - 1]
+
+
+def _faults(faults: Sequence[tuple[int, str]], edges: Sequence[int], signs: Signs) -> str:
+    touched = {column for at, _ in faults for column in _columns(edges, at, at)}
+    return "".join(signs.fault if column in touched else " " for column in range(len(edges) - 1)).rstrip()
 
 
 def _lane(
@@ -217,9 +232,11 @@ def _events(
     style: TimeStyle,
     begin: int,
     end: int,
+    faults: Sequence[tuple[int, str]],
 ) -> Iterator[str]:
-    """Takeovers and involuntary ends of sessions, in order; then the findings."""
-    told = [(term.timestamp_ms, captions.term(term)["words"]) for term in facts.terms if term.is_takeover]
+    """Takeovers, faults and involuntary ends of sessions, in order; then the findings."""
+    told = [*faults]
+    told += [(term.timestamp_ms, captions.term(term)["words"]) for term in facts.terms if term.is_takeover]
     for session in facts.sessions:
         if session.to_ms is not None and session.end not in _PEACEFUL:
             told.append((session.to_ms, f"{captions.member(session.member_id)}: {session.end.value}"))

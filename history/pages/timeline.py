@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind, begun_ms
+from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 from history.words import partitions_words
 
@@ -35,20 +36,24 @@ def timeline_page(
     from_ms: int | None = None,
     to_ms: int | None = None,
     rests_on: Sequence[str] = (),
+    notes: Sequence[Note] = (),
 ) -> str:
     """The HTML file. ``from_ms`` and ``to_ms`` limit the picture to a window.
 
     ``facts`` are then those of the window, and ``whole`` those from the beginning, which give members their
-    names. ``rests_on`` is the footer.
+    names. ``notes`` are those of the evidence file, which tell of faults; ``rests_on`` is the footer.
     """
     captions = Captions(facts, style, whole)
-    data = timeline_data(facts, findings, captions=captions, style=style, from_ms=from_ms, to_ms=to_ms)
+    data = timeline_data(
+        facts, findings, captions=captions, style=style, from_ms=from_ms, to_ms=to_ms, notes=notes
+    )
     begin, end = data["from"], data["from"] + data["span"] - 1
+    faults = [(begin + one["at"], one["words"]) for one in data["faults"]]
     lead = f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {facts.shard}"
     return page(
         title=title or f"Group {facts.group_id}",
         lead=lead,
-        body=_body(facts, findings, captions, style),
+        body=_body(facts, findings, captions, style, faults),
         styles=STYLES,
         scripts=SCRIPTS,
         data=data,
@@ -64,6 +69,7 @@ def timeline_data(
     style: TimeStyle = LOCAL,
     from_ms: int | None = None,
     to_ms: int | None = None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Any]:
     """The data of the page: times in ms since ``from``, members by number, ``null`` for an open end."""
     begin, end = bounds_of(facts, from_ms, to_ms)
@@ -90,6 +96,7 @@ def timeline_data(
         "epochs": captions.epochs(begin, end),
         "terms": [captions.term(row) for row in facts.terms if begin <= row.timestamp_ms <= end],
         "gone": [{"index": index, "at": ms} for index, ms in facts.gone if begin <= ms <= end],
+        "faults": [{"at": at, "words": words} for at, words in captions.faults(notes, begin, end)],
         "findings": [_finding(one, captions, numbers) for one in shown_findings(findings)],
         "leftOut": [*left_out_words(facts, findings), *_folded_words(facts, lanes)],
     }
@@ -141,7 +148,7 @@ def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
     for member in data["members"]:
         for session in member["sessions"]:
             session["at"], session["end"] = since(session["at"]), since(session["end"])
-    for event in (*data["epochs"], *data["terms"], *data["gone"], *data["findings"]):
+    for event in (*data["epochs"], *data["terms"], *data["gone"], *data["faults"], *data["findings"]):
         for name in ("at", "target", "settled", "end"):
             if name in event:
                 event[name] = since(event[name])
@@ -167,8 +174,23 @@ def _folded_words(facts: GroupRows, lanes: Lanes) -> list[str]:
     return said
 
 
-def _body(facts: GroupRows, findings: Sequence[GroupFinding], captions: Captions, style: TimeStyle) -> str:
+def _body(
+    facts: GroupRows,
+    findings: Sequence[GroupFinding],
+    captions: Captions,
+    style: TimeStyle,
+    faults: Sequence[tuple[int, str]],
+) -> str:
     parts = [tiles(figures(facts)), _findings(findings, captions, style), resource("timeline.html")]
+    if faults:
+        said = [(style.full(at)[:23], words) for at, words in faults[:TABLE_ROWS_MAX]]
+        parts.append(
+            section(
+                f"Faults set by an operator: {len(faults):,}",
+                table_html(("time", "what"), said),
+                fold=True,
+            )
+        )
     told = facts.epochs[-TABLE_ROWS_MAX:]
     rows = [
         (

@@ -79,3 +79,29 @@ def test_findings_stand_below(facts: GroupRows) -> None:
     said = list(lanes_text(facts, [finding(facts)], width=80, style=UTC_STYLE))
     expected = "m2 (app-2) was not heard of for 3.0 s, and its session ended."
     assert said[-1] == f"warning: SILENT_MEMBER: {expected}"
+
+
+def fault_note(at_ms: int, **what: object) -> dict[str, object]:
+    """A note of a fault that an operator had set, on a heartbeat of m2."""
+    member = "member-b"
+    told = {
+        "kind": "fault",
+        "at_ms": at_ms,
+        "fault": 3,
+        "group": BILLING,
+        "member": member,
+        "client": "app-2",
+    }
+    return told | {"api": 68, "action": "drop", "error": 0, "delay_ms": 0, "throttle_ms": 0} | what
+
+
+def test_faults_have_a_line_and_are_told_below(facts: GroupRows) -> None:
+    begin = facts.epochs[0].timestamp_ms
+    notes = [fault_note(begin + 20_500), fault_note(begin + 20_700), fault_note(begin + 90_000)]
+    other = fault_note(begin + 30_500, group="other")
+    said = lines(facts, notes=[*notes, other])
+    assert said[4].split() == ["faults", "!"]
+    assert said[4].index("!") == said[5].index("m") + 12 + 20
+    (told,) = [line for line in said if "by fault 3 of an operator" in line]
+    assert told.startswith("12:00:20.510  the reply to ConsumerGroupHeartbeat of ")
+    assert told.endswith("(2 times until 12:00:20.710)")

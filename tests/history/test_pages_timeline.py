@@ -309,3 +309,15 @@ def test_the_page_on_history_tells_the_bounds() -> None:
     epochs, findings = f"{captions.EPOCHS_MAX:,} epochs", f"{captions.FINDINGS_MAX} findings"
     assert f"{epochs}, {findings} and {folding.SEGMENTS_MAX:,} changes" in " ".join(page.split())
     assert f"If there are more than {terminal.LANES_MAX} members" in page
+
+
+def test_faults_of_an_operator_are_marked_and_listed(facts: GroupRows) -> None:
+    begin = facts.epochs[0].timestamp_ms
+    note = {"kind": "fault", "at_ms": begin + 20_500, "fault": 3, "group": facts.group_id, "member": None}
+    note |= {"client": "app-2", "api": 8, "action": "close", "error": 0, "delay_ms": 0, "throttle_ms": 0}
+    words = "the connection of app-2 was closed at OffsetCommit by fault 3 of an operator"
+    data = timeline_data(facts, (), style=UTC_STYLE, notes=[note])
+    assert data["faults"] == [{"at": note["at_ms"] - data["from"], "words": words}]
+    page = timeline_page(facts, (), style=UTC_STYLE, notes=[note])
+    assert "Faults set by an operator: 1" in page
+    assert f"<td>{words}</td>" in page

@@ -173,6 +173,7 @@ const Model = (() => {
     const busy = epochs.map((epoch) => [epoch.at, settledBy(epoch)]);
     for (const term of terms) busy.push([term.at, term.at]);
     for (const finding of findings) busy.push([finding.at, finding.at]);
+    for (const fault of data.faults) busy.push([fault.at, fault.at]);
     for (const member of members)
       for (let at = 0; at < member.segments.length; at += SIZE)
         if (member.segments[at + 2] !== STAND.IN_STEP) busy.push([member.segments[at], member.segments[at]], [member.segments[at] + member.segments[at + 1], member.segments[at] + member.segments[at + 1]]);

@@ -99,6 +99,7 @@ const Ruler = (() => {
       ...starts.map((start) => ({at: start.at, start})),
       ...findings.map((finding) => ({at: Math.max(finding.at, 0), finding})),
       ...Model.data.gone.map((gone) => ({at: gone.at, gone})),
+      ...Model.data.faults.map((fault) => ({at: fault.at, fault})),
     ].sort((a, b) => a.at - b.at);
     let until = -Infinity;
     shown.forEach((mark, number) => {
@@ -111,9 +112,9 @@ const Ruler = (() => {
       if (mark.term) diamond(context, x, MARK_Y, 6);
       else if (mark.start) hollow(context, x, MARK_Y, 5);
       else if (mark.finding) triangle(context, x, MARK_Y, mark.finding.severity);
-      else line(context, x, MARK_Y - 7, MARK_Y + 7, look.bad, 3);
+      else line(context, x, MARK_Y - 7, MARK_Y + 7, look.bad, mark.fault ? 1 : 3);
       const next = number + 1 < shown.length ? xOf(view, shown[number + 1].at) : view.width;
-      const words = mark.term ? "node " + mark.term.node + " took over" : mark.start ? "node " + mark.start.node + " started" : mark.finding ? mark.finding.kind.toLowerCase().replaceAll("_", " ") : "group gone";
+      const words = mark.term ? "node " + mark.term.node + " took over" : mark.start ? "node " + mark.start.node + " started" : mark.finding ? mark.finding.kind.toLowerCase().replaceAll("_", " ") : mark.fault ? "fault" : "group gone";
       until = x + 10;
       if (fits(context, words, next - x - 22)) until = x + 10 + write(context, words, x + 10, MARK_Y + 0.5, {size: 11});
     });

@@ -19,6 +19,7 @@ from quorate.output import print_json, say
 if TYPE_CHECKING:
     from history.facts.rows import GroupFinding, GroupRows
     from history.reading.node import NodeLog
+    from history.reading.notes import Note
     from history.render import TimeStyle
 
 
@@ -94,8 +95,8 @@ class _Picture:
     """The part within the window."""
     findings: tuple[GroupFinding, ...]
     from_ms: int | None
-    has_notes: bool
-    """Whether notes beside the log exist, which findings take into account."""
+    notes: tuple[Note, ...] | None
+    """The group's notes beside the log, which findings take into account; None: there are none."""
 
 
 def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Point) -> _Picture:
@@ -117,7 +118,7 @@ def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Poi
             one for one in findings if from_ms is None or one.to_ms is None or one.to_ms >= from_ms
         ),
         from_ms=from_ms,
-        has_notes=notes is not None,
+        notes=None if notes is None else tuple(notes),
     )
 
 
@@ -142,6 +143,7 @@ def _page(picture: _Picture, to_ms: int | None, style: TimeStyle, rests_on: list
         from_ms=picture.from_ms,
         to_ms=to_ms,
         rests_on=rests_on,
+        notes=picture.notes or (),
     )
 
 
@@ -157,6 +159,7 @@ def _lanes(picture: _Picture, to_ms: int | None, style: TimeStyle) -> Iterator[s
         signs=BLOCKS if _writes_blocks(BLOCKS.heights) else ASCII,
         from_ms=picture.from_ms,
         to_ms=to_ms,
+        notes=picture.notes or (),
     )
 
 
@@ -168,7 +171,7 @@ def _rests_on(path: str, picture: _Picture) -> list[str]:
     if facts.unreadable:
         places = ", ".join(str(index) for index, _, _ in facts.unreadable[:PLACES_MAX])
         lines.append(f"{len(facts.unreadable)} entries cannot be decoded and are skipped: index {places}")
-    if not picture.has_notes:
+    if picture.notes is None:
         lines.append(UNKNOWN)
     return lines
 
