@@ -74,7 +74,6 @@ class PolledConsumer:
         self.lost: list[list[int]] = []
         self.errors: list[str] = []
         self.closed = False
-        self.while_revoking: Callable[[], None] = lambda: None
         self.consumer = Consumer(config)
         self.consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -140,7 +139,6 @@ class PolledConsumer:
             self._crowd.changed.notify_all()
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.while_revoking()
         self._drop(partitions)
 
     def _drop(self, partitions: list[TopicPartition]) -> None:

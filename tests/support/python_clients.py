@@ -302,6 +302,8 @@ class Feed:
     def __init__(self, bootstrap: str, topic: str, num_partitions: int, every_s: float = 0.02) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
         self._topic, self._num_partitions, self._every_s = topic, num_partitions, every_s
+        self.produced = 0
+        """Messages in each partition so far."""
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -312,9 +314,11 @@ class Feed:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+        self._producer.flush(FLUSH_S)
 
     def _run(self) -> None:
         for number in count():
+            self.produced = number + 1
             for partition in range(self._num_partitions):
                 self._producer.produce(self._topic, b"%d" % number, partition=partition)
             self._producer.poll(0)

@@ -1,0 +1,283 @@
+"""The situations of docs/testing-clients.md: each is provoked, and the client's answer to it put in words.
+
+`python -m tests.clients.situations [CLIENT ...]` prints the page's table of clients, for these or for all
+that can run here. `ok`: the client did what the page expects; otherwise the cell says what it did.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from cluster.launching.launcher import NodeProcess, launch_node
+from quorate.client import Client
+from tests.clients.stage import SETTINGS, Stage
+from tests.report import count_fault
+from tests.support import stock_clients
+from tests.support.python_clients import MEMBERS
+
+OK, NOT_RUN = "ok", "not run"
+
+Situation = Callable[[Stage], str]
+
+
+def _applied(added: list[Callable[[], int]]) -> int:
+    """How often a fault was applied that is set in a callback."""
+    return added[0]() if added else 0
+
+
+def lost_join_reply(stage: Stage) -> str:
+    """The reply to the join is lost, not that with the member id."""
+    applied = stage.fault("drop", stage.joins, after=1 if stage.is_classic else 0, times=1)
+    member = stage.join("a")
+    stage.wait(lambda: applied() == 1, "a lost reply")
+    stage.goes_on(member)
+    return OK
+
+
+def lost_acknowledgement(stage: Stage) -> str:
+    """The reply to what a member says after it has given up partitions: a heartbeat, or SyncGroup."""
+    first = stage.join("a")
+    stage.goes_on(first)
+    if stage.is_classic:
+        applied = stage.fault("drop", "SyncGroup", first, times=1)
+    else:
+        added: list[Callable[[], int]] = []
+        if not first.when_revoking(lambda: added.append(stage.fault("drop", stage.beats, first, times=1))):
+            return NOT_RUN
+        applied = partial(_applied, added)
+    second = stage.join("b")
+    stage.wait(lambda: applied() == 1, "a lost reply")
+    stage.goes_on(first, second)
+    return OK
+
+
+def lost_commit_reply(stage: Stage) -> str:
+    member = stage.join("a")
+    stage.goes_on(member)
+    errors = len(member.errors)
+    applied = stage.fault("drop", "OffsetCommit", times=1)
+    stage.wait(lambda: applied() == 1, "a lost reply")
+    stage.goes_on(member)
+    return "ok: told the application" if len(member.errors) > errors else "ok: sent it again"
+
+
+def fenced_while_revoking(stage: Stage) -> str:
+    """A heartbeat is fenced after the callback; a classic member is unknown when it joins again."""
+    first = stage.join("a")
+    stage.goes_on(first)
+    if stage.is_classic:
+        applied = stage.fault("error", "JoinGroup", first, error="UNKNOWN_MEMBER_ID", times=1)
+    else:
+        added: list[Callable[[], int]] = []
+
+        def fence() -> None:
+            added.append(stage.fault("error", stage.beats, first, error="FENCED_MEMBER_EPOCH", times=1))
+            stage.wait(lambda: added[0]() == 1, "the error")
+
+        if not first.when_revoking(fence):
+            return NOT_RUN
+        applied = partial(_applied, added)
+    second = stage.join("b")
+    stage.wait(lambda: applied() == 1, "the error")
+    stage.goes_on(first, second)
+    return OK if first.has_lost or stage.is_classic else "ok, but reports no loss"
+
+
+def coordinator_moved_twice(stage: Stage) -> str:
+    member = stage.join("a")
+    stage.goes_on(member)
+    applied = stage.fault("error", stage.beats, error="NOT_COORDINATOR", times=2)
+    stage.wait(lambda: applied() == 2, "both errors")
+    stage.goes_on(member)
+    return "loses its partitions" if member.has_lost else OK
+
+
+def coordinator_loads(stage: Stage) -> str:
+    """For 3 s instead of 10, because sessions last 6."""
+    member = stage.join("a")
+    stage.goes_on(member)
+    errors = len(member.errors)
+    apis = f"{stage.beats},OffsetCommit,OffsetFetch"
+    applied = stage.fault("error", apis, error="COORDINATOR_LOAD_IN_PROGRESS", for_ms=3_000)
+    stage.wait(lambda: applied() > 1, "errors")
+    stage.goes_on(member)
+    if member.has_lost:
+        return "loses its partitions"
+    return "ok: commits fail" if len(member.errors) > errors else "ok: commits wait"
+
+
+def group_id_not_found(stage: Stage) -> str:
+    """At a heartbeat; classic clients meet this error at a commit."""
+    member = stage.join("a")
+    stage.goes_on(member)
+    errors = len(member.errors)
+    api = "OffsetCommit" if stage.is_classic else stage.beats
+    applied = stage.fault("error", api, error="GROUP_ID_NOT_FOUND", times=1)
+    stage.wait(lambda: applied() == 1, "the error")
+    if not stage.is_classic:
+        stage.wait(lambda: len(member.errors) > errors, "the application's error")
+        return OK
+    stage.wait_until_all_commit(member)
+    return OK if len(member.errors) > errors else "commits again without a word"
+
+
+def instance_not_released(stage: Stage) -> str:
+    """The instance id is another's: at the join, or with the classic protocol at a heartbeat (fenced)."""
+    code = "FENCED_INSTANCE_ID" if stage.is_classic else "UNRELEASED_INSTANCE_ID"
+    applied = stage.fault("error", stage.beats, error=code, times=3)
+    member = stage.join("a", instance=f"i-{stage.group}")
+    stage.wait(lambda: applied() >= 1, "the error")
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < 5:
+        if member.errors:
+            return OK
+        time.sleep(0.1)
+    return "tells nobody, sends no more heartbeats" if applied() == 1 else "goes on without a word"
+
+
+def stale_epoch_at_commit(stage: Stage) -> str:
+    member = stage.join("a")
+    stage.goes_on(member)
+    errors = len(member.errors)
+    code = "ILLEGAL_GENERATION" if stage.is_classic else "STALE_MEMBER_EPOCH"
+    applied = stage.fault("error", "OffsetCommit", error=code, times=1)
+    stage.wait(lambda: applied() == 1, "the error")
+    stage.goes_on(member)
+    return "ok: told the application" if len(member.errors) > errors else "ok: commits again"
+
+
+def topic_deleted_while_revoking(stage: Stage) -> str:
+    """There is nothing to commit: commits for a topic that is gone are another matter."""
+    first = stage.join("a")
+    stage.goes_on(first)
+    stage.falls_silent(first)
+
+    def delete() -> None:
+        with Client(stage.bootstrap) as client:
+            client.delete_topic(stage.topic)
+
+    if stage.is_classic:  # it has revoked all when it joins again
+        applied = stage.fault("delay", "JoinGroup", first, delay_ms=1_000, times=1)
+        second = stage.join("b")
+        stage.wait(lambda: applied() == 1, "the join")
+        delete()
+    else:
+        if not first.when_revoking(delete):
+            return NOT_RUN
+        second = stage.join("b")
+    stage.wait(lambda: not first.assigned and not second.assigned, "giving everything up")
+    stage.wait(lambda: stage.members() == 2, "both to stay members")
+    return OK
+
+
+def follower_lost_in_sync(stage: Stage) -> str:
+    """Its request is not carried out, and its connection is closed after a second."""
+    if not stage.is_classic:
+        return "–"
+    first = stage.join("a")
+    stage.goes_on(first)
+    second = stage.named("b")
+    applied = stage.fault("silence", "SyncGroup", client_id=second, delay_ms=1_000, times=1)
+    follower = stage.join("b")
+    stage.wait(lambda: applied() == 1, "the silence")
+    stage.goes_on(first, follower)
+    return OK
+
+
+def leader_dies_before_sync(stage: Stage) -> str:
+    if not stage.is_classic:
+        return "–"
+    leader = stage.join("a", in_process=True)
+    stage.wait(lambda: len(leader.assigned) == 4, "its partitions")
+    applied = stage.fault("silence", "SyncGroup", leader, times=1)
+    follower = stage.join("b")
+    stage.wait(lambda: applied() == 1, "the silence")
+    leader.kill()
+    stage.goes_on(follower)
+    return OK
+
+
+def throttled_heartbeat(stage: Stage) -> str:
+    """A client that waits sends three in more than 4 s; heartbeats are half a second apart."""
+    member = stage.join("a")
+    stage.goes_on(member)
+    applied = stage.fault("throttle", stage.beats, throttle_ms=2_000, times=3)
+    stage.wait(lambda: applied() >= 1, "a throttled heartbeat")
+    began_s = time.monotonic()
+    stage.wait(lambda: applied() == 3, "three")
+    waited_s = time.monotonic() - began_s
+    stage.goes_on(member)
+    if member.has_lost:
+        return "loses its partitions"
+    return OK if waited_s > 3.5 else "does not wait"
+
+
+SITUATIONS: dict[str, Situation] = {
+    "1": lost_join_reply,
+    "2": lost_acknowledgement,
+    "2a": lost_commit_reply,
+    "3": fenced_while_revoking,
+    "4": coordinator_moved_twice,
+    "5": coordinator_loads,
+    "6": group_id_not_found,
+    "7": instance_not_released,
+    "8": stale_epoch_at_commit,
+    "9": topic_deleted_while_revoking,
+    "10": follower_lost_in_sync,
+    "11": leader_dies_before_sync,
+    "12": throttled_heartbeat,
+}
+"""By the page's numbers."""
+
+
+def outcome(node: NodeProcess, client: str, number: str) -> str:
+    """Provoke one situation and return what the client did, or what it did not do in time."""
+    if number == "7" and client == "kafkajs":
+        return "–"  # it has no static members
+    try:
+        with Stage(node, client) as stage:
+            said = SITUATIONS[number](stage)
+            count_fault("clients", "situation of a client")
+            return said
+    except AssertionError as error:
+        return f"**{error}**"
+
+
+def outcomes(node: NodeProcess, client: str, at_once: int) -> dict[str, str]:
+    """Provoke all of them, some side by side: each has a group and a topic of its own."""
+    with ThreadPoolExecutor(at_once) as pool:
+        found = pool.map(lambda number: outcome(node, client, number), SITUATIONS)
+        return dict(zip(SITUATIONS, found, strict=True))
+
+
+def table(columns: dict[str, dict[str, str]]) -> str:
+    lines = [["#", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[number, *(found[number] for found in columns.values())] for number in SITUATIONS]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main() -> None:
+    elsewhere = {name: one for name, one in stock_clients.CLIENTS.items() if one.missing() is None}
+    clients = sys.argv[1:] or [*MEMBERS, *elsewhere]
+    with tempfile.TemporaryDirectory() as folder:
+        node = launch_node(Path(folder) / "node", settings=SETTINGS)
+        try:
+            columns = {}
+            for client in clients:
+                columns[client] = outcomes(node, client, at_once=6 if client in MEMBERS else 2)
+                print(client, columns[client], file=sys.stderr, flush=True)
+        finally:
+            node.stop()
+    print(table(columns), end="")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()
