@@ -139,6 +139,6 @@ def _like(payloads: list[bytes], body_offset: int, version: int, first: Any) -> 
             body = decode_body(ApiKey.OFFSET_COMMIT, version, payload, body_offset)
         except MalformedFrame:
             return
-        if is_in_parts(body, len(payload)):
-            return
+        if body.group_id != first.group_id or is_in_parts(body, len(payload)):
+            return  # the bytes of a short group id also occur in its length
         yield body

@@ -85,6 +85,15 @@ def test_what_ends_a_run(what: str) -> None:
     assert [groups[0], groups[1], groups[3], groups[4]] == ["g"] * 4
 
 
+@pytest.mark.parametrize("group", ["", "\x02", "\x00"])
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_group_id_that_its_length_hides_is_not_that_of_others(group: str, version: int) -> None:
+    rig = RunRig()
+    rig.serve(*(commit(at, one, version=version) for at, one in enumerate((group, group, "g", "g"))))
+    assert max(rig.runs) == 2
+    assert [body.group_id for _, _, body, _ in rig.node.asked] == [group, group, "g", "g"]
+
+
 def test_a_run_is_short() -> None:
     rig = RunRig()
     client = rig.serve(*map(commit, range(2 * COMMITS_MAX + 1)))
