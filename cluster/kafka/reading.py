@@ -26,7 +26,7 @@ from cluster.kafka.waiting import end_fetches
 from cluster.scratchlog import PartitionLog
 from cluster.scratchlog.partition import OffsetOutOfRange
 from cluster.scratchlog.producers import Partition
-from cluster.scratchlog.records import record_since
+from cluster.scratchlog.records import RecordSearch
 from coordinator.topics import CatalogTopic
 from wire.errors import ErrorCode
 from wire.messages.fetch import (
@@ -93,7 +93,7 @@ def _log_of(context: ListenerContext, topic: CatalogTopic | None, number: int) -
 def list_offsets(context: ListenerContext, exchange: Exchange, request: ListOffsetsRequest) -> None:
     """Answer ListOffsets 1–10, by special timestamps and by time.
 
-    Time is exact to the record, unless a batch is compressed: then to the batch.
+    Time is exact to the record, or to the batch where that is compressed or the request asks for very much.
     """
     with_leader(
         context,
@@ -106,6 +106,7 @@ def list_offsets(context: ListenerContext, exchange: Exchange, request: ListOffs
 def _offsets(context: ListenerContext, version: int, request: ListOffsetsRequest) -> Answer:
     topics: list[ListOffsetsTopicResponse] = []
     is_committed = request.isolation_level == READ_COMMITTED
+    search = RecordSearch()
     num_made = 0
     for topic in request.topics:
         found = context.node.catalog.topic(topic.name)
@@ -114,7 +115,9 @@ def _offsets(context: ListenerContext, version: int, request: ListOffsetsRequest
         for asked in topic.partitions:
             is_known = asked.timestamp >= 0 or version >= SPECIAL_SINCE.get(asked.timestamp, version + 1)
             if is_known:
-                partitions.append((yield from _offset(context, found, asked, is_committed=is_committed)))
+                partitions.append(
+                    (yield from _offset(context, found, asked, search, is_committed=is_committed))
+                )
             else:
                 partitions.append(_no_offset(asked, ErrorCode.UNSUPPORTED_VERSION))
             num_made += 1
@@ -124,12 +127,17 @@ def _offsets(context: ListenerContext, version: int, request: ListOffsetsRequest
 
 
 def _offset(
-    context: ListenerContext, topic: CatalogTopic | None, asked: ListOffsetsPartition, *, is_committed: bool
+    context: ListenerContext,
+    topic: CatalogTopic | None,
+    asked: ListOffsetsPartition,
+    search: RecordSearch,
+    *,
+    is_committed: bool,
 ) -> Generator[None, None, ListOffsetsPartitionResponse]:
     number = asked.partition_index
     try:
         log = _log_of(context, topic, number)
-        timestamp, offset = yield from _found_at(log, asked.timestamp, is_committed=is_committed)
+        timestamp, offset = yield from _found_at(log, asked.timestamp, search, is_committed=is_committed)
     except _Refused as refused:
         return _no_offset(asked, refused.code)
     return ListOffsetsPartitionResponse(partition_index=number, timestamp=timestamp, offset=offset)
@@ -145,7 +153,7 @@ Found = Generator[None, None, tuple[int, int]]
 """Finds timestamp and offset; both are −1 if there is none."""
 
 
-def _found_at(log: PartitionLog, timestamp: int, *, is_committed: bool) -> Found:
+def _found_at(log: PartitionLog, timestamp: int, search: RecordSearch, *, is_committed: bool) -> Found:
     """Find what a timestamp asks for, before the end that a consumer of this isolation sees."""
     end = log.stable if is_committed else log.end
     if timestamp == LATEST:
@@ -157,24 +165,24 @@ def _found_at(log: PartitionLog, timestamp: int, *, is_committed: bool) -> Found
         newest = log.newest()
         if newest is not None:
             latest = newest.header.max_timestamp
-            exact = yield from record_since(newest, latest, log.start)
+            exact = yield from search.first_since(newest, latest, log.start)
             found = exact or (latest, newest.last_offset)
     elif timestamp >= 0:
-        found = yield from _found_since(log, timestamp)
+        found = yield from _found_since(log, timestamp, search)
     return found if found[1] < end else (-1, NO_OFFSET)
 
 
-def _found_since(log: PartitionLog, timestamp: int) -> Found:
-    """Find the first record with this timestamp or a later one; in a compressed batch, its first record.
+def _found_since(log: PartitionLog, timestamp: int, search: RecordSearch) -> Found:
+    """Find the first record with this timestamp or a later one; in a batch that is not read, its first one.
 
     In the first batch that has one it may be deleted, but not in the next one.
     """
     batches, start = list(islice(log.batches_since(timestamp), 2)), log.start
     for batch in batches:
-        found = yield from record_since(batch, timestamp, start)
+        found = yield from search.first_since(batch, timestamp, start)
         if found is not None:
             return found
-        if batch.is_compressed:
+        if not search.can_read(batch):
             return batch.header.base_timestamp, max(start, batch.base_offset)
     return -1, NO_OFFSET
 

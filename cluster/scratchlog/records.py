@@ -16,34 +16,49 @@ RECORDS_AT_ONCE: Final = 500
 
 VARINT_BYTES_MAX: Final = 10
 
+RECORDS_READ_MAX: Final = 1_000_000
+"""Records that are looked at for one request, a second's work. Beyond it, time is known to the batch."""
 
-def record_since(
-    batch: RecordBatch, timestamp: int, start: int
-) -> Generator[None, None, tuple[int, int] | None]:
-    """Return timestamp and offset of the first record from offset `start` on with this timestamp or a later
-    one.
 
-    None if there is none, or if the records cannot be read.
-    """
-    header, data = batch.header, batch.records
-    if batch.is_compressed:
+class RecordSearch:
+    """Finds records by time for one request."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = RECORDS_READ_MAX
+
+    def can_read(self, batch: RecordBatch) -> bool:
+        """Whether the batch is not compressed, and no bound was met."""
+        return not batch.is_compressed and self._left > 0
+
+    def first_since(
+        self, batch: RecordBatch, timestamp: int, start: int
+    ) -> Generator[None, None, tuple[int, int] | None]:
+        """Return timestamp and offset of the first record from offset `start` on that is not earlier.
+
+        None if there is none, or if the records cannot be read.
+        """
+        header, data = batch.header, batch.records
+        at = HEADER_BYTES
+        try:
+            for number in range(header.num_records):
+                if not self.can_read(batch):
+                    break
+                self._left -= 1
+                length, begin = _varint(data, at)
+                if length <= 0:
+                    break
+                delta, _ = _varint(data, begin + 1)  # behind the attributes
+                time_ms, offset = header.base_timestamp + delta, batch.base_offset + number
+                if time_ms >= timestamp and offset >= start:
+                    return time_ms, offset
+                at = begin + length
+                if not (number + 1) % RECORDS_AT_ONCE:
+                    yield
+        except IndexError:
+            pass
         return None
-    at = HEADER_BYTES
-    try:
-        for number in range(header.num_records):
-            length, begin = _varint(data, at)
-            if length <= 0:
-                return None
-            delta, _ = _varint(data, begin + 1)  # behind the attributes
-            time_ms, offset = header.base_timestamp + delta, batch.base_offset + number
-            if time_ms >= timestamp and offset >= start:
-                return time_ms, offset
-            at = begin + length
-            if not (number + 1) % RECORDS_AT_ONCE:
-                yield
-    except IndexError:
-        pass
-    return None
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -160,6 +160,28 @@ def test_what_one_client_produces_every_client_reads(cluster: ClusterProcess, to
             assert reading.messages == list(enumerate(values))
 
 
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_a_producer_creates_its_topic(cluster: ClusterProcess, name: str) -> None:
+    topic = f"made-for-{name}"
+    assert PRODUCERS[name](cluster.bootstrap, topic, [b"a", b"b"]) == [0, 1]
+    reading = Reading(with_confluent(cluster.bootstrap, topic))
+    wait_for(lambda: reading.values == [b"a", b"b"], name)
+    reading.stop()
+
+
+@pytest.mark.parametrize("name", ["kafka-python", "aiokafka"])
+def test_a_consumer_creates_its_topic(cluster: ClusterProcess, name: str) -> None:
+    """These allow it by default, as Java's consumer does; librdkafka's consumer does not."""
+    topic = f"made-for-reading-with-{name}"
+    reading = Reading(CONSUMERS[name](cluster.bootstrap, topic))
+    with Client(cluster.bootstrap) as client:
+        wait_for(lambda: client.topic(topic) is not None, name)
+    assert produce_with_confluent(cluster.bootstrap, topic, [b"a"]) == [0]
+    wait_for(lambda: reading.values == [b"a"], name)
+    reading.stop()
+    assert reading.errors == []
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_passes_through(cluster: ClusterProcess, topic: str, codec: str) -> None:
     values = [b"value " * 50] * 300

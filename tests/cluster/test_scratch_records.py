@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from cluster.scratchlog.batches import RecordBatch, header_of
-from cluster.scratchlog.records import RECORDS_AT_ONCE, record_since
+from cluster.scratchlog.records import RECORDS_AT_ONCE, RecordSearch
 from tests.support.record_batches import NOW_MS, batch, record
 
 
 def found(records: bytes, timestamp: int, start: int = 0, base_offset: int = 100) -> tuple[int, int] | None:
-    search = record_since(RecordBatch(header_of(records), records, base_offset, 0), timestamp, start)
+    kept = RecordBatch(header_of(records), records, base_offset, 0)
+    search = RecordSearch().first_since(kept, timestamp, start)
     while True:
         try:
             next(search)
@@ -49,5 +52,16 @@ def test_what_does_not_parse_ends_the_search() -> None:
 
 def test_many_records_are_read_in_steps() -> None:
     records = batch(*[b""] * (4 * RECORDS_AT_ONCE))
-    search = record_since(RecordBatch(header_of(records), records, 0, 0), NOW_MS + 10**6, 0)
+    search = RecordSearch().first_since(RecordBatch(header_of(records), records, 0, 0), NOW_MS + 10**6, 0)
     assert sum(1 for _ in search) == 4
+
+
+def test_one_request_reads_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.scratchlog.records.RECORDS_READ_MAX", 5)
+    records = batch(*[b""] * 4)
+    kept, search = RecordBatch(header_of(records), records, 0, 0), RecordSearch()
+    for timestamp, found in ((NOW_MS + 3, (NOW_MS + 3, 3)), (NOW_MS + 3, None)):
+        with pytest.raises(StopIteration) as end:
+            next(search.first_since(kept, timestamp, 0))
+        assert end.value.value == found
+    assert not search.can_read(kept)
