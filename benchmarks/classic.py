@@ -17,9 +17,6 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from wire.protocol import decode_response, encode_request
 
-SETTINGS = {"group.coordinator.rebalance.protocols": "classic,consumer"}
-"""Settings of a node that serves them."""
-
 JOIN, SYNC, HEARTBEAT, LEAVE = 9, 5, 4, 5
 SESSION_MS, REBALANCE_MS = 30 * 60_000, 5 * 60_000
 SUBSCRIPTION = bytes(200)

@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement (default 3)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quorate-bench-") as directory:
-        node = launch_node(Path(directory) / "node", settings=classic.SETTINGS)
+        node = launch_node(Path(directory) / "node")
         try:
             heartbeats(node, options.rounds)
             rebalances(node, options.members, options.rounds)

@@ -27,6 +27,7 @@ class FleetMember:
         self.owned: set[int] = set()
         self._stopping = threading.Event()
         self._consumer = Consumer(dict(config))
+        self._is_eager = config["group.protocol"] == "classic"
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -47,13 +48,19 @@ class FleetMember:
         self.fleet.left(self)
 
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.incremental_assign(partitions)
+        if self._is_eager:
+            consumer.assign(partitions)
+        else:
+            consumer.incremental_assign(partitions)
         consumer.pause(partitions)  # there is nothing to fetch
         self.fleet.changed(self, add={one.partition for one in partitions})
 
     def _gave(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.fleet.changed(self, remove={one.partition for one in partitions})
-        consumer.incremental_unassign(partitions)
+        if self._is_eager:
+            consumer.unassign()
+        else:
+            consumer.incremental_unassign(partitions)
 
 
 class Fleet:

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import full_frames, load
+from benchmarks import classic, full_frames, load
 from cluster import main as node_main
 from cluster.collector import look_at_the_young
 from cluster.settings import load_settings
@@ -116,6 +116,7 @@ class Scenario:
             ("topics", self.subscription),
             ("members", self.members),
             ("groups", self.groups),
+            ("classic", self.classic),
             ("frames", self.full_frames),
         ):
             if self.word in name:
@@ -282,6 +283,30 @@ class Scenario:
             "a topic is deleted of which half of them have offsets", partial(self.delete, ["other"]), 1
         )
         self.measure("… in the seconds after", partial(time.sleep, SETTLE_S), 1)
+
+    def classic(self) -> None:
+        """A group of the classic protocol whose members all join again, each over its own connection."""
+        for count in (1_000 // self.sizes, 2_500 // self.sizes):
+            with load.peers(self.address, count) as opened:
+                for peer in opened:
+                    peer.socket.settimeout(600)
+                members: list[list[classic.ClassicMember]] = []
+                name = f"classic-{count}"
+                self.measure(
+                    f"{count:,} classic members join",
+                    partial(self._stable, members, opened, name),
+                    1,
+                )
+                self.measure(
+                    f"{count:,} classic members, one leaves and the others join again",
+                    lambda members=members: members.append(classic.rejoin_after_leaving(members[-1])),  # type: ignore[misc]
+                    3,
+                )
+
+    def _stable(
+        self, members: list[list[classic.ClassicMember]], opened: list[load.Peer], group_id: str
+    ) -> None:
+        members.append(classic.stable_members(opened, group_id))
 
     def full_frames(self) -> None:
         """The largest requests that fit into one frame; some exceed a limit and cost their connection."""

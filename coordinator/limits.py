@@ -151,7 +151,7 @@ class Limits:
         "more of them; the first member need not wait, as a rebalance takes milliseconds")
     classic_session_timeout_min_ms: int = bound(6_000, "ms", "Kafka's group.min.session.timeout.ms")
     classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
-    classic_group_size_max: int = bound(10_000, "members",
+    classic_group_size_max: int = bound(2_500, "members",
         "Kafka's group.max.size, there unbounded: a generation is one record, and one turn of the event loop")
     classic_pending_max: int = bound(10_000, "member ids",
         "given out for one group and not used yet; the oldest is forgotten, and its client asks again")
