@@ -116,12 +116,13 @@ class Decision:
     whether an assignor caused it. `notice` is a line for the node's log. `jobs` must be started now; the
     result of each goes to `GroupShard.job_ended`. `continuation` continues work that was too much for one
     decision in another one, which has the reply. `answers` are replies to earlier requests that were answered
-    `Later`, by number."""
+    `Later`, by number. `refusal` says why the request was refused, also if the reply has no field for it."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
     answers: list[tuple[int, object]] = field(default_factory=list)
+    refusal: str = ""
     error: Exception | None = None
     failure: Failure | None = None
     notice: str = ""

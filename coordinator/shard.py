@@ -163,7 +163,7 @@ class GroupShard:
         except RequestRefused as refused:
             reply = refuse(api_key, api_version, request, refused.code, refused.message)
             failure, notice = (None, "") if builder is None else (builder.failure, builder.notice)
-            return Decision(reply=reply, failure=failure, notice=notice)
+            return Decision(reply=reply, failure=failure, notice=notice, refusal=refused.message)
         return Decision(reply=answer, failure=builder.failure)
 
     def _answer(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from records.ids import topic_id_text
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
 
 NOTED_APIS: Final = frozenset(
     {
@@ -19,6 +20,9 @@ NOTED_APIS: Final = frozenset(
         ApiKey.OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,
         ApiKey.CREATE_TOPICS,
         ApiKey.CREATE_PARTITIONS,
@@ -26,6 +30,9 @@ NOTED_APIS: Final = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
+
+ORDINARY: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED)
+"""Errors by which the classic protocol tells members what to do next."""
 
 _ITEMS: Final = ("topics", "groups", "results", "responses", "partitions", "members")
 """The fields of a response that hold its answers item by item."""

@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import READ_APIS, Unavailable, refusal
 from cluster.runtime.pending_replies import PendingReplies, PendingReply, PendingRun, ReadBarrier
-from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
+from cluster.runtime.refusal_notes import NOTED_APIS, ORDINARY, first_error, owned_partitions
 from cluster.runtime.shard_context import ShardContext
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardState
@@ -234,7 +234,7 @@ class ShardRequests:
             message = self._report(decision.error, api_key)
             return refusal(Unavailable.FAILED, api_key, pending.api_version, request, message)
         if not decision.records and api_key in NOTED_APIS:
-            self._note_refusal(api_key, request, decision.reply, client)
+            self._note_refusal(api_key, request, decision.reply, client, decision.refusal)
         return decision.reply
 
     def _answer_waiting(self, decision: Decision, now_ms: float) -> None:
@@ -451,14 +451,16 @@ class ShardRequests:
             failure.group_id, failure.words, work=failure.work, member_id=failure.member_id
         )
 
-    def _note_refusal(self, api_key: int, request: object, response: object, client: ClientInfo) -> None:
+    def _note_refusal(
+        self, api_key: int, request: object, response: object, client: ClientInfo, reason: str = ""
+    ) -> None:
         """Keep the reason of a refusal as evidence for later explanations of the group."""
         error = first_error(response)
-        if error is not None:
+        if error is not None and error[0] not in ORDINARY:
             self._node.evidence.refused(
                 api=api_key,
                 error=error[0],
-                reason=error[1],
+                reason=error[1] or reason,
                 group_id=getattr(request, "group_id", ""),
                 member_id=getattr(request, "member_id", ""),
                 client=f"{client.client_id}{client.host}",

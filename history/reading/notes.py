@@ -20,7 +20,12 @@ GAP_WINDOW_MS = 600_000
 Owned = Mapping[str, Sequence[int]]
 """Topic id -> partitions."""
 
-_HEARTBEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT)
+_HEARTBEATS = (
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT,
+    *(ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP),
+)
+"""What a member sends by itself, which shows that it is alive."""
 _REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 

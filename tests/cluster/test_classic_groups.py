@@ -8,6 +8,7 @@ import pytest
 
 from cluster.runtime.answers import Unavailable, code_for
 from cluster.simulator.client import Call
+from raftlog.storage.evidence import read_evidence
 from tests.support.requests import commit_request
 from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
@@ -249,3 +250,22 @@ def test_the_gaps_of_classic_heartbeats_are_measured_and_a_wait_in_a_join_is_non
     waits = a.join()
     answered(nodes, waits)
     assert (GROUP, a.member_id) not in gaps
+
+
+def test_what_was_refused_is_noted_with_its_reason(nodes: ThreeNodes) -> None:
+    """Replies of the classic protocol have no field for a reason; what they say to go on is no refusal."""
+    a, b = Joiner(nodes, "a"), Joiner(nodes, "b")
+    stable(nodes, a)
+    b.join()
+    nodes.world.run_for(50)
+    assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    a.generation = 7
+    assert a.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+    machine = nodes.cluster[nodes.leader]
+    machine.node.evidence.flush()
+    notes = read_evidence(machine.disk, machine.settings.data_dir)
+    refused = [note for note in notes if note["kind"] == "refused"]
+    assert [(note["api"], note["error"], note["member"]) for note in refused] == [
+        (ApiKey.HEARTBEAT, ErrorCode.ILLEGAL_GENERATION, a.member_id)
+    ]
+    assert "at generation 1, not 7" in refused[0]["reason"]

@@ -22,6 +22,9 @@ MASKED_MAX: Final = 0.02
 ALONE: Final = "answered alone"
 """In place of a path: only ours has answered the request."""
 
+ALONE_THERE: Final = "answered by Kafka alone"
+"""In place of a path: the request waits here."""
+
 UNKNOWN_MEMBER_ID: Final = 25
 REBALANCE_IN_PROGRESS: Final = 27
 GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
@@ -210,6 +213,13 @@ def _is_superseded(situation: Situation) -> bool:
     return is_older and situation.difference.ours.error_code == REBALANCE_IN_PROGRESS
 
 
+def _returns_with_other_topics(situation: Situation) -> bool:
+    """A static consumer comes back with other topics: a new generation begins here (KAFKA-12759)."""
+    body, (kafka, ours) = situation.asked.body, situation.trees
+    is_back = bool(kafka is not None and body.group_instance_id and not body.member_id)
+    return is_back and (ours is None or ours["generation_id"] == kafka["generation_id"] + 1)
+
+
 def _has_left(situation: Situation) -> bool:
     """A member leaves while its SyncGroup waits; Kafka never answers that."""
     return bool(situation.difference.ours.error_code == UNKNOWN_MEMBER_ID)
@@ -243,6 +253,7 @@ ACCEPTED: Final = (
     Accepted("offsets-kept-in-rebalance", ("OFFSET_DELETE",), "topics", _kept_in_rebalance, Then.ENDS),
     Accepted("superseded-requests", ("JOIN_GROUP", "SYNC_GROUP"), ALONE, _is_superseded),
     Accepted("left-while-syncing", ("SYNC_GROUP",), ALONE, _has_left),
+    Accepted("returned-with-other-topics", JOINED, "", _returns_with_other_topics, Then.ENDS),
     Accepted("repeated-lost-replies", HEARTBEAT, "error_code", _fenced_there_only, Then.LEAVES),
 )
 

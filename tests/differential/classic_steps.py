@@ -37,8 +37,8 @@ EMPTY: Final = ("Empty", "Dead")
 Compare = Callable[[Step, tuple[Asked, Asked], list[Any]], bool]
 """Compares two replies and returns whether the script goes on."""
 
-MayAnswerAlone = Callable[[Asked, Any], bool]
-"""Whether our reply to a request that Kafka leaves without one is accepted."""
+MayAnswerAlone = Callable[[Asked, tuple[Any, Any]], bool]
+"""Whether it is accepted that one side has a reply to a request and the other has none."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class ClassicSteps:
         """Forget a request that only ours answers, if that is accepted."""
         if older.answered_by != (False, True):
             return
-        if self._may_answer_alone(older.asked[1], older.replies[1].result()):
+        if self._may_answer_alone(older.asked[1], (None, older.replies[1].result())):
             self._open.remove(older)
             await self._abort(older)
 
@@ -139,6 +139,8 @@ class ClassicSteps:
             one = next(one for one in self._open if len({*one.answered_by}) > 1)
             who = "Kafka" if one.answered_by[0] else "Quorate"
             reply = one.replies[0 if one.answered_by[0] else 1].result()
+            if one.answered_by[0] and self._may_answer_alone(one.asked[0], (reply, None)):
+                return ENDED
             return f"only {who} answers the request of `{one.step}`: {reply}"
         answered = [one for one in self._open if one.is_answered]
         self._open = [one for one in self._open if not one.is_answered]

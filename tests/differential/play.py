@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.differential import settled, topics
-from tests.differential.accepted import ALONE, Circumstances, Situation, Then, accepted
+from tests.differential.accepted import ALONE, ALONE_THERE, Circumstances, Situation, Then, accepted
 from tests.differential.asked import Asked
 from tests.differential.asking import ask_for
 from tests.differential.classic_steps import ENDED, ClassicSteps
@@ -165,10 +165,9 @@ class _Performance:
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
         return self._compare(step, both, answers) is Then.ON
 
-    def _may_answer_alone(self, asked: Asked, answer: Any) -> bool:
-        one = accepted(
-            self._situation(Difference(asked.api.name, ALONE, None, answer), asked, (None, answer))
-        )
+    def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> bool:
+        path = ALONE if answers[0] is None else ALONE_THERE
+        one = accepted(self._situation(Difference(asked.api.name, path, *answers), asked, answers))
         self.played.masked.update([one.name] if one is not None else [])
         return one is not None
 

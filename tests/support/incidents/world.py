@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.runtime.heartbeat_gaps import HeartbeatGaps
-from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
+from cluster.runtime.refusal_notes import NOTED_APIS, ORDINARY, first_error, owned_partitions
 from coordinator.api import Decision, Job, JobKind
 from coordinator.assignors import BUILT_IN
 from coordinator.assignors.assigning import answer
@@ -196,7 +196,7 @@ class IncidentWorld(World):
     def handle(self, api_key: ApiKey, version: int, request: Any, **changes: Any) -> Any:
         reply = super().handle(api_key, version, request, **changes)
         error = first_error(reply) if api_key in NOTED_APIS else None
-        if error is not None:
+        if error is not None and error[0] not in ORDINARY:
             speaking = self.speaking
             self.evidence.refused(
                 api=api_key,
