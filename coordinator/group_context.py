@@ -142,7 +142,7 @@ class GroupContext:
             self.checks[group.group_id] = Trigger.READY_CHECK
             if group.regex_subscribers:
                 self.resolutions.want(group.group_id, ctx)
-            if group.classic is not None and self.classic.is_served:
+            if group.classic is not None and not group.is_consumer and self.classic.is_served:
                 yield from self.classic.resume(group.group_id, group.classic, now)
             for number, member in enumerate(group.members.values()):  # also half-compacted ones
                 if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:

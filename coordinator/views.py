@@ -305,7 +305,9 @@ def _notice(groups: GroupContext, group: Group, owner: _Seen, now_ms: float) -> 
     away receives no replies, and has until the end of its session."""
     if owner.is_away:
         return _Notice(None, None, owner.session_left_ms)
-    timer = groups.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None
+    is_classic = owner.metadata.classic_member_metadata is not None
+    timers = groups.joins if is_classic else groups.rebalances
+    timer = timers.get((group.group_id, owner.member_id)) if owner.current.pending else None
     if timer is None:
         return None
     told_ms_ago = max(now_ms - timer.armed_ms, 0.0) if timer.armed_ms > groups.began_ms else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from records import Cause, RawRecord, RecordType, Trigger
+from records import Cause, RawRecord, ReasonKind, RecordType, Trigger
 
 _OFFSET_COMMIT, _GROUP_EPOCH = int(RecordType.OFFSET_COMMIT), int(RecordType.CONSUMER_GROUP_METADATA)
 
@@ -43,6 +43,8 @@ class ShardCounters:
                 self.commits += 1
             elif type_ == _GROUP_EPOCH:
                 self.rebalances += 1
+        if any(reason.kind == ReasonKind.GROUP_UPGRADED for reason in cause.reasons):
+            self.rebalances -= 1  # the group's generation became its epoch
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

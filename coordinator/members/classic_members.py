@@ -6,7 +6,9 @@ the member's epoch as the generation and nobody as the leader, so that every mem
 what it may use. Heartbeat tells a member when to join again (`JOIN_AGAIN`).
 
 A client that sends JoinGroup has ended every earlier one: it owns what the request says, and takes up nothing
-that it was sent before. So the request acknowledges a revocation by itself.
+that it was sent before. So the request acknowledges a revocation by itself. A client that owns partitions
+under a member id that the group no longer knows is told so, and gives them up at once; Kafka admits it as a
+new member.
 """
 
 from __future__ import annotations
@@ -68,13 +70,23 @@ def join_consumer_group(
     member = _member_of(groups, group, request)
     joining = _Joining.of(request, ctx)
     group_id, member_id = group.group_id, request.member_id
+    if member is None and member_id and joining.report.owned:
+        raise RequestRefused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{member_id} is not a member of group {group_id}: it left or its session expired. Give up all "
+            "partitions and join without a member id.",
+        )
     if not member_id:
         member_id = new_member_id(groups, request.group_instance_id, ctx)
     key = group_id, member_id
     builder.member_id = member_id
-    builder.trigger = Trigger.MEMBER_JOINED if member is None else Trigger.MEMBER_REJOINED
-    if member is not None and joining.acknowledges(group, member):
-        builder.trigger, builder.owned = Trigger.MEMBER_ACKED, joining.owned
+    builder.trigger = Trigger.MEMBER_JOINED
+    if member is not None and not member.is_classic:
+        builder.trigger = Trigger.MEMBER_REJOINED
+    elif member is not None:  # it goes on, as others do by heartbeats
+        builder.trigger = Trigger.HEARTBEAT
+        if joining.acknowledges(group, member):
+            builder.trigger, builder.owned = Trigger.MEMBER_ACKED, joining.owned
     groups.restart_session(key, request.session_timeout_ms, ctx)
     groups.forget_joining(key)
     was_consumer = member is not None and not member.is_classic

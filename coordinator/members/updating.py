@@ -68,7 +68,10 @@ def _say_what_changed(
     if group is None or member is None or member.metadata is None:
         builder.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return
-    if builder.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
+    is_step = builder.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED)
+    if is_step and replace(metadata, classic_member_metadata=member.metadata.classic_member_metadata) != (
+        member.metadata
+    ):  # a classic client tells with every JoinGroup what it owns
         builder.trigger = Trigger.MEMBER_UPDATED
     if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
         builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)

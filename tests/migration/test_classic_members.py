@@ -111,6 +111,22 @@ def test_invalid_joins(world: World, consumer: Client, changes: dict[str, object
     assert len(world.log) == before
 
 
+def test_a_member_that_expired_gives_its_partitions_up(world: World, consumer: Client) -> None:
+    a = EmbeddedConsumer(world, "a", cooperative=True)
+    settled(world, consumer, a)
+    assert a.owned
+    for _ in range(12):
+        world.sleep(1_000)
+        consumer.beat()
+    assert a.member_id not in world.group().members
+    shared(world, consumer)
+    a.phase = "unjoined"
+    a.poll()
+    assert a.lost
+    settled(world, consumer, a)
+    shared(world, consumer, a)
+
+
 def test_metadata_that_is_no_subscription(world: World, consumer: Client) -> None:
     a = ready(world, version=3)
     a.protocols = {"range": b"?"}
@@ -171,7 +187,7 @@ def test_a_cooperative_member_gives_up_in_two_joins(world: World, consumer: Clie
     a._sync_group()
     assert a.phase == "unjoined", "it gave partitions up, and joins again"
     a._join_group()
-    assert world.log[-1].cause.trigger in (Trigger.MEMBER_ACKED, Trigger.MEMBER_UPDATED)
+    assert world.log[-1].cause.trigger == Trigger.MEMBER_ACKED
     assert a.generation == world.group().epoch
     settled(world, consumer, a, d)
     shared(world, consumer, a, d)

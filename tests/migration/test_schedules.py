@@ -13,7 +13,7 @@ import pytest
 from coordinator.limits import Limits, MigrationPolicy
 from coordinator.shard import GroupShard
 from tests.support.embedded_member import EmbeddedConsumer
-from tests.support.leader_state_checks import nothing_is_forgotten
+from tests.support.leader_state_checks import Historian, nothing_is_forgotten
 from tests.support.world import Client, Entry, World
 from wire.errors import ErrorCode
 
@@ -33,9 +33,10 @@ class Processes:
         self.world = World(limits=Limits(serves_classic=True, migration_policy=policy))
         self.world.create_topic("orders", 6)
         self.follower = GroupShard(0, self.world.limits)
-        self.world.after_entry.append(self._follow)
+        self.world.after_entry += [self._follow, Historian()]
         self.slots: list[Client | EmbeddedConsumer | None] = [None] * 5
         self.number = 0
+        self.comes_to_rest = False
         self.kinds: set[bool] = set()
         """Whether the group was a consumer group when it had members."""
 
@@ -53,12 +54,24 @@ class Processes:
         name = f"p{self.number}"
         kind = self.random.choice(["consumer", "eager", "cooperative"])
         if kind == "consumer":
-            self.slots[slot] = Client(self.world, name, instance_id=instance_id)
+            self.slots[slot] = Client(self.world, name, self.topics(), instance_id=instance_id)
         else:
             version = self.random.choice([3, 9]) if instance_id is None else 9
-            self.slots[slot] = EmbeddedConsumer(
-                self.world, name, cooperative=kind == "cooperative", instance_id=instance_id, version=version
+            self.slots[slot] = process = EmbeddedConsumer(
+                self.world,
+                name,
+                self.topics(),
+                cooperative=kind == "cooperative",
+                instance_id=instance_id,
+                version=version,
             )
+            process.loses_reply = self.loses_reply
+
+    def topics(self) -> tuple[str, ...]:
+        return ("orders",) if self.random.random() < 0.8 else ("orders", "payments")
+
+    def loses_reply(self) -> bool:
+        return not self.comes_to_rest and self.random.random() < 0.05
 
     def act(self, slot: int) -> None:
         """Let the process of this slot do what is due."""
@@ -69,15 +82,27 @@ class Processes:
             process.poll()
             if process.is_fenced:
                 self.slots[slot] = None
-        elif process.beat().error_code in FENCED:
+        elif process.beat(lose_reply=self.loses_reply()).error_code in FENCED:
             self.slots[slot] = None
 
     def step(self) -> None:
         random, world = self.random, self.world
         slot = random.randrange(len(self.slots))
         match random.choices(
-            ["act", "kill", "leave", "away", "sleep", "work", "failover", "grow", "commit"],
-            [60, 3, 4, 2, 14, 8, 2, 1, 6],
+            [
+                "act",
+                "kill",
+                "leave",
+                "away",
+                "sleep",
+                "work",
+                "failover",
+                "renew",
+                "grow",
+                "delete",
+                "commit",
+            ],
+            [60, 3, 4, 2, 14, 8, 2, 1, 1, 1, 6],
         )[0]:
             case "act":
                 self.act(slot)
@@ -106,6 +131,13 @@ class Processes:
                 assert topic is not None
                 if topic.num_partitions < 12:
                     world.grow_topic("orders", topic.num_partitions + 1)
+            case "renew":
+                world.renew()
+            case "delete":
+                if world.catalog.view.topic("payments") is None:
+                    world.create_topic("payments", 3)
+                else:
+                    world.delete_topic("payments")
             case "commit":
                 process = self.slots[slot]
                 if isinstance(process, EmbeddedConsumer):
@@ -122,7 +154,13 @@ class Processes:
     def uses(self, process: Client | EmbeddedConsumer) -> set[tuple[str, int]]:
         if isinstance(process, EmbeddedConsumer):
             return process.owned
-        return {("orders", number) for numbers in process.owned.values() for number in numbers}
+        names = {topic.topic_id: topic.name for topic in self.world.catalog.view}
+        return {
+            (names.get(topic_id, "deleted"), number)
+            for topic_id, numbers in process.owned.items()
+            for number in numbers
+            if topic_id in names
+        }
 
     def is_member(self, process: Client | EmbeddedConsumer) -> bool:
         group = self.world.shard.projection.groups.get("g")
@@ -140,6 +178,7 @@ class Processes:
 
     def settle(self) -> None:
         """Let every slot have a process, and all of them act until nothing changes."""
+        self.comes_to_rest = True
         for _ in range(40):
             for slot in range(len(self.slots)):
                 self.act(slot)
@@ -148,9 +187,13 @@ class Processes:
             self.world.sleep(2_000)
 
     def partitions(self) -> set[tuple[str, int]]:
-        topic = self.world.catalog.view.topic("orders")
-        assert topic is not None
-        return {("orders", number) for number in range(topic.num_partitions)}
+        topics = {name for one in self.slots if one is not None for name in one.topics}
+        return {
+            (name, number)
+            for name in topics
+            if (topic := self.world.catalog.view.topic(name)) is not None
+            for number in range(topic.num_partitions)
+        }
 
 
 def played(seed: int, steps: int) -> Processes:

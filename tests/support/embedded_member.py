@@ -56,6 +56,8 @@ class EmbeddedConsumer(ClassicConsumer):
         self.lost: list[set[Partition]] = []
         """What it gave up without a chance to commit."""
         self.phase = "unjoined"
+        self.loses_reply: Callable[[], bool] = lambda: False
+        """Asked about each reply; the client gives up waiting for a lost one, and joins again."""
         self.is_fenced = False
         """Whether another process has its instance id; its client stops then."""
 
@@ -106,8 +108,11 @@ class EmbeddedConsumer(ClassicConsumer):
         if not self.is_cooperative:
             self.owned = set()
         self.protocols = dict.fromkeys(self.assignors, self.subscription())
+        had_id = self.member_id
         answer = self.join()
-        if answer is None:
+        if self.loses_reply():
+            self.member_id = had_id
+        elif answer is None:
             self.phase = "joining"
         else:
             self._joined_group(answer)
@@ -124,7 +129,9 @@ class EmbeddedConsumer(ClassicConsumer):
 
     def _sync_group(self) -> None:
         answer = self.sync(self._computed() if self.is_leader else None)
-        if answer is None:
+        if self.loses_reply():
+            self.phase = "unjoined"
+        elif answer is None:
             self.phase = "syncing"
         else:
             self._synced_group(answer)

@@ -1,0 +1,87 @@
+"""Stock clients move to the consumer protocol and back, one process at a time, and no commit is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cluster.launching.launcher import ClusterProcess
+from quorate.client import Client
+from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, Feed, PolledMember, running
+from tests.support.waiting import wait_for
+
+SETTINGS = {
+    "scratch.log.enable": "true",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+PARTITIONS = 6
+ALL = frozenset(range(PARTITIONS))
+WITHIN_S = 30.0
+CLASSIC = ("aiokafka", "kafka-python", "confluent-kafka, classic")
+CONSUMER = "confluent-kafka, consumer"
+
+pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(180)]
+
+
+def wait_until_shared_and_committing(members: list[PolledMember]) -> None:
+    """Wait until every partition has one owner, every member has some, and all of them commit."""
+
+    def are_shared() -> bool:
+        owned = [member.assigned for member in members]
+        return all(owned) and sum(map(len, owned)) == PARTITIONS and frozenset().union(*owned) == ALL
+
+    def told() -> str:
+        return str([(one.name, sorted(one.assigned), one.errors[-3:]) for one in members])
+
+    wait_for(are_shared, lambda: f"shared: {told()}", WITHIN_S)
+    before = [len(member.commits) for member in members]
+    wait_for(
+        lambda: all(len(one.commits) > old for one, old in zip(members, before, strict=True)),
+        lambda: f"committing: {told()}",
+        WITHIN_S,
+    )
+
+
+def group_type(cluster: ClusterProcess, group: str) -> str:
+    with Client(cluster.bootstrap) as client:
+        return next((one.group_type for one in client.groups() if one.group_id == group), "")
+
+
+def test_members_move_one_by_one_and_back(cluster: ClusterProcess, group: str) -> None:
+    topic = f"of-{group}"
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(topic, PARTITIONS)
+    everyone: list[PolledMember] = []
+
+    def start(kind: str) -> PolledMember:
+        member = MEMBERS[kind](cluster.bootstrap, group, topic, f"{kind} {len(everyone)}")
+        everyone.append(member)
+        return member
+
+    with Feed(cluster.bootstrap, topic, PARTITIONS):
+        members = [start(kind) for kind in CLASSIC]
+        try:
+            wait_until_shared_and_committing(members)
+            assert group_type(cluster, group) == "classic"
+            for kinds, type_then in (((CONSUMER,) * 3, "consumer"), (CLASSIC, "classic")):
+                for kind in kinds:  # each process joins before another one leaves
+                    members.append(start(kind))
+                    wait_until_shared_and_committing(members)
+                    assert group_type(cluster, group) == "consumer"
+                    members.pop(0).close()
+                    wait_until_shared_and_committing(members)
+                assert group_type(cluster, group) == type_then
+        finally:
+            with running(*members):
+                pass
+    with Client(cluster.bootstrap) as client:
+        (offsets,) = client.offsets(group).values()
+    for member in everyone:
+        assert not member.lost, f"{member.name} lost {member.lost}: {member.errors}"
+        for partition, offset in member.acknowledged.items():
+            assert offsets[partition] >= offset, f"a commit of {member.name} is lost"
+    consumed = Counter(int(value) for one in everyone for value in one.values)
+    complete = range(min(offsets.values()))
+    assert all(consumed[number] >= PARTITIONS for number in complete), "messages were skipped"
