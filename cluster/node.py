@@ -40,6 +40,7 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
+from coordinator.transactions import DECIDED
 from raftlog.env.host import Host
 from raftlog.env.rate_limit import RateLimitedLogger
 from raftlog.replica.clock import AgreedClock
@@ -47,9 +48,17 @@ from raftlog.storage.directory import NodeDirectory, NodeIdentity, open_node
 from raftlog.storage.evidence import Evidence
 from raftlog.transport import SelfDescription
 from raftlog.transport.links import Links
-from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, RELEASE, shard_of
+from records import (
+    LATEST_FORMAT_LEVEL,
+    METADATA_SHARD,
+    RELEASE,
+    TRANSACTIONS_SINCE,
+    TransactionValue,
+    shard_of,
+)
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 LOG = logging.getLogger("quorate.node")
 
@@ -150,7 +159,7 @@ class Node:
         if peer_settings is not None:
             self.links = Links(self.host, directory, peer_settings, self._describe)
         self._make_clock(identity)
-        make_catalog = functools.partial(CatalogShard, limits)
+        make_catalog = functools.partial(CatalogShard, limits, identity.num_shards)
         self.metadata = ShardRuntime(self, directory, METADATA_SHARD, make_catalog, CatalogDuties)
         self.shards = [
             ShardRuntime(self, directory, number, functools.partial(GroupShard, number, limits), GroupDuties)
@@ -342,8 +351,14 @@ class Node:
     def transaction_error(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: tuple[str, int]
     ) -> ErrorCode:
-        """Return NONE if this producer has an open transaction with the partition: none has one yet."""
-        return ErrorCode.INVALID_TXN_STATE
+        """Return why the producer may not write to the partition in its transaction; NONE if it may.
+
+        For the leader of the metadata shard, which has the log of messages too.
+        """
+        if not self.metadata.is_ready:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        transactions = self.metadata.machine.view.transactions
+        return transactions.error_for_partition(transactional_id, producer_id, producer_epoch, *partition)
 
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
         """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.
@@ -352,9 +367,16 @@ class Node:
         """
         if api_key in ONE_GROUP_APIS:
             pending = PendingReply(api_key, api_version, body, reply)
-            self.shard_for(body.group_id).requests.submit(pending, client)
+            requests = self.shard_for(body.group_id).requests
+            if api_key == ApiKey.TXN_OFFSET_COMMIT and not self._knows_transaction(body):
+                self.metadata.duties.known_waits.when_known(lambda: requests.submit(pending, client))
+            else:
+                requests.submit(pending, client)
             return
         fan = FANS.get(api_key)
+        if api_key == ApiKey.INIT_PRODUCER_ID and self.format_level < TRANSACTIONS_SINCE:
+            self._raise_level_first(api_key, api_version, body, client, reply)
+            return
         if fan is None:
             self.metadata.duties.submit(api_key, api_version, body, client, reply)
             return
@@ -378,6 +400,28 @@ class Node:
         """Handle requests of one API to one group that came together; `reply` gets the list of responses."""
         run = PendingRun(api_key, api_version, bodies, reply)
         self.shard_for(bodies[0].group_id).requests.submit_run(run, client)
+
+    def _knows_transaction(self, request: TxnOffsetCommitRequest) -> bool:
+        """Whether the committed catalog has the transaction that the request names, with its group."""
+        error = self.catalog.transactions.error_for_group(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+        )
+        return error is ErrorCode.NONE
+
+    def _raise_level_first(self, *asked: Any) -> None:
+        """Raise the format level to one that has transactions, then submit the first request that needs it.
+
+        A node offers transactions only with a scratch log, so no cluster for anything but tests gets here."""
+
+        def raised(why: str | None) -> None:
+            if why is not None:
+                self._limited_log.error("format", "transactions need a newer format level: %s", why)
+            self.metadata.duties.submit(*asked)
+
+        if self.metadata.is_ready:
+            self.upgrade(raised)
+        else:
+            self.metadata.duties.submit(*asked)
 
     # For operators.
 
@@ -435,6 +479,19 @@ class Node:
         for runtime in self.shards:
             runtime.duties.on_configs_changed(group_ids)
 
+    def transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
+        for runtime in self.shards:
+            runtime.duties.on_transactions_changed(changes)
+        if self.metadata_lead is not None:
+            self.kafka.transactions_decided([value for _, value in changes if value.state in DECIDED])
+        self.metadata.duties.on_transactions_changed(changes)
+
+    def decisions_followed(self, shard: int, decided: int) -> None:
+        self.metadata.duties.on_decisions_followed(shard, decided)
+
+    def followed_decisions(self) -> list[tuple[int, int]]:
+        return [(runtime.shard, runtime.duties.listener.decided) for runtime in self.shards]
+
     def catalog_moved(self) -> None:
         for runtime in self.shards:
             runtime.check_ready()
@@ -462,5 +519,6 @@ class Node:
         LOG.warning("the event loop stalled for %.0f ms: all deadlines are extended by that time", gap_ms)
         for runtime in self.all_shards:
             runtime.shift_deadlines(gap_ms)
+        self.metadata.duties.shift_deadlines(gap_ms)
         for group_shard in self.shards:
             group_shard.duties.shift_deadlines(gap_ms)

@@ -5,10 +5,10 @@ enforces this:
 
 views           groups as JSON, for the HTTP API and the command line
 shard           a group shard: the only entry point to everything below
-catalog/        the metadata shard: topics and group configs
+catalog/        the metadata shard: topics, group configs and transactions
 removal, admin  what operators delete, and what they can list and describe
 members/        the life cycle of a member: heartbeats, subscriptions, static membership, leaving
-offsets/        commits, fetches and expiry of offsets
+offsets/        commits, also in transactions, fetches and expiry of offsets
 migration/      a classic group with members becomes a consumer group, and back
 classic/        the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 targets/        group epochs and target assignments: why and when a new one is needed, and who computes it
@@ -19,6 +19,7 @@ state/          state derived from the log: projection, `apply`, state machines,
 steps           how a decision runs
 api, limits     inputs and outputs of a shard, and every bound
 topics          topics as groups see them
+transactions    transactional ids as groups see them
 groupconfigs    configs of groups, and the values that take effect
 assignors/      which member gets which partition
 """

@@ -52,7 +52,16 @@ def group_ids(groups: GroupContext) -> Iterator[str]:
     Groups may be added and removed during iteration."""
     with_members = dict.fromkeys(groups.projection.groups)
     with_offsets = groups.projection.offsets.group_ids()
-    return chain(with_members, (group_id for group_id in with_offsets if group_id not in with_members))
+    pending = groups.projection.pending.group_ids()
+    return chain(
+        with_members,
+        (group_id for group_id in with_offsets if group_id not in with_members),
+        (
+            group_id
+            for group_id in pending
+            if group_id not in with_members and not groups.projection.offsets.has_group(group_id)
+        ),
+    )
 
 
 def error_of(groups: GroupContext, group_id: str) -> str | None:
@@ -66,7 +75,7 @@ def error_of(groups: GroupContext, group_id: str) -> str | None:
 
 
 def exists(groups: GroupContext, group_id: str) -> bool:
-    return group_id in groups.projection.groups or groups.projection.offsets.has_group(group_id)
+    return group_id in groups.projection.groups or groups.projection.has_offsets(group_id)
 
 
 GROUPS_AT_ONCE = 2_000
@@ -104,7 +113,7 @@ def _list_on(
     for group_id in islice(left, GROUPS_AT_ONCE):
         num_seen += 1
         group = groups.projection.groups.get(group_id)
-        if group is None and not groups.projection.offsets.has_group(group_id):
+        if group is None and not groups.projection.has_offsets(group_id):
             continue  # removed meanwhile
         state, kind = state_of(groups, group_id).value, type_of(group)
         if (states and state.lower() not in states) or (types and kind not in types):

@@ -19,6 +19,7 @@ from coordinator.leader_state.classic_group import ClassicGroup
 from coordinator.leader_state.classic_groups import ClassicGroups
 from coordinator.leader_state.clientrounds import ClientSide
 from coordinator.leader_state.committer import Committer
+from coordinator.leader_state.decisions import Decisions
 from coordinator.leader_state.expiry import ExpiryTable
 from coordinator.leader_state.installing import TargetInstall
 from coordinator.leader_state.pacing import TargetPacing
@@ -31,7 +32,7 @@ from coordinator.state.freeing import free_incrementally
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
-from records import MemberState, ReasonKind, Trigger
+from records import MemberState, RawRecord, ReasonKind, Trigger
 from wire.errors import ErrorCode
 
 MEMBERS_PER_STEP = 100
@@ -73,6 +74,7 @@ class GroupContext:
         self.expiry = ExpiryTable()
         self.resolutions = Resolutions(limits)
         self.client_side = ClientSide()
+        self.decisions = Decisions(shard_id)
         self.classic = ClassicGroups(is_served=limits.serves_classic)
         self.committer: Committer | None = None
         self.checked_version: dict[str, tuple[int, bool]] = {}
@@ -83,7 +85,7 @@ class GroupContext:
         """The object that tells whether a group's cached replies are still valid, unless a record does."""
         self.known_topics: dict[str, bytes] = {}
         self.catalog_changes = CatalogChanges()
-        self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
+        self.offset_scans: dict[str, Iterator[tuple[RawRecord, bytes]]] = {}
         """Unfinished searches for offsets whose topic was deleted; each continues at the group's next
         check."""
         self.expired: dict[str, ExpiredMembers] = {}
@@ -115,6 +117,7 @@ class GroupContext:
         self.committer = None
         self.jobs.clear()
         self.installs.clear()
+        self.decisions.clear()
         timers = (
             self.pacing.clear(),
             self.sessions.clear(),
@@ -153,19 +156,20 @@ class GroupContext:
                 self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms)
                 self.rearm_rebalance(group, member, ctx)
             self.expect_end(group.group_id, ctx)
-        for group_id in self.projection.offsets.group_ids():
+        for group_id in chain(self.projection.offsets.group_ids(), self.projection.pending.group_ids()):
             yield
             self.checks[group_id] = Trigger.READY_CHECK
             ctx = now()
             self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
         ctx = now()
+        self.decisions.begin(self.projection, ctx.catalog)
         self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog}
         self.began_ms = ctx.monotonic_ms
 
     def expect_end(self, group_id: str, ctx: Context) -> None:
         """Schedule the removal of a group without members or offsets, one check interval from now."""
         group = self.projection.groups.get(group_id)
-        if group is not None and group.is_empty and not self.projection.offsets.has_group(group_id):
+        if group is not None and group.is_empty and not self.projection.has_offsets(group_id):
             self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
 
     def expect_expiry(self, group_id: str, at_ms: int, ctx: Context) -> None:
@@ -204,7 +208,7 @@ class GroupContext:
         also all groups with offsets."""
         projection = self.projection
         changes, group_ids = self.catalog_changes.some(
-            chain(list(projection.groups), projection.offsets.group_ids())
+            chain(list(projection.groups), projection.offsets.group_ids(), projection.pending.group_ids())
         )
         for group_id in group_ids:  # a group with members and offsets comes twice
             group = projection.groups.get(group_id)
@@ -213,7 +217,7 @@ class GroupContext:
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
             if group is not None and changes.concerns_expressions(group):
                 self.resolutions.want(group_id, ctx)
-            if changes.is_one_gone and projection.offsets.has_group(group_id):
+            if changes.is_one_gone and projection.has_offsets(group_id):
                 self.offset_scans.pop(group_id, None)  # restart the search
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
 
@@ -324,6 +328,7 @@ class GroupContext:
         self.resolutions.shift(gap_ms)
         self.client_side.shift(gap_ms)
         self.classic.shift(gap_ms)
+        self.decisions.shift(gap_ms)
         for deadlines in self.expired.values():
             for deadline in deadlines.values():
                 deadline.deadline_ms += gap_ms
@@ -390,6 +395,18 @@ class GroupContext:
         """The consumer group with this id if it has members, of either protocol."""
         group = self.projection.groups.get(group_id)
         return group if group is not None and group.is_consumer and group.num_members else None
+
+    def require_room_for_offsets(self, group_id: str) -> None:
+        """Raise `RequestRefused` if the group would be one more with offsets than may have any."""
+        offsets, pending = self.projection.offsets, self.projection.pending
+        if max(
+            offsets.num_groups, pending.num_groups
+        ) >= self.limits.groups_max and not self.projection.has_offsets(group_id):
+            raise RequestRefused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"This shard already holds offsets of the maximum of {self.limits.groups_max} groups; delete "
+                "unused ones.",
+            )
 
     def is_empty(self, group_id: str) -> bool:
         """Whether nobody is a member of the group."""

@@ -162,6 +162,15 @@ class Limits:
         "consumer protocol with the first member that speaks it, and back with the last")
     classic_new_member_timeout_ms: int = bound(300_000, "ms",
         "Kafka's: how long a first JoinGroup waits, as its client may be gone and cannot send heartbeats")
+    transaction_timeout_max_ms: int = bound(900_000, "ms", "Kafka's transaction.max.timeout.ms")
+    transactional_id_expiration_ms: int = bound(604_800_000, "ms",
+        "Kafka's transactional.id.expiration.ms: a week")
+    transactional_ids_max: int = bound(10_000, "ids",
+        "every node holds them in memory; a client that invents ids must not fill it")
+    transactional_id_bytes_max: int = bound(1_024, "bytes", "the record of an id contains it")
+    transaction_partitions_max: int = bound(10_000, "partitions of a transaction",
+        "each request that adds some writes them all, in one record")
+    transaction_groups_max: int = bound(1_000, "groups of a transaction", "as for its partitions")
     install_records_max: int = bound(500, "records",
         "records of a target in one decision, about 10 ms on each node; a larger target takes several "
         "decisions")

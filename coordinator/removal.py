@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field
+from itertools import islice
 
 from coordinator import admin
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
@@ -22,8 +23,9 @@ from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes, tombstone
+from coordinator.state.pendingoffsets import pending_tombstone
 from coordinator.topics import CatalogTopic
-from records import RawRecord, Reason, ReasonKind, Trigger, offset_commit_key
+from records import PendingOffsetKey, RawRecord, Reason, ReasonKind, Trigger, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.leave_group import (
@@ -102,8 +104,11 @@ def _why_not_deleted(groups: GroupContext, group_id: str) -> ErrorCode:
 
 
 def _removals(groups: GroupContext, group_id: str, number: int) -> list[RawRecord]:
-    """The first `number` of the tombstones that delete a group: first those of its offsets, then its own."""
+    """The first `number` of the tombstones that delete a group: first those of its offsets, also of those
+    that are pending in transactions, then its own."""
     removals = [tombstone(key) for key in groups.projection.offsets.keys(group_id, number)]
+    pending = groups.projection.pending.of_group(group_id)
+    removals += [pending_tombstone(key) for key, _ in islice(pending, number)]
     group = groups.projection.groups.get(group_id)
     if group is not None:
         removals += writes.group_tombstones(group)
@@ -137,6 +142,7 @@ def delete_offsets(
     builder.trigger = Trigger.OFFSETS_DELETED
     builder.by_operator = True
     keys: dict[bytes, None] = {}
+    pending_keys: dict[PendingOffsetKey, None] = {}
     response = OffsetDeleteResponse()
     for asked in request.topics:
         answered = OffsetDeleteResponseTopic(name=asked.name)
@@ -147,14 +153,19 @@ def delete_offsets(
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif asked.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif groups.projection.offsets.has(key):
-                keys[key] = None
+            else:
+                if groups.projection.offsets.has(key):
+                    keys[key] = None
+                for pending, _ in groups.projection.pending.of_partition(
+                    group_id, asked.name, part.partition_index
+                ):
+                    pending_keys[pending] = None
             answered.partitions.append(
                 OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
             )
         response.topics.append(answered)
-    if keys:
-        yield [tombstone(key) for key in keys]
+    if keys or pending_keys:
+        yield [*map(tombstone, keys), *map(pending_tombstone, pending_keys)]
         groups.expect_end(group_id, ctx)
     return response
 

@@ -38,13 +38,15 @@ from coordinator.members.leaving import expire
 from coordinator.members.regexes import resolution_ended, resolve
 from coordinator.offsets.commits import commit_offsets
 from coordinator.offsets.fetching import fetch_offsets
+from coordinator.offsets.resolving import resolve_next
 from coordinator.offsets.retention import expire_offsets
+from coordinator.offsets.transactional import commit_in_transaction
 from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
 from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
-from records import MemberState
+from records import MemberState, TransactionValue
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -60,6 +62,7 @@ from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_delete import OffsetDeleteRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.sync_group import SyncGroupRequest
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from wire.refusals import refuse
 from wire.schema import Message
 
@@ -136,7 +139,7 @@ class GroupShard:
                 classic = self.groups.classic.get(group_id)
                 members += group.num_members + (len(classic.members) if classic is not None else 0)
                 looked_at += group.num_members  # computing the state may visit each member
-            elif self.projection.offsets.has_group(group_id):  # otherwise the group was removed meanwhile
+            elif self.projection.has_offsets(group_id):  # otherwise the group was removed meanwhile
                 num_simple += 1
             if looked_at >= COUNTED_PER_STEP:
                 looked_at = 0
@@ -174,6 +177,8 @@ class GroupShard:
         match request:
             case ConsumerGroupHeartbeatRequest():
                 return heartbeat(groups, request, version, ctx, builder)
+            case TxnOffsetCommitRequest():
+                return commit_in_transaction(groups, request, version, ctx, builder)
             case OffsetFetchRequest():
                 return fetch_offsets(groups, request, version, ctx, builder)
             case HeartbeatRequest():
@@ -224,16 +229,17 @@ class GroupShard:
             groups.expiry.next_ms,
             groups.retries.next_ms(),
             groups.classic.next_ms(),
+            groups.decisions.next_ms(),
         )
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Decision | None:
         """Run one decision of due work; None if none is due.
 
-        Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
-        check, a target or the rest of one that is partly written, a round of regular expressions, or one pass
-        of the search for expired offsets. Work that raises before its first record is tried again after a
-        pause, and after everything else that is due (`Retries`)."""
+        Due work is: a decision about a transaction, expired members of one group, one pass over the groups
+        that a topic change may affect, a check, a target or the rest of one that is partly written, a round
+        of regular expressions, or one pass of the search for expired offsets. Work that raises before its
+        first record is tried again after a pause, and after everything else that is due (`Retries`)."""
         builder = DecisionBuilder()
         due = self._due_work(ctx, builder)
         if due is None:
@@ -256,6 +262,10 @@ class GroupShard:
 
     def _due_now(self, ctx: Context, builder: DecisionBuilder) -> tuple[Steps, Callable[[], None]] | None:
         groups = self.groups
+        decision_ms = groups.decisions.next_ms()
+        if decision_ms is not None and decision_ms <= ctx.monotonic_ms:
+            again_ms = ctx.monotonic_ms + RETRY_MS
+            return resolve_next(groups, ctx, builder), partial(groups.decisions.put_off, again_ms)
         if groups.expired:
             group_id = next(iter(groups.expired))
             work = expire(groups, group_id, ctx, builder)
@@ -363,6 +373,10 @@ class GroupShard:
 
         If not `is_complete`, other topics may have been created or deleted since the last call."""
         self.groups.topics_changed(topic_names, ctx, is_complete=is_complete)
+
+    def on_transactions_changed(self, changes: Iterable[tuple[str, TransactionValue]]) -> None:
+        """Note committed records of transactional ids, among them decisions that the shard has to follow."""
+        self.groups.decisions.learn(changes, self.projection)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
         """Note that the configs of these groups changed; the groups may belong to any shard."""

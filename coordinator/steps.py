@@ -40,7 +40,7 @@ def run_steps(
             step = next(steps)
             num_bytes += size_of(step)
             if num_bytes > DECISION_BYTES_MAX:
-                is_commit = builder.trigger == Trigger.OFFSETS_COMMITTED
+                is_commit = builder.trigger in (Trigger.OFFSETS_COMMITTED, Trigger.OFFSETS_PENDING)
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
                 raise RequestRefused(code, TOO_LARGE.format(num_bytes))
             apply_all(step, ctx.next_index)

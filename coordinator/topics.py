@@ -1,4 +1,5 @@
-"""The coordinator's view of topics (a name, an id and a number of partitions each) and of group configs.
+"""The coordinator's view of topics (a name, an id and a number of partitions each), of group configs and of
+transactions.
 
 The view belongs to the metadata shard, which alone changes it; group shards read it through their context.
 `version` is the log index of the newest change. `changed_at` is the index of the newest change of one name,
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from coordinator.groupconfigs import ConfigsOfGroups
+from coordinator.transactions import TransactionsView
 from records import (
     GroupConfigKey,
     GroupConfigValue,
@@ -21,6 +23,8 @@ from records import (
     TopicRacksKey,
     TopicRacksValue,
     TopicValue,
+    TransactionKey,
+    TransactionValue,
     Value,
 )
 
@@ -28,8 +32,8 @@ INDEX_BYTES = 6
 _RANDOM_BYTES = 10
 
 INDEX_END = 1 << 36
-"""Upper bound for an index of the metadata shard's log: it has one entry per topic change and will not grow
-this long."""
+"""Upper bound for an index of the metadata shard's log: it has one entry per topic change and a few for each
+transaction, and will not grow this long."""
 
 
 FIRST_FORMAT_LEVEL = 1
@@ -65,7 +69,7 @@ class CatalogTopic:
 
 
 class CatalogView:
-    """Topics by name and by id, and the configs set for individual groups."""
+    """Topics by name and by id, the configs set for individual groups, and transactions."""
 
     DELETED_NAMES_KEPT = 10_000
     """Number of deleted names whose deletion index is remembered; references to older ones use `version`."""
@@ -75,6 +79,7 @@ class CatalogView:
         self.num_partitions = 0
         self.format_level = FIRST_FORMAT_LEVEL
         self.configs = ConfigsOfGroups()
+        self.transactions = TransactionsView()
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._changed_at: dict[str, int] = {}
@@ -139,7 +144,7 @@ class CatalogView:
     def learn(self, key: Key, value: Value | None, index: int) -> bool:
         """Apply a record of the metadata shard's entry at `index`; a tombstone has the value None.
 
-        Returns False if the record concerns neither a topic nor a group config."""
+        Returns False if the record concerns none of topics, group configs and transactions."""
         if isinstance(key, TopicKey):
             if isinstance(value, TopicValue):
                 self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
@@ -154,6 +159,10 @@ class CatalogView:
                 self.configs.put(key.group_id, key.name, value.value)
             else:
                 self.configs.remove(key.group_id, key.name)
+        elif isinstance(key, TransactionKey):
+            self.transactions.put(
+                key.transactional_id, value if isinstance(value, TransactionValue) else None
+            )
         else:
             return False
         return True

@@ -114,6 +114,14 @@ TRIGGERS: dict[int, str] = {
     Trigger.MEMBER_REMOVED: "members were removed{by}",
     Trigger.OFFSETS_EXPIRED: "unused offsets and groups expired{retention}",
     Trigger.GENERATION_COMPLETED: "the leader {member} assigned the partitions of a generation",
+    Trigger.PRODUCER_INITIALIZED: "a transactional producer began{detail}",
+    Trigger.TRANSACTION_EXTENDED: "a transaction got partitions or a group{detail}",
+    Trigger.TRANSACTION_ENDED: "a producer ended its transaction{detail}",
+    Trigger.TRANSACTION_TIMED_OUT: "a transaction timed out{detail}",
+    Trigger.TRANSACTION_COMPLETED: "a transaction was completed{detail}",
+    Trigger.TRANSACTIONAL_ID_EXPIRED: "an unused transactional id expired{detail}",
+    Trigger.OFFSETS_PENDING: "{committer} committed offsets in a transaction{detail}",
+    Trigger.OFFSETS_RESOLVED: "the offsets of a transaction were resolved{detail}",
 }
 
 REASONS: dict[int, str] = {

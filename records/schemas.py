@@ -65,6 +65,9 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.GROUP_CONFIG, v.GroupConfigKey, v.GroupConfigValue),
     (RecordType.FORMAT_LEVEL, v.FormatLevelKey, v.FormatLevelValue),
     (RecordType.TOPIC_RACKS, v.TopicRacksKey, v.TopicRacksValue),
+    (RecordType.TRANSACTION, v.TransactionKey, v.TransactionValue),
+    (RecordType.PENDING_OFFSET, v.PendingOffsetKey, v.PendingOffsetValue),
+    (RecordType.TRANSACTIONS_RESOLVED, v.TransactionsResolvedKey, v.TransactionsResolvedValue),
 )
 
 SCHEMAS: Mapping[int, Schema] = {

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from records.values import Key, Value
 
-LATEST_FORMAT_LEVEL = 2  # the highest format level whose records this release writes and reads
+LATEST_FORMAT_LEVEL = 3  # the highest format level whose records this release writes and reads
 RACKS_SINCE = 2  # the format level that introduced TOPIC_RACKS
+TRANSACTIONS_SINCE = 3  # the format level that introduced TRANSACTION, PENDING_OFFSET, TRANSACTIONS_RESOLVED
 
 
 class RecordType(IntEnum):
@@ -37,6 +38,9 @@ class RecordType(IntEnum):
     GROUP_CONFIG = 1002
     FORMAT_LEVEL = 1003
     TOPIC_RACKS = 1004
+    TRANSACTION = 1005
+    PENDING_OFFSET = 1006
+    TRANSACTIONS_RESOLVED = 1007
 
 
 class RawRecord(NamedTuple):

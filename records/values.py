@@ -28,6 +28,17 @@ class MemberState(IntEnum):
     UNKNOWN = 127  # readers treat any other number as this
 
 
+class TransactionState(IntEnum):
+    """State of a transactional id in record 1005; the numbers are those of Kafka's transaction log."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+
 class TermWhy(IntEnum):
     """The reason why a term began."""
 
@@ -365,6 +376,95 @@ class TopicRacksValue:
     partition_racks: tuple[PartitionRacks, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionKey:
+    """A transactional id."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionTopic:
+    """Partitions of one topic to which a transaction writes, ascending."""
+
+    name: str
+    topic_id: TopicId
+    partitions: tuple[I32, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionGroup:
+    """A group whose offsets a transaction commits, and the group's shard."""
+
+    group_id: str
+    shard: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionValue:
+    """A transactional id's producer and its newest transaction; times in ms since the epoch.
+
+    `began` is the index of the entry that began the transaction, and its number; `decided` that of the entry
+    that decided to commit or to abort it; -1 = none.  `previous_producer_id` and `previous_producer_epoch`
+    are what the last InitProducerId named and replaced.
+    """
+
+    producer_id: I64
+    producer_epoch: I16
+    state: Annotated[int, named_i8(TransactionState)]
+    timeout_ms: I32
+    began: I64 = -1
+    decided: I64 = -1
+    start_timestamp_ms: I64 = -1
+    last_update_timestamp_ms: I64
+    previous_producer_id: I64 = -1
+    previous_producer_epoch: I16 = -1
+    topics: tuple[TransactionTopic, ...] = ()
+    groups: tuple[TransactionGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOffsetKey:
+    """An offset that a producer commits for a group in a transaction that has not ended."""
+
+    group_id: str
+    topic: str
+    partition: I32
+    producer_id: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOffsetValue:
+    """The pending offset; times in ms since the epoch.
+
+    `transaction` is the transaction's number (`TransactionValue.began`), `index` that of the entry in which
+    the offset was committed.  An offset that is `superseded` (1) does not count even if the transaction
+    commits, because a later one of its partition was committed meanwhile.
+    """
+
+    offset: I64
+    leader_epoch: I32 = -1
+    commit_timestamp_ms: I64
+    metadata: str = ""
+    topic_id: TopicId = ZERO_UUID
+    producer_epoch: I16
+    transaction: I64
+    index: I64
+    superseded: I8 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsResolvedKey:
+    """How far a group shard has followed the decisions about transactions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsResolvedValue:
+    """Every decision up to this index of the metadata shard's log that names a group of the shard is done."""
+
+    decided: I64
+
+
 Key = (
     LegacyOffsetCommitKey
     | OffsetCommitKey
@@ -381,6 +481,9 @@ Key = (
     | GroupConfigKey
     | FormatLevelKey
     | TopicRacksKey
+    | TransactionKey
+    | PendingOffsetKey
+    | TransactionsResolvedKey
 )
 Value = (
     OffsetCommitValue
@@ -397,4 +500,7 @@ Value = (
     | GroupConfigValue
     | FormatLevelValue
     | TopicRacksValue
+    | TransactionValue
+    | PendingOffsetValue
+    | TransactionsResolvedValue
 )

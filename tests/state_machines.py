@@ -10,6 +10,7 @@ from coordinator.state.machines import (
     GROUP_STATES,
     JOIN_AGAIN,
     MEMBER_TRANSITIONS,
+    TRANSACTION_TRANSITIONS,
     GroupState,
 )
 from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, ReplicaState
@@ -40,14 +41,15 @@ _SHARD_ARROWS = (
 
 def document() -> str:
     """Return the whole document."""
-    sections = (_head(), _member(), _group(), _classic(), _migration(), _replica(), _shard())
+    groups = (_member(), _group(), _classic(), _migration())
+    sections = (_head(), *groups, _transaction(), _replica(), _shard())
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
 def _head() -> Iterator[str]:
     yield "# State machines"
     yield ""
-    yield "For contributors: the states of members, groups, replicas and shards. Rendered from"
+    yield "For contributors: the states of members, groups, transactions, replicas and shards. Rendered from"
     yield "`coordinator/state/machines.py`, `raftlog/replica/replica_state.py` and"
     yield "`cluster/runtime/shard_state.py`. Do not edit; run"
     yield "`python -m tests.state_machines > docs/state-machines.md`."
@@ -105,6 +107,19 @@ def _migration() -> Iterator[str]:
         "Mixed --> Classic : the last member of the consumer protocol is gone",
         "Classic --> [*] : empty, and a member of the consumer protocol joins",
         "Consumer --> [*] : empty, and a classic member joins",
+    ])  # fmt: skip
+
+
+def _transaction() -> Iterator[str]:
+    yield from ("", "## Transactional id", "")
+    yield "Each transition is a record of the metadata shard. What is decided is completed, whoever leads."
+    yield from ("", "| State | Next state | When |", "|---|---|---|")
+    for (state, to), when in TRANSACTION_TRANSITIONS.items():
+        yield f"| {state.name} | {to.name} | {when} |"
+    yield from _diagram([
+        "[*] --> EMPTY : a producer is initialized",
+        *(f"{state.name} --> {to.name}" for state, to in TRANSACTION_TRANSITIONS),
+        *(f"{state} --> [*] : expires" for state in ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")),
     ])  # fmt: skip
 
 

@@ -19,6 +19,7 @@ injecting     faults that an operator has set
 fetching      ListOffsets and Fetch of topics that are always empty
 producing     Produce, which is always refused
 appending     Produce, InitProducerId and DeleteRecords where there is a scratch log
+ending        markers of transactions in the scratch log
 reading       Fetch and ListOffsets where there is a scratch log
 waiting       requests that wait for a leader or for time to pass
 node_view     the interface of a node towards its listeners

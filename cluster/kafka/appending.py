@@ -169,13 +169,13 @@ def _append(
 
 
 def init_producer_id(context: ListenerContext, exchange: Exchange, request: InitProducerIdRequest) -> None:
-    """Answer InitProducerId 0–5 of an idempotent producer: a new id, whichever it has (as in Kafka).
+    """Answer InitProducerId 0–5. An idempotent producer gets a new id, whichever it has (as in Kafka).
 
     The id is random, so that any node may give it without asking another. With 63 bits, no two producers get
-    the same.
+    the same. That of a transactional producer comes from the metadata shard.
     """
     if request.transactional_id is not None:
-        exchange.reply(InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1))
+        context.node.submit(exchange.api_key, exchange.api_version, request, exchange.client, exchange.reply)
         return
     producer_id = int.from_bytes(context.host.fresh_uuid()[-8:], "big") >> 1
     exchange.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))

@@ -21,7 +21,7 @@ from cluster.kafka.node_view import KafkaNode
 from cluster.node_info import NodeInfo
 from coordinator.topics import CatalogTopic, CatalogView
 from records import METADATA_SHARD, ZERO_UUID, shard_of
-from wire.apis import API_VERSIONS, is_private
+from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.errors import ErrorCode
 from wire.messages.api_versions import (
     ApiVersion,
@@ -61,13 +61,14 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 IDEMPOTENT_WRITE."""
 
 GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
 NO_NODE = -1
 """Placeholder for a node id if there is no node."""
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
-NO_LEADER = "the group's shard has no leader at the moment; try again"
+NO_LEADER = "the coordinator's shard has no leader at the moment; try again"
 
 CATALOG_POLL_MS = 20
 """Milliseconds between two checks while a request waits for the catalog; loading takes milliseconds."""
@@ -269,7 +270,7 @@ def _partition(led: Leadership, partition: int) -> MetadataResponsePartition:
 
 
 def find_coordinator(context: ListenerContext, exchange: Exchange, request: FindCoordinatorRequest) -> None:
-    """Answer FindCoordinator 0–6: the leader of each group's shard; other key types have no coordinator here.
+    """Answer FindCoordinator 0–6: the leader of each group's shard, and for transactions the controller.
 
     An empty key is a group like any other, as in Kafka (measured: it answers 0). A batch is answered as a
     whole, but each key has its own answer: a shard without a leader costs the others a wait, not an error.
@@ -279,13 +280,16 @@ def find_coordinator(context: ListenerContext, exchange: Exchange, request: Find
         assert exchange.connection is not None
         exchange.connection.refuse("flooding", f"{len(keys)} coordinators in one request exceed the maximum")
         return
-    if request.key_type != GROUP_COORDINATOR:
+    is_transaction = request.key_type == TRANSACTION_COORDINATOR and ApiKey.END_TXN in context.served
+    if request.key_type != GROUP_COORDINATOR and not is_transaction:
         code = ErrorCode.INVALID_REQUEST
         message = f"key type {request.key_type} has no coordinator here: only groups (0) are coordinated"
+        if ApiKey.END_TXN in context.served:
+            message += ", and transactions (1)"
         _reply_coordinators(exchange, [_no_coordinator(key, code, message) for key in keys])
         return
     num_shards = context.settings.cluster_shards
-    shards = [shard_of(key, num_shards) for key in keys]
+    shards = [METADATA_SHARD if is_transaction else shard_of(key, num_shards) for key in keys]
 
     def answer() -> None:
         leaders = {shard: context.node.leader_of(shard) for shard in set(shards)}

@@ -34,7 +34,11 @@ class ListenerContext:
         self.host = host
         self.node = node
         self.settings = settings
-        self.served = served_apis(classic=settings.serves_classic, log=settings.scratch_log_enable)
+        self.served = served_apis(
+            classic=settings.serves_classic,
+            log=settings.scratch_log_enable,
+            transactions=settings.scratch_log_enable,
+        )
         self.slices = Slices(host)
         self.scratch_log = _scratch_log(settings, self.slices)
         self.frame_bytes_max = settings.socket_request_max_bytes

@@ -17,9 +17,11 @@ from cluster.faults.rule import FaultRule
 from cluster.faults.table import Fault
 from cluster.kafka.connection import Connection
 from cluster.kafka.context import ListenerContext
+from cluster.kafka.ending import transactions_decided
 from cluster.kafka.node_view import KafkaNode
 from cluster.settings import Settings, is_loopback
 from raftlog.env.host import Host, Listener, Timer
+from records import TransactionValue
 
 LOG = logging.getLogger("quorate.kafka")
 
@@ -111,6 +113,10 @@ class KafkaListener:
             connection.drain("handed over")
         if users:
             LOG.info("shard %d was transferred: closing %d connections that used it", shard, len(users))
+
+    def transactions_decided(self, values: list[TransactionValue]) -> None:
+        """Follow the committed ends of transactions, on the node that leads the metadata shard."""
+        transactions_decided(self.context, values)
 
     def add_fault(self, rule: FaultRule, fault_id: int | None = None) -> Fault:
         """Set a fault for all connections; raises FaultError."""

@@ -1,26 +1,41 @@
-"""The duties of a node towards the metadata shard: the committed catalog, and admin replies that wait.
+"""The duties of a node towards the metadata shard: the committed catalog, replies that wait, transactions.
 
 The answer to a change of topics or configs waits, for a second at most, until every node in contact has the
-change, so that a client finds a new topic on whichever node it asks next. CreateTopics waits until its names
-are free (`committed_catalog` says why).
+change, so that a client finds a new topic on whichever node it asks next. So does that to AddOffsetsToTxn,
+after which the client asks the group's node. CreateTopics waits until its names are free (`committed_catalog`
+says why), and EndTxn until the transaction is complete (`transaction_waits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.committed_catalog import CommittedCatalog
+from cluster.runtime.due_work import DueWork
 from cluster.runtime.pending_replies import PendingReply, ReadBarrier, Reply
 from cluster.runtime.shard_runtime import ShardRuntime
-from coordinator.api import Context, Decision
+from cluster.runtime.transaction_waits import Completions, EndReply, KnownWaits
+from coordinator.api import Context, Decision, Job
 from coordinator.catalog.shard import CatalogShard
+from coordinator.transactions import DECIDED
 from raftlog.env.obstacles import Obstacle
-from records import Cause, FormatLevelKey, FormatLevelValue, Record, Trigger, encode_record
+from records import (
+    Cause,
+    FormatLevelKey,
+    FormatLevelValue,
+    RawRecord,
+    Record,
+    TransactionValue,
+    Trigger,
+    encode_record,
+)
+from wire.apis import ApiKey
 from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.end_txn import EndTxnRequest
 
 SPREAD_MAX_MS: Final = 1_000
 """An admin reply waits at most this long for nodes that are in contact but slow."""
@@ -30,6 +45,10 @@ NAME_LOOK_MS: Final = 20.0
 
 NAMES_WAITING_MAX: Final = 1_000
 """At most this many CreateTopics requests wait for a name."""
+
+
+OWN_NODE_SUFFICES: Final = frozenset({ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN})
+"""Changes after which clients ask this node again, and no other."""
 
 
 class SpreadReply(PendingReply):
@@ -60,6 +79,9 @@ class CatalogDuties:
         self._spreading: dict[int, tuple[Reply, object]] = {}
         self._num_spread = 0
         self._num_waiting_for_names = 0
+        self._due_work = DueWork(shard, _no_jobs)
+        self._completions = Completions(self._host, lambda: self.committed.view.transactions)
+        self.known_waits = KnownWaits(self._host, self.committed)
 
     # Nothing but its log keeps a node from leading the metadata shard, or a request from being decided.
 
@@ -76,13 +98,43 @@ class CatalogDuties:
         """Log nothing: nothing is ever lacking."""
 
     def begin(self) -> Iterator[None]:
-        return iter(())
+        """Yield the steps that start the timers of all transactional ids."""
+        shard = self._shard
+        yield from shard.machine.becoming_ready(self._context)
+        for number, decided in shard.node.followed_decisions():
+            shard.machine.decisions_followed(number, decided)
+        self._due_work.arm()
 
     def refuses(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
         return None
 
+    def _context(self) -> Context:
+        return self._shard.requests.context(self._host.monotonic_ms())
+
+    def appended(self, index: int, records: list[RawRecord]) -> None:
+        self.committed.applied(index, records)
+
     def decided(self, pending: PendingReply, decision: Decision, ctx: Context) -> None:
-        self.committed.applied(ctx.next_index, decision.records)
+        self._due_work.arm()
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        """Move the deadlines after the loop stood still for `gap_ms`."""
+        self._shard.machine.timers.shift(gap_ms)
+
+    # Transactions.
+
+    def on_transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
+        """Answer requests that waited for a completion, and send decisions to the other nodes at once."""
+        shard = self._shard
+        self._completions.learned(changes)
+        if shard.is_ready and not shard.is_alone and any(value.state in DECIDED for _, value in changes):
+            shard.replica.leadership.when_everywhere(shard.commit_index, SPREAD_MAX_MS, _nothing)
+
+    def on_decisions_followed(self, number: int, decided: int) -> None:
+        """Complete the transactions for which only this group shard was missing."""
+        if self._shard.is_ready:
+            self._shard.machine.decisions_followed(number, decided)
+            self._due_work.arm()
 
     # Requests.
 
@@ -91,7 +143,12 @@ class CatalogDuties:
     ) -> None:
         """Submit a request, CreateTopics once its names are free; `reply` is called exactly once."""
         shard = self._shard
-        if shard.is_alone:
+        pending: PendingReply
+        if isinstance(request, EndTxnRequest):
+            pending = EndReply(
+                api_key, api_version, request, reply, request.transactional_id, self._completions
+            )
+        elif shard.is_alone or api_key in OWN_NODE_SUFFICES:
             pending = PendingReply(api_key, api_version, request, reply)
         else:
             pending = SpreadReply(api_key, api_version, request, reply, self)
@@ -138,7 +195,11 @@ class CatalogDuties:
             reply(response)
 
     def resigned(self) -> None:
-        """Release replies that only wait for other nodes: their changes are committed, whoever leads now."""
+        """End the timers, and release replies that only wait for other nodes or shards: their changes are
+        committed, whoever leads now."""
+        self._due_work.cancel()
+        self._shard.free_incrementally(self._shard.machine.timers.clear())
+        self._completions.end_all()
         for number in list(self._spreading):
             self._has_spread(number)
 
@@ -155,13 +216,20 @@ class CatalogDuties:
         records = [encode_record(Record(FormatLevelKey(), FormatLevelValue(level=level)))]
         shard.machine.apply_all(records, ctx.next_index)
         requests.append(Decision(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
-        self.committed.applied(ctx.next_index, records)
 
         def told(why: object) -> None:
             done(why.value if isinstance(why, Unavailable) else None)
 
         told_when_spread = told if shard.is_alone else partial(self.spread, ctx.next_index, told)
         shard.hold(now_ms, ReadBarrier(told_when_spread), None, has_written=True)
+
+
+def _no_jobs(jobs: list[Job]) -> None:
+    raise AssertionError("the metadata shard has no jobs")
+
+
+def _nothing() -> None:
+    """Do nothing when the other nodes have the commit."""
 
 
 CatalogRuntime = ShardRuntime[CatalogShard, CatalogDuties]

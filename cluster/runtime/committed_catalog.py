@@ -3,8 +3,8 @@
 Like every shard, the metadata shard decides on its latest projection. Groups must not do so: each shard has
 its own log, so after a failure an entry of a group could refer to a catalog change that was lost. Groups see
 a change once it is committed, on every node, whoever leads. First the catalog is changed, then the group
-shards are notified, then the client that asked for the change is answered. Group configs are learned in the
-same way and at the same time.
+shards are notified, then the client that asked for the change is answered. Group configs and transactions are
+learned in the same way and at the same time.
 
 A node that does not reach the leader does not know how old its catalog has become. So it keeps the time up to
 which the catalog is known to have been complete (`ReplicaLeadership.horizon`), and once that is more than
@@ -34,12 +34,21 @@ from records import (
     RecordType,
     TopicKey,
     TopicRacksKey,
+    TransactionKey,
+    TransactionValue,
+    Value,
     decode_key,
     decode_value,
 )
 
 LEARNED: Final = frozenset(
-    (RecordType.TOPIC, RecordType.TOPIC_RACKS, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL)
+    (
+        RecordType.TOPIC,
+        RecordType.TOPIC_RACKS,
+        RecordType.GROUP_CONFIG,
+        RecordType.FORMAT_LEVEL,
+        RecordType.TRANSACTION,
+    )
 )
 """The record types of the metadata shard that the rest of the node depends on."""
 
@@ -92,8 +101,11 @@ class CommittedCatalog:
     def committed(self, index: int) -> None:
         index = min(index, self._shard.machine.applied_index)  # less while the projection is built again
         changes, names, group_ids = self._changes, dict[str, None](), dict[str, None]()
+        transactions: list[tuple[str, TransactionValue]] = []
         while changes and changes[0][0] <= index:
-            key = self._learn(*changes.popleft())
+            key, value = self._learn(*changes.popleft())
+            if isinstance(key, TransactionKey) and isinstance(value, TransactionValue):
+                transactions.append((key.transactional_id, value))
             if isinstance(key, GroupConfigKey):
                 group_ids[key.group_id] = None
             if not isinstance(key, TopicKey | TopicRacksKey):
@@ -110,6 +122,8 @@ class CommittedCatalog:
         else:
             self._tell(names)
             self._tell_configured(group_ids)
+            if transactions:
+                self._node.transactions_changed(transactions)
         self._node.catalog_moved()
 
     def _tell(self, names: Iterable[str]) -> None:
@@ -137,20 +151,27 @@ class CommittedCatalog:
         self._node.catalog_changed(names, is_complete=False)
         configured = [group_id for group_id in {*old.configs, *new.configs} if differs(group_id, old, new)]
         self._tell_configured(configured)
+        known = [(one, new.transactions.of(one)) for one in new.transactions.decided]
+        self._node.transactions_changed([(one, value) for one, value in known if value is not None])
 
-    def _learn(self, index: int, raw: RawRecord) -> Key:
-        """Apply a record to the learning catalog, or take over a format level; return the record's key."""
+    def _learn(self, index: int, raw: RawRecord) -> tuple[Key, Value | None]:
+        """Apply a record to the learning catalog, or take over a format level; return its key and value."""
         key: Key = decode_key(raw)
         value = None if raw.value is None else decode_value(raw)
         if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
             self.format_level = max(self.format_level, value.level)
-        return key
+        return key, value
 
     # The age of the catalog, and the meaning of topic names.
 
     def is_fresh(self, now_ms: float) -> bool:
         """Whether the committed catalog is known to have been complete at most `age_max_ms` ago."""
         return now_ms - self._known_ms <= self.age_max_ms and self._learning is self.view
+
+    @property
+    def known_ms(self) -> float:
+        """Monotonic time by which nothing was committed that the catalog does not have."""
+        return self._known_ms
 
     def observe_horizon(self) -> None:
         """Take over horizons that the catalog has reached, and keep one that it has not.

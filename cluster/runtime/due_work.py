@@ -1,8 +1,8 @@
-"""The due work of a group shard: sessions, rebalances, pending targets, checks, expired offsets.
+"""The due work of a shard: sessions, rebalances, pending targets, checks, expired offsets; transactions.
 
 Due work is decided as requests are. The shard's leader state says when the next decision is due. When the
-timer fires, `go_on` lets `GroupShard.next_work` take one decision after the other, in the node's slices. Each
-decision is an entry of its own.
+timer fires, `go_on` lets the machine's `next_work` take one decision after the other, in the node's slices.
+Each decision is an entry of its own.
 
 Invariants: work runs only while the shard is Ready; nothing expires in the turn in which the loop
 resumed after a gap, and no member expires because this node refused its heartbeats for want of room; due work
@@ -12,13 +12,13 @@ of all shards together never holds the loop for more than a slice.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.runtime.group_jobs import GroupJobs
 from cluster.runtime.requests import NO_ROOM_PAUSE_MS
 from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.runtime.slices import OWN
-from coordinator.shard import GroupShard
+from coordinator.api import Job
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Timer
 
@@ -27,15 +27,18 @@ TIMER_MIN_MS: Final = 1.0
 
 
 class DueWork:
-    """The timer of one group shard, and the work that it starts (`slices.Work`)."""
+    """The timer of one shard, and the work that it starts (`slices.Work`).
+
+    `start_jobs` starts the jobs of a decision in child processes.
+    """
 
     is_long = False
 
-    def __init__(self, shard: ShardRuntime[GroupShard, Any], jobs: GroupJobs) -> None:
+    def __init__(self, shard: ShardRuntime[Any, Any], start_jobs: Callable[[list[Job]], object]) -> None:
         self._shard = shard
         self._node = shard.node
         self._host = shard.host
-        self._jobs = jobs
+        self._start_jobs = start_jobs
         self._timer: Timer | None = None
         self._at_ms = math.inf
         self._continues = False
@@ -113,5 +116,6 @@ class DueWork:
         decision = shard.requests.decide(now_ms, shard.machine.next_work)
         if decision is None:
             return TIMER_MIN_MS
-        self._jobs.start(decision.jobs)
+        if decision.jobs:
+            self._start_jobs(decision.jobs)
         return 0.0

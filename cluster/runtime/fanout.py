@@ -138,6 +138,7 @@ ONE_GROUP_APIS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
         ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
         ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.OFFSET_DELETE,
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,

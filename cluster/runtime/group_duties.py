@@ -1,8 +1,8 @@
 """The duties of a node towards a group shard: its catalog, its due work, its jobs, its steady heartbeats.
 
 Invariants: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on and as the newest topic of its offsets, so that a topic missing from the catalog was deleted; a
-node whose catalog stays behind reports that as an obstacle.
+decided on, as the newest topic of its offsets, so that a topic missing from the catalog was deleted, and as
+the newest transaction and decision in its log; a node whose catalog stays behind reports that as an obstacle.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from cluster.runtime.due_work import DueWork
 from cluster.runtime.group_jobs import GroupJobs
 from cluster.runtime.heartbeat_gaps import HeartbeatGaps, MeasuredEntry
 from cluster.runtime.pending_replies import PendingReply
+from cluster.runtime.resolved_decisions import ResolvedDecisions
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.api import Context, Decision
 from coordinator.offsets import commits
 from coordinator.shard import GroupShard
 from raftlog.env.obstacles import Obstacle
+from records import RawRecord, TransactionValue
 from wire.apis import HEARTBEATS, ApiKey
 
 NAMES_BEFORE: Final[dict[int, float]] = {
     ApiKey.OFFSET_COMMIT: commits.TOPIC_IDS_SINCE,
     ApiKey.OFFSET_FETCH: commits.TOPIC_IDS_SINCE,
     ApiKey.OFFSET_DELETE: math.inf,
+    ApiKey.TXN_OFFSET_COMMIT: math.inf,
 }
 """The first version of each API that no longer names the topics of its offsets; topic ids are unambiguous."""
 
@@ -34,14 +37,12 @@ NAMES_BEFORE: Final[dict[int, float]] = {
 class GroupDuties:
     """A node's work for one group shard beside deciding its requests (`ShardDuties`)."""
 
-    listener = None
-    """Nothing else on the node depends on the log of a group shard."""
-
     def __init__(self, shard: ShardRuntime[GroupShard, Any]) -> None:
         self._shard = shard
         self._node = shard.node
         self._jobs = GroupJobs(shard, self._arm)
-        self._due_work = DueWork(shard, self._jobs)
+        self._due_work = DueWork(shard, self._jobs.start)
+        self.listener = ResolvedDecisions(shard)
         lease = None if shard.is_alone else shard.replica.leadership.has_lease
         self._gaps = HeartbeatGaps(shard.host, shard.node.evidence, shard.shard, lease)
 
@@ -77,9 +78,10 @@ class GroupDuties:
     @property
     def _needed_version(self) -> int:
         machine = self._shard.machine
+        version = max(machine.newest_catalog_version, machine.projection.newest_transaction_version)
         if self._shard.is_alone:  # alone, it is never behind, and the ids of old topics carry no version
-            return machine.newest_catalog_version
-        return max(machine.newest_catalog_version, machine.newest_topic_version)
+            return version
+        return max(version, machine.newest_topic_version)
 
     def report_lack(self) -> None:
         self._node.report_missing_catalog(self._needed_version)
@@ -115,6 +117,12 @@ class GroupDuties:
             self._shard.machine.on_configs_changed(self._context(), group_ids)
             self._arm()
 
+    def on_transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
+        """Follow the decisions among these committed records of transactional ids."""
+        if self._shard.is_ready:
+            self._shard.machine.on_transactions_changed(changes)
+            self._arm()
+
     def _context(self) -> Context:
         return self._shard.requests.context(self._shard.host.monotonic_ms())
 
@@ -138,6 +146,9 @@ class GroupDuties:
         self._shard.machine.shift_deadlines(gap_ms)  # some already exist on the way to Ready
 
     # Decisions.
+
+    def appended(self, index: int, records: list[RawRecord]) -> None:
+        """Do nothing: other nodes and parts of this one follow what is committed."""
 
     def decided(self, pending: PendingReply, decision: Decision, ctx: Context) -> None:
         """Start the decision's jobs, let due work follow its deadlines, and measure an accepted heartbeat."""

@@ -18,6 +18,7 @@ NOTED_APIS: Final = frozenset(
         ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
         ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
         ApiKey.JOIN_GROUP,

@@ -35,7 +35,7 @@ from cluster.runtime.slices import OWN
 from coordinator.api import Context, Decision, Failure, Later
 from raftlog.env.errors import in_one_line
 from raftlog.replica.replica import Replica
-from records import Cause, dump_cause, join_body
+from records import Cause, RawRecord, dump_cause, join_body
 from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.runtime")
@@ -61,6 +61,9 @@ class RequestDuties(Protocol):
 
     def refuses(self, api_key: int, api_version: int, now_ms: float) -> Unavailable | None:
         """Return why a request must not be decided on the node's catalog, or None if it may."""
+
+    def appended(self, index: int, records: list[RawRecord]) -> None:
+        """Follow records that were applied and appended here; they are not committed yet."""
 
     def decided(self, pending: PendingReply, decision: Decision, ctx: Context) -> None:
         """Follow a decision of a request: its records are appended, its reply is held or given."""
@@ -423,6 +426,7 @@ class ShardRequests:
             what = f"entry {ctx.next_index} is applied and cannot be appended: {error}"
             self._host.fatal(f"{shard.name}: {what}")
             return
+        shard.duties.appended(index, decision.records)
         shard.counters.count(decision.cause, decision.records, len(body))
 
     def when_consistent(self, told: Callable[[Unavailable | None], None]) -> None:

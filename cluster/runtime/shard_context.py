@@ -16,7 +16,7 @@ from raftlog.env.settings import LogSettings
 from raftlog.replica.clock import AgreedClock
 from raftlog.storage.evidence import Evidence
 from raftlog.transport.links import Links
-from records import RawRecord
+from records import RawRecord, TransactionValue
 
 
 class ShardMachine(Protocol):
@@ -92,6 +92,15 @@ class ShardContext(Protocol):
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         """Notify the groups of changed topics; unless `is_complete`, others may have come and gone."""
+
+    def transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
+        """Notify the groups, and what else follows transactions, of committed records."""
+
+    def decisions_followed(self, shard: int, decided: int) -> None:
+        """Note that a group shard has followed the decisions about transactions up to this index."""
+
+    def followed_decisions(self) -> Iterable[tuple[int, int]]:
+        """Return each group shard's number, and the decision up to which it is known to have followed."""
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         """Notify the groups whose committed configs changed."""

@@ -228,6 +228,11 @@ class Settings:
     group_consumer_regex_refresh_interval_ms: int = _number(600_000, "ms", 10_000, INT32_MAX,
         "Kafka's default; how often expressions are matched again against all topics. New topics are "
         "matched at once.")
+    transaction_max_timeout_ms: int = _number(900_000, "ms", 1, INT32_MAX,
+        "Kafka's default; the longest transaction.timeout.ms of a producer, after which its transaction is "
+        "aborted.")
+    transactional_id_expiration_ms: int = _number(604_800_000, "ms", 1, INT64_MAX,
+        "Kafka's default, a week; a transactional id that was not used for so long is forgotten.")
     offset_metadata_max_bytes: int = _number(4_096, "bytes", 0, 16 * MIB,
         "Kafka's default; largest metadata of one committed offset.")
     offsets_retention_minutes: int = _number(10_080, "minutes", 1, INT32_MAX,
@@ -284,6 +289,8 @@ class Settings:
             classic_session_timeout_max_ms=self.group_max_session_timeout_ms,
             classic_group_size_max=self.group_max_size,
             migration_policy=self.group_consumer_migration_policy,
+            transaction_timeout_max_ms=self.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=self.transactional_id_expiration_ms,
             topics_per_member_max=self.topics_per_member_max,
             topics_max=self.topics_max,
             partitions_per_topic_max=self.partitions_per_topic_max,

@@ -135,7 +135,7 @@ def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder,
     yield [*gone, writes.classic_group(group.group_id, group.value(ctx.wall_ms))]
     if gone:
         groups.forget_group(group.group_id)
-        if groups.projection.offsets.has_group(group.group_id):
+        if groups.projection.has_offsets(group.group_id):
             groups.expect_expiry(group.group_id, ctx.past_ms, ctx)
             groups.checks[group.group_id] = Trigger.READY_CHECK
     groups.classic.put(group)

@@ -12,6 +12,7 @@ resolutions      the schedule of regular-expression rounds
 classic_group    a classic group: its members, its state, its protocol and its generation
 classic_groups   the classic groups of a shard, and their timers
 committer        the client that committed last: what holds for all its commits that arrive together
+decisions        ends of transactions that the shard has to follow
 clientrounds     which member is asked to compute a target
 retries          due work that raised, tried again when nothing else is due
 expiry           when offsets or groups may have expired

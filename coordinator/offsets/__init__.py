@@ -1,6 +1,8 @@
-"""Committed offsets: commits, fetches and expiry.
+"""Offsets: commits, transactions, fetches and expiry.
 
-commits    OffsetCommit
-fetching   OffsetFetch
-retention  expiry of offsets and groups
+commits        OffsetCommit
+transactional  TxnOffsetCommit: offsets that are pending until their transaction ends
+resolving      the end of a transaction: its offsets count, or are dropped
+fetching       OffsetFetch
+retention      expiry of offsets and groups
 """

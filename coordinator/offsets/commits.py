@@ -14,7 +14,7 @@ each, because it may have been told to revoke partitions in the meantime.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,6 +26,7 @@ from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes
+from coordinator.state.pendingoffsets import superseded_by
 from coordinator.steps import TOO_LARGE, size_of
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
@@ -153,6 +154,8 @@ def _commit_some(
             answered.partitions += _commit_topic(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
+    if records and groups.projection.pending.has_group(group_id):
+        records += superseded_by(groups.projection.pending, records, ctx.next_index)
     if len(records) > committer.fitting and (num_bytes := size_of(records)) > DECISION_BYTES_MAX:
         raise RequestRefused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, TOO_LARGE.format(num_bytes))
     decision = Decision(cause=committer.cause if records else None, records=records, reply=part.response)
@@ -313,7 +316,7 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
             f"{request.member_id or 'The client'} is not a member of group {request.group_id}.",
         )
     if member.is_classic:
-        _require_generation(member, epoch)
+        require_generation_of(member, epoch)
         return True
     if version < MEMBER_EPOCHS_SINCE:
         raise RequestRefused(
@@ -321,12 +324,14 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
             f"Members of consumer groups commit with version {MEMBER_EPOCHS_SINCE} or newer, not {version}.",
         )
     if epoch != member.current.epoch:
-        _check_partition_epochs(group, request, version, ctx)
+        metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
+        partitions = _partitions(request, version, metadata_max, ctx)
+        check_partition_epochs(group, request.member_id, epoch, partitions, ErrorCode.STALE_MEMBER_EPOCH)
         return False
     return True
 
 
-def _require_generation(member: Member, generation: int) -> None:
+def require_generation_of(member: Member, generation: int) -> None:
     """Raise `RequestRefused` unless a classic member of a consumer group names its epoch as generation."""
     if generation != member.current.epoch:
         raise RequestRefused(
@@ -340,43 +345,36 @@ def _check_simple_group(groups: GroupContext, request: OffsetCommitRequest, epoc
     """Check a commit to a group without members, which may not exist yet.
 
     Only clients without membership may commit to it."""
-    offsets = groups.projection.offsets
-    if epoch < 0 and offsets.num_groups < groups.limits.groups_max:
+    if epoch < 0:
+        groups.require_room_for_offsets(request.group_id)
         return
-    exists = offsets.has_group(request.group_id)
-    if epoch >= 0 and exists:
+    exists = groups.projection.has_offsets(request.group_id)
+    if exists:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{request.member_id or 'The client'} is not a member of group {request.group_id}, which has no "
             "members.",
         )
-    if epoch >= 0:
-        is_new_enough = version >= MEMBER_EPOCHS_SINCE
-        code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
-        raise RequestRefused(code, f"Group {request.group_id} does not exist.")
-    if not exists:
-        raise RequestRefused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"This shard already holds offsets of the maximum of {groups.limits.groups_max} groups; delete "
-            "unused ones.",
-        )
+    is_new_enough = version >= MEMBER_EPOCHS_SINCE
+    code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
+    raise RequestRefused(code, f"Group {request.group_id} does not exist.")
 
 
-def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """Check a commit with another epoch than the member's (KIP-1251).
+def check_partition_epochs(
+    group: Group, member_id: str, epoch: int, partitions: Iterable[tuple[bytes, int]], code: ErrorCode
+) -> None:
+    """Check a commit with another epoch than the member's (KIP-1251); `code` is for one that is refused.
 
     An older epoch may commit partitions that the member has held, assigned or pending, since that epoch."""
-    current = group.members[request.member_id].current
-    epoch = request.generation_id_or_member_epoch
+    current = group.members[member_id].current
     stale = RequestRefused(
-        ErrorCode.STALE_MEMBER_EPOCH,
-        f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not owned all of these "
+        code,
+        f"Member {member_id} has epoch {current.epoch}, not {epoch}, and has not owned all of these "
         "partitions since that epoch.",
     )
     if epoch > current.epoch:
         raise stale
-    metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
-    for topic_id, partition in _partitions(request, version, metadata_max, ctx):
+    for topic_id, partition in partitions:
         assigned_at = current.assigned.get(topic_id, {}).get(partition)
         if assigned_at is None:
             assigned_at = current.pending.get(topic_id, {}).get(partition)
@@ -429,7 +427,7 @@ def check_reader(groups: GroupContext, group_id: str, member_id: str | None, mem
             ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'The client'} is not a member of group {group_id}."
         )
     if member.is_classic:
-        _require_generation(member, member_epoch)
+        require_generation_of(member, member_epoch)
     elif member_epoch != member.current.epoch:
         raise RequestRefused(
             ErrorCode.STALE_MEMBER_EPOCH,

@@ -1,8 +1,8 @@
 """OffsetFetch: reads of committed offsets, in the shapes of its ten versions.
 
 A partition without an offset is answered with −1. So is one whose offset belongs to a deleted topic, because
-the present topic of that name is a different one. requireStable needs no special treatment: all reads here
-are linearizable, and no transaction is ever pending.
+the present topic of that name is a different one. All reads here are linearizable. With requireStable, a
+partition with an offset pending in a transaction is answered UNSTABLE_OFFSET_COMMIT: ask again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def fetch_offsets(
         asked = None
         if request.topics is not None:
             asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
-        reads = _read(groups, request.group_id, asked, response.topics, _old_topic, ctx)
+        is_stable = request.require_stable
+        reads = _read(groups, request.group_id, asked, response.topics, _old_topic, is_stable, ctx)
     else:
         reads = _read_groups(groups, request, version, response, ctx)
     return _read_on(response, reads, builder)
@@ -99,7 +100,8 @@ def _read_groups(
                         continue
                     name = topic.name
                 asked.append((name, wanted.partition_indexes))
-        yield from _read(groups, group.group_id, asked, answer.topics, _topic, ctx)
+        is_stable = request.require_stable
+        yield from _read(groups, group.group_id, asked, answer.topics, _topic, is_stable, ctx)
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
@@ -133,19 +135,24 @@ def _read(
     asked: list[tuple[str, list[int]]] | None,
     topics: list[T],
     make_topic: Callable[[str, Context], T],
+    is_stable: bool,
     ctx: Context,
 ) -> Iterator[None]:
     """Fill `topics` with the requested offsets, one partition per step.
 
-    If `asked` is None, these are all offsets of the group, under the keys that exist at the beginning."""
-    offsets = groups.projection.offsets
+    If `asked` is None, these are all offsets of the group, under the keys that exist at the beginning. With
+    `is_stable`, those of partitions with pending offsets are withheld."""
+    offsets, pending = groups.projection.offsets, groups.projection.pending
     if asked is not None:
         for name, partitions in asked:
             topic = make_topic(name, ctx)
             topics.append(topic)
             for partition in partitions:
-                value = offsets.get(offset_commit_key(group_id, name, partition))
-                _add(topic, partition, _valid(name, value, ctx))
+                if is_stable and pending.has(group_id, name, partition):
+                    _add(topic, partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                else:
+                    value = offsets.get(offset_commit_key(group_id, name, partition))
+                    _add(topic, partition, _valid(name, value, ctx))
                 yield
         return
     found: dict[str, T] = {}
@@ -153,13 +160,19 @@ def _read(
         offset = offsets.committed(key)
         if offset is not None and _valid(offset.topic, offset.value, ctx) is offset.value:
             topic = found.get(offset.topic) or found.setdefault(offset.topic, make_topic(offset.topic, ctx))
-            _add(topic, offset.partition, offset.value)
+            if is_stable and pending.has(group_id, offset.topic, offset.partition):
+                _add(topic, offset.partition, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            else:
+                _add(topic, offset.partition, offset.value)
         yield
     topics += [found[name] for name in sorted(found)]
 
 
 def _add(
-    topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics, partition: int, value: OffsetCommitValue
+    topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics,
+    partition: int,
+    value: OffsetCommitValue,
+    error: ErrorCode = ErrorCode.NONE,
 ) -> None:
     if isinstance(topic, OffsetFetchResponseTopic):
         old = OffsetFetchResponsePartition(
@@ -167,6 +180,7 @@ def _add(
             committed_offset=value.offset,
             committed_leader_epoch=value.leader_epoch,
             metadata=value.metadata,
+            error_code=error,
         )
         topic.partitions.append(old)
         return
@@ -175,6 +189,7 @@ def _add(
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
+        error_code=error,
     )
     topic.partitions.append(row)
 

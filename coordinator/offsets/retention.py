@@ -3,7 +3,8 @@
 An offset expires when the group does not subscribe to its topic and its retention has passed. The retention
 ends at the time given in the commit (versions 2 to 4), or a fixed time after the commit; for a classic group
 without members, the time counts from when it lost its last member. A group is removed when it has neither
-members nor offsets. Offsets of a topic that members subscribe to are kept, however old they are.
+members nor offsets. Offsets of a topic that members subscribe to are kept, however old they are, and so are
+those of partitions, and groups, with offsets pending in a transaction.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _read(
         offset = offsets.committed(key)
         if offset is None:  # removed since the reading began
             continue
-        if terms is None:
+        if terms is None or groups.projection.pending.has(group_id, offset.topic, offset.partition):
             reading.free_ms = ctx.past_ms
             continue
         at_ms = over_at_ms(offset.value, terms, retention_ms)
@@ -194,7 +195,7 @@ def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry
 def _end(groups: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord]:
     """Finish the reading of a group: return its tombstones if it has ended, else schedule its next look."""
     group_id = reading.group_id
-    if groups.projection.offsets.has_group(group_id):
+    if groups.projection.has_offsets(group_id):
         interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
         look = Look(0, reading.free_ms, frozenset(reading.held), reading.held_ms)
         look.due_ms = look.next_due_ms(ctx.past_ms + interval_ms)

@@ -1,4 +1,4 @@
-"""The state machines of groups, as tables.
+"""The state machines of groups and of transactions, as tables.
 
 A *member* changes state by reconciliation (KIP-848, "Member's State Machine"). `MEMBER_TRANSITIONS` maps its
 state and the finding of reconciliation to the next state and epoch; `coordinator.state.reconcile` computes
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from records import MemberState
+from records import MemberState, TransactionState
 
 
 class Finding(Enum):
@@ -182,3 +182,26 @@ JOIN_AGAIN: tuple[JoinAgainRow, ...] = (
 
 def must_join_again(facts: ClassicMemberFacts) -> bool:
     return any(row.holds(facts) for row in JOIN_AGAIN)
+
+
+TRANSACTION_TRANSITIONS: dict[tuple[TransactionState, TransactionState], str] = {
+    (TransactionState.EMPTY, TransactionState.EMPTY): "a producer is initialized",
+    (TransactionState.EMPTY, TransactionState.ONGOING): "the producer adds partitions or a group",
+    (TransactionState.ONGOING, TransactionState.ONGOING): "the producer adds partitions or a group",
+    (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT): "the producer commits",
+    (TransactionState.ONGOING, TransactionState.PREPARE_ABORT): (
+        "the producer aborts, the transaction times out, or another producer is initialized"
+    ),
+    (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT): (
+        "every shard of its groups has committed the pending offsets"
+    ),
+    (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT): (
+        "every shard of its groups has dropped the pending offsets"
+    ),
+    (TransactionState.COMPLETE_COMMIT, TransactionState.EMPTY): "a producer is initialized",
+    (TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING): "the producer adds partitions or a group",
+    (TransactionState.COMPLETE_ABORT, TransactionState.EMPTY): "a producer is initialized",
+    (TransactionState.COMPLETE_ABORT, TransactionState.ONGOING): "the producer adds partitions or a group",
+}
+"""State of a transactional id and its next state → what leads there. An id that is neither in a transaction
+nor completing one may expire."""

@@ -190,11 +190,6 @@ class OffsetStore:
 _NOTHING: dict[bytes, bytes] = {}
 
 
-def topic_of(key: bytes) -> str:
-    """The topic's name in the key of an offset."""
-    return _key_of(key).topic
-
-
 def removal_bytes(group_id: str) -> int:
     """Upper bound for the size of one offset removal of the group in a log entry, in bytes."""
     return len(group_id.encode()) + _KEY_BYTES_BESIDE_GROUP

@@ -9,7 +9,7 @@ Records of unknown types are counted and skipped. An unknown *version* of a valu
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,26 +17,46 @@ from coordinator.state.freeing import free_incrementally
 from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, projected
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import OffsetStore
+from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
-from records import RawRecord, RecordType, TermStartKey, TermStartValue, Value, decode_key_and_value
+from records import (
+    PendingOffsetKey,
+    RawRecord,
+    RecordType,
+    TermStartKey,
+    TermStartValue,
+    TransactionsResolvedKey,
+    TransactionsResolvedValue,
+    Value,
+    decode_key_and_value,
+)
 
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
 _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
+_PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
+_TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
+
+RESOLVED_KEPT = 1_000
+"""How many uncommitted changes of `Projection.resolved` are kept; of more, the oldest are forgotten."""
 
 
 class Projection:
-    """Groups and offsets of a shard, and the hash over both.
+    """Groups and offsets of a shard, committed and pending, and the hash over all.
 
     For `stale_max` see `coordinator.state.statehash`."""
 
     def __init__(self, stale_max: int = STALE_MAX) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
+        self.pending = PendingOffsets()
+        self.resolved: TransactionsResolvedValue | None = None
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
         self.applied_index = 0
         self.newest_catalog_version = 0
+        self._resolved_at: deque[tuple[int, int]] = deque(maxlen=RESOLVED_KEPT)
+        self._resolved_and_committed = 0
         self._hashes = EntryHashes(self._projected, stale_max)
 
     def apply(self, raw: RawRecord, index: int) -> None:
@@ -60,6 +80,12 @@ class Projection:
                 self.newest_catalog_version = max(self.newest_catalog_version, value.catalog_version)
         elif type_ == _TERM_START:
             key, self.term = decode_key_and_value(raw)
+        elif type_ == _PENDING_OFFSET:
+            key, value = decode_key_and_value(raw)
+            self.pending.apply(key, value)
+        elif type_ == _TRANSACTIONS_RESOLVED:
+            key, self.resolved = decode_key_and_value(raw)
+            self._resolved_at.append((index, self.resolved_decision))
         else:
             self.unknown_types[type_] += 1
             return
@@ -73,6 +99,28 @@ class Projection:
             self.apply(raw, index)
 
     @property
+    def resolved_decision(self) -> int:
+        """The index of the newest decision about a transaction that this shard has followed; 0 if none."""
+        return 0 if self.resolved is None else self.resolved.decided
+
+    @property
+    def newest_transaction_version(self) -> int:
+        """The oldest version of the catalog that knows the pending offsets' transactions, and all decisions
+        that were followed here."""
+        return max(self.resolved_decision, self.pending.newest_transaction)
+
+    def resolved_by(self, commit_index: int) -> int:
+        """`resolved_decision` as of an index of this shard's log, which never goes back."""
+        changes = self._resolved_at
+        while changes and changes[0][0] <= commit_index:
+            self._resolved_and_committed = changes.popleft()[1]
+        return self._resolved_and_committed
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether the group has any offset, committed or pending."""
+        return self.offsets.has_group(group_id) or self.pending.has_group(group_id)
+
+    @property
     def state_hash(self) -> int:
         """State hash (u64) over all projected entries.
 
@@ -82,6 +130,7 @@ class Projection:
     def free_incrementally(self) -> Iterator[None]:
         """Free the whole state in steps. The projection must not be used any more."""
         yield from self.offsets.free_incrementally()
+        yield from self.pending.free_incrementally()
         yield from self._hashes.free_incrementally()
         while self.groups:
             yield from free_incrementally(self.groups.popitem()[1].members)
@@ -93,5 +142,9 @@ class Projection:
         """The value projected under a key; None if there is none."""
         if isinstance(key, TermStartKey):
             return self.term
+        if isinstance(key, PendingOffsetKey):
+            return self.pending.get(key)
+        if isinstance(key, TransactionsResolvedKey):
+            return self.resolved
         group = self.groups.get(key.group_id)
         return None if group is None else projected(group, key)

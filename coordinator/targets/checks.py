@@ -7,11 +7,14 @@ at once, whereas Kafka waits for a heartbeat; a heartbeat that comes first finds
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
-from coordinator.state.offsetstore import removal_bytes, tombstone, topic_of
+from coordinator.state.offsetstore import removal_bytes, tombstone
+from coordinator.state.pendingoffsets import pending_tombstone
 from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
-from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
+from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger, decode_key
 
 _TRIGGER_OF_REASON = {
     ReasonKind.TOPIC_CREATED: Trigger.TOPIC_CREATED,
@@ -63,23 +66,31 @@ def _offsets_without_topic(
     version, and another node may have accepted them with a newer catalog. The topic id distinguishes the two
     cases.
     """
-    scan = groups.offset_scans.pop(group_id, None) or groups.projection.offsets.topic_ids(group_id)
+    scan = groups.offset_scans.pop(group_id, None) or _topic_ids(groups, group_id)
     verdicts = {ZERO_UUID: False}
     gone: list[RawRecord] = []
     room = _removals_max(groups, group_id)
-    for number, (key, topic_id) in enumerate(scan, 1):
+    for number, (raw, topic_id) in enumerate(scan, 1):
         is_gone = verdicts.get(topic_id)
         if is_gone is None:
             is_gone = ctx.catalog.topic_by_id(topic_id) is None and not ctx.catalog.is_behind(topic_id)
             verdicts[topic_id] = is_gone
             if is_gone and len(builder.refs) < REASONS_KEPT:
-                builder.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(key)))
+                builder.refer(METADATA_SHARD, ctx.catalog.changed_at(decode_key(raw).topic))
         if is_gone:
-            gone.append(tombstone(key))
+            gone.append(raw)
         if len(gone) == room or number == OFFSETS_AT_ONCE:
             groups.offset_scans[group_id] = scan
             break
     return gone
+
+
+def _topic_ids(groups: GroupContext, group_id: str) -> Iterator[tuple[RawRecord, bytes]]:
+    """Iterate over the group's offsets, also pending ones: the tombstone of each, and its topic id."""
+    for key, topic_id in groups.projection.offsets.topic_ids(group_id):
+        yield tombstone(key), topic_id
+    for pending, value in groups.projection.pending.of_group(group_id):
+        yield pending_tombstone(pending), value.topic_id
 
 
 def compute_deferred_target(

@@ -16,6 +16,7 @@ from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
 from coordinator.state.reconcile import AWAY_EPOCH
 from coordinator.state.statehash import STALE_IN_REPLAY_MAX
+from coordinator.transactions import TransactionsView
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
@@ -24,7 +25,7 @@ from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, W
 from history.render import LOCAL, TimeStyle, ranges, sentence_list
 from history.words import shard_name, state_name
 from raftlog.storage.frames import Frame
-from records import RawRecord, iter_records
+from records import RawRecord, TransactionState, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
 
 
@@ -60,6 +61,33 @@ class OffsetState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOffsetState:
+    """An offset that counts once its transaction commits, unless it is superseded."""
+
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    """The index of the metadata shard's entry that began the transaction."""
+    is_superseded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedTransaction:
+    """A transactional id, its producer and its newest transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    transaction: int
+    partitions: dict[str, tuple[int, ...]]
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
     """A group at one index; ``kind`` is consumer, classic, or simple (offsets only)."""
 
@@ -72,6 +100,7 @@ class ReplayedGroup:
     """Subscribed topic -> number of partitions, as last seen by the group."""
     members: tuple[ReplayedMember, ...]
     offsets: tuple[OffsetState, ...]
+    pending_offsets: tuple[PendingOffsetState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +124,7 @@ class ReplayedShard:
     groups: tuple[ReplayedGroup, ...]
     topics: tuple[TopicState, ...]
     basis: Basis
+    transactions: tuple[ReplayedTransaction, ...] = ()
 
 
 class ShardReplay:
@@ -197,6 +227,7 @@ def _state_of(
     names = node.catalog()
     groups: tuple[ReplayedGroup, ...] = ()
     topics: tuple[TopicState, ...] = ()
+    transactions: tuple[ReplayedTransaction, ...] = ()
     if isinstance(run.projection, Projection):
         groups = _groups(run.projection, names, group)
         if group is not None and not groups:
@@ -209,6 +240,7 @@ def _state_of(
             TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)
             for t in run.projection.view.topics()
         )
+        transactions = tuple(_transactions(run.projection.view.transactions))
     return ReplayedShard(
         shard=shard,
         index=run.index,
@@ -218,11 +250,29 @@ def _state_of(
         groups=groups,
         topics=topics,
         basis=basis,
+        transactions=transactions,
     )
 
 
+def _transactions(view: TransactionsView) -> Iterator[ReplayedTransaction]:
+    for transactional_id in sorted(view.ids()):
+        value = view.of(transactional_id)
+        assert value is not None
+        yield ReplayedTransaction(
+            transactional_id=transactional_id,
+            producer_id=value.producer_id,
+            producer_epoch=value.producer_epoch,
+            state=TransactionState(value.state).name,
+            transaction=value.began,
+            partitions={topic.name: topic.partitions for topic in value.topics},
+            groups=tuple(one.group_id for one in value.groups),
+        )
+
+
 def _groups(projection: Projection, names: CatalogHistory, only: str | None) -> tuple[ReplayedGroup, ...]:
-    wanted = {*projection.groups, *projection.offsets.group_ids()} if only is None else {only}
+    wanted = {only} if only is not None else {
+        *projection.groups, *projection.offsets.group_ids(), *projection.pending.group_ids()
+    }  # fmt: skip
     found = (_group(projection, group_id, names) for group_id in sorted(wanted))
     return tuple(group for group in found if group is not None)
 
@@ -240,8 +290,20 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Repl
         )
         for one in projection.offsets.of_group(group_id)
     )
+    pending = tuple(
+        PendingOffsetState(
+            topic=key.topic,
+            partition=key.partition,
+            offset=value.offset,
+            producer_id=key.producer_id,
+            producer_epoch=value.producer_epoch,
+            transaction=value.transaction,
+            is_superseded=bool(value.superseded),
+        )
+        for key, value in projection.pending.of_group(group_id)
+    )
     if group is None:
-        if not committed:
+        if not committed and not pending:
             return None
         group, kind = Group(group_id), "simple"
     else:
@@ -258,6 +320,7 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Repl
             _member(group, member, names) for member in sorted(group.joined(), key=lambda m: m.member_id)
         ),
         offsets=committed,
+        pending_offsets=tuple(sorted(pending, key=lambda one: (one.topic, one.partition, one.producer_id))),
     )
 
 
@@ -297,6 +360,10 @@ def state_text(state: ReplayedShard, style: TimeStyle = LOCAL) -> Iterator[str]:
     yield f"from {state.basis.words()}"
     for topic in state.topics:
         yield f"topic {topic.name}: {topic.num_partitions} partitions, id {topic.topic_id}"
+    for one in state.transactions:
+        who = f"producer {one.producer_id} at epoch {one.producer_epoch}"
+        what = "; ".join(filter(None, (_partitions_text(one.partitions), ", ".join(one.groups))))
+        yield f"transactional id {one.transactional_id}: {one.state}, {who}{': ' if what else ''}{what}"
     for group in state.groups:
         yield ""
         yield from _group_text(group)
@@ -331,6 +398,12 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
     for topic in sorted({one.topic for one in group.offsets}):
         shown = ", ".join(f"{one.partition}: {one.offset}" for one in group.offsets if one.topic == topic)
         yield f"  committed {topic} {shown}"
+    for pending in group.pending_offsets:
+        fate = ", superseded by a later commit" if pending.is_superseded else ""
+        yield (
+            f"  pending {pending.topic} {pending.partition}: {pending.offset}, in transaction "
+            f"{pending.transaction} of producer {pending.producer_id}{fate}"
+        )
 
 
 def _partitions_text(parts: Mapping[str, tuple[int, ...]]) -> str:

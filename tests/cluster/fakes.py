@@ -30,7 +30,7 @@ from raftlog.replica.clock import AgreedClock
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.storage.evidence import Evidence
-from records import METADATA_SHARD, RawRecord, iter_records
+from records import METADATA_SHARD, RawRecord, TransactionValue, iter_records
 from wire.apis import ApiKey
 
 Told = Callable[[str | None], None]
@@ -268,6 +268,17 @@ class Bench:
         self.catalog_changes.append((list(topic_names), is_complete))
         for runtime in self.shards:
             runtime.duties.on_catalog_changed(topic_names, is_complete=is_complete)
+
+    def transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
+        for runtime in self.shards:
+            runtime.duties.on_transactions_changed(changes)
+        self.metadata.duties.on_transactions_changed(changes)
+
+    def decisions_followed(self, shard: int, decided: int) -> None:
+        self.metadata.duties.on_decisions_followed(shard, decided)
+
+    def followed_decisions(self) -> list[tuple[int, int]]:
+        return [(runtime.shard, runtime.duties.listener.decided) for runtime in self.shards]
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         for runtime in self.shards:

@@ -39,6 +39,8 @@ from records import (
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionRacks,
+    PendingOffsetKey,
+    PendingOffsetValue,
     RawRecord,
     Reason,
     ReasonKind,
@@ -54,6 +56,13 @@ from records import (
     TopicRacksKey,
     TopicRacksValue,
     TopicValue,
+    TransactionGroup,
+    TransactionKey,
+    TransactionsResolvedKey,
+    TransactionsResolvedValue,
+    TransactionState,
+    TransactionTopic,
+    TransactionValue,
     Trigger,
     encode_entry,
     encode_record,
@@ -186,6 +195,40 @@ SAMPLES: dict[RecordType, Record] = {
     RecordType.TOPIC_RACKS: Record(
         TopicRacksKey(name="t"),
         TopicRacksValue(partition_racks=(PartitionRacks(partition=0, racks=("a", "b")),)),
+    ),
+    RecordType.TRANSACTION: Record(
+        TransactionKey(transactional_id="t"),
+        TransactionValue(
+            producer_id=7,
+            producer_epoch=3,
+            state=TransactionState.ONGOING,
+            timeout_ms=60_000,
+            began=17,
+            decided=-1,
+            start_timestamp_ms=WHEN_MS,
+            last_update_timestamp_ms=WHEN_MS + 1,
+            previous_producer_id=6,
+            previous_producer_epoch=2,
+            topics=(TransactionTopic(name="orders", topic_id=TOPIC_ID, partitions=(0, 3)),),
+            groups=(TransactionGroup(group_id="g", shard=2),),
+        ),
+    ),
+    RecordType.PENDING_OFFSET: Record(
+        PendingOffsetKey(group_id="g", topic="t", partition=3, producer_id=7),
+        PendingOffsetValue(
+            offset=5,
+            leader_epoch=2,
+            commit_timestamp_ms=WHEN_MS,
+            metadata="m",
+            topic_id=TOPIC_ID,
+            producer_epoch=3,
+            transaction=17,
+            index=40,
+            superseded=1,
+        ),
+    ),
+    RecordType.TRANSACTIONS_RESOLVED: Record(
+        TransactionsResolvedKey(), TransactionsResolvedValue(decided=19)
     ),
 }
 

@@ -87,6 +87,21 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "91a174",
         "9191920092a161a162",
     ),
+    (RecordType.TRANSACTION, 0): (
+        "91a174",
+        (
+            "9c070301cdea6011ffcf00000199c82cc000cf00000199c82cc00106029193a66f7264657273c4100001"
+            "02030405060708090a0b0c0d0e0f9200039192a16702"
+        ),
+    ),
+    (RecordType.PENDING_OFFSET, 0): (
+        "94a167a1740307",
+        "990502cf00000199c82cc000a16dc410000102030405060708090a0b0c0d0e0f03112801",
+    ),
+    (RecordType.TRANSACTIONS_RESOLVED, 0): (
+        "90",
+        "9113",
+    ),
 }
 GOLDEN_CAUSES: dict[int, str] = {
     0: (

@@ -5,6 +5,7 @@ Harnesses, from one object to whole processes:
     world             a coordinator without a cluster: one group shard, the catalog, a log; and a `Client`
     single_replica    one replica and a state machine that records its calls
     replica_cluster   replicas of one shard in virtual time, with links in memory and faults on request
+    transactions      a metadata shard and two group shards, transactional producers, failures between entries
     sim_node          one whole node in virtual time, and a `Consumer` on the wire
     three_nodes       three whole nodes in virtual time
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes

@@ -21,7 +21,7 @@ _GONE = "(-8 )?(-7 )?-5 "
 _EPOCH = "(4 )?(3 )?"
 _TARGET = "((7 )*6 (3 )?)?"
 _PLACE_TAKEN = "(-8 (-7 )?-5 5 (7 )?8 |8 )?"
-_OFFSETS_GONE = "(-1 )*"
+_OFFSETS_GONE = "(-1 )*(-1006 )*"
 _GROUP_GONE = f"{_OFFSETS_GONE}(-8 )*(-7 )*(-6 )?(-5 )*(-16 )*(-4 )?(-3 |-2 )?"
 
 _UPGRADED = "-2 ((5 )+3 (7 )+6 (8 )+)?"
@@ -46,8 +46,10 @@ WRITE_ORDER: Final[dict[int, str]] = {
     Trigger.SESSION_EXPIRED: f"{_REMOVAL}|{_GENERATION}|{_DOWNGRADED}",
     Trigger.GENERATION_COMPLETED: _GENERATION,
     Trigger.REBALANCE_EXPIRED: f"{_REMOVAL}|{_DOWNGRADED}",
-    Trigger.OFFSETS_COMMITTED: "(1 )+",
-    Trigger.OFFSETS_DELETED: "(-1 )+",
+    Trigger.OFFSETS_COMMITTED: "(1 )+(1006 )*",
+    Trigger.OFFSETS_DELETED: "(-1 )*(-1006 )*",
+    Trigger.OFFSETS_PENDING: "(1006 )+",
+    Trigger.OFFSETS_RESOLVED: "(-1006 (1 (1006 )*)?)*",
     Trigger.GROUP_DELETED: _GROUP_GONE,
     Trigger.OFFSETS_EXPIRED: _GROUP_GONE,
     Trigger.TOPIC_CREATED: _CATALOG,

@@ -1,8 +1,8 @@
 """TxnOffsetCommit: stores a group's offsets as part of a transaction; they count once it commits.
 
-Version 3 adds the member, which fences commits of former members (KIP-447). In version 5 the group need not
-have been added to the transaction before (KIP-890); clients use it only if the feature `transaction.version`
-is finalized at level 2.
+Version 3 adds the member, which fences commits of former members (KIP-447). Version 5, in which the group
+need not have been added to the transaction before (KIP-890), belongs to transaction version 2 and is not
+served.
 """
 
 from wire.schema import Message, array_of, int16, int32, int64, message, nested, string
@@ -22,7 +22,7 @@ class TxnOffsetCommitRequestTopic(Message):
     partitions: list[TxnOffsetCommitRequestPartition] = array_of(TxnOffsetCommitRequestPartition, "0+")
 
 
-@message(versions="0-5", flexible="3+")
+@message(versions="0-4", flexible="3+")
 class TxnOffsetCommitRequest(Message):
     transactional_id: str = string("0+")
     group_id: str = string("0+")
@@ -46,7 +46,7 @@ class TxnOffsetCommitResponseTopic(Message):
     partitions: list[TxnOffsetCommitResponsePartition] = array_of(TxnOffsetCommitResponsePartition, "0+")
 
 
-@message(versions="0-5", flexible="3+")
+@message(versions="0-4", flexible="3+")
 class TxnOffsetCommitResponse(Message):
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = array_of(TxnOffsetCommitResponseTopic, "0+")
