@@ -141,6 +141,14 @@ _EPOCHS = TableSchema(
         ),
         maybe(moment("sync_began_ms", "When the sync phase began.", _of_phases("joined_ms"))),
         texts("waited_for", "The members that joined last, the last one first.", _waited_for),
+        maybe(
+            text(
+                "protocol",
+                "The group's protocol when the epoch began: `consumer`, `classic`, or `mixed` (a consumer "
+                "group with classic members).",
+            )
+        ),
+        maybe(int32("num_classic", "Number of its members that spoke the classic protocol.")),
     ),
 )
 
@@ -228,6 +236,7 @@ _SESSIONS = TableSchema(
         int32("aways", "How often it left temporarily (static membership).", count_of("aways")),
         maybe(text("replaced", "The member id that it replaced.")),
         boolean("is_begin_known", "False: it joined before the entries that were read."),
+        maybe(text("protocol", "`consumer` or `classic`: the protocol of the member.", known("protocol"))),
     ),
 )
 

@@ -52,7 +52,7 @@ from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
 
-VERSION = 3
+VERSION = 4
 T = TypeVar("T")
 
 

@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from coordinator.state.changes import NO_EPOCH, GroupSummary
 from coordinator.state.model import Group, Member
 from history.reading.catalog import TopicChange, changes_between
-from records import Cause
+from records import Cause, ReasonKind
 
 from .change import Change, EntryPosition, MemberChange, Partition, Partitions, shapes
-from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, MemberProgress, Moved, Relapse, TopicPartition
+from .rows import (
+    CLASSIC,
+    CONSUMER,
+    MEMBERS_LISTED_MAX,
+    MIXED,
+    UNKNOWN_CAUSE,
+    EpochRow,
+    MemberProgress,
+    Moved,
+    Relapse,
+    TopicPartition,
+)
 from .waits import OpenWait
 
 SETTLED_STATES = ("Stable", "Empty")
@@ -61,6 +72,8 @@ class _Epoch:
     state: str = ""
     overtaken_by: int | None = None
     end: EntryPosition | None = None
+    protocol: str = CONSUMER
+    num_classic: int = 0
 
     def move(self, target: Iterable[tuple[Partition, tuple[str | None, str | None]]]) -> None:
         for partition, (source, to) in target:
@@ -111,6 +124,8 @@ class _Epoch:
             is_begin_known=self.is_begin_known,
             is_end_known=self.is_end_known,
             relapses=tuple(_relapse(start, end) for start, end in self.relapses),
+            protocol=self.protocol,
+            num_classic=self.num_classic,
         )
 
     def relapse(self, is_settled: bool, at: EntryPosition) -> None:
@@ -142,7 +157,7 @@ class Epochs:
         if after.epoch != before.epoch and after.epoch >= 0:
             self._close(change.at, before.state, after.epoch)
             self._begin(change, group)
-        if change.target:
+        if change.target and not _is_downgrade(change):
             of_target = self._of_target(change)
             if of_target is not None:
                 of_target.move(change.target.items())
@@ -177,6 +192,8 @@ class Epochs:
             away=tuple(sorted(m.member_id for m in group.members.values() if m.is_away)),
             is_begin_known=False,
             settled=at if now.state in SETTLED_STATES else None,
+            protocol=_protocol_of(group),
+            num_classic=group.num_classic,
         )
         self._all.append(self._open)
 
@@ -214,6 +231,8 @@ class Epochs:
             len(group.members),
             away=change.away_before,
             topics=tuple(seen.values()),
+            protocol=_protocol_of(group),
+            num_classic=group.num_classic,
         )
         self._all.append(self._open)
 
@@ -258,6 +277,19 @@ class Epochs:
             epoch.relapse(is_settled, change.at)
         elif is_settled:
             epoch.settled = change.at
+
+
+def _is_downgrade(change: Change) -> bool:
+    """Whether the group became a classic one, whose next generation will assign what is free now."""
+    return any(reason.kind == ReasonKind.GROUP_DOWNGRADED for reason in change.cause.reasons) and (
+        change.after.epoch == change.before.epoch
+    )
+
+
+def _protocol_of(group: Group) -> str:
+    if group.classic is not None:
+        return CLASSIC
+    return MIXED if group.num_classic else CONSUMER
 
 
 def _relapse(start: EntryPosition, end: EntryPosition | None) -> Relapse:

@@ -18,6 +18,7 @@ from coordinator.state.model import Group
 from history.reading.catalog import TopicShape
 from records import (
     ClassicMember,
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -139,6 +140,9 @@ def _described(member: ClassicMember, topics: Iterable[str]) -> ConsumerGroupMem
         client_host=member.client_host,
         instance_id=member.group_instance_id,
         subscribed_topic_names=tuple(sorted(set(topics))),
+        classic_member_metadata=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms, supported_protocols=()
+        ),
     )
 
 

@@ -20,6 +20,9 @@ MEMBERS_LISTED_MAX = 1_000
 """An epoch of a larger group does not list its members. With an epoch for each member that joins, the
 lists alone would take more memory than the log. The sessions hold the same information."""
 
+CONSUMER, CLASSIC, MIXED = "consumer", "classic", "mixed"
+"""Protocols of members and of groups."""
+
 UNKNOWN_CAUSE = Cause(trigger=0, certainty=Certainty.INFERRED)
 """The cause of an epoch that began where entries are missing (`EpochRow.is_begin_known`)."""
 
@@ -160,6 +163,11 @@ class EpochRow:
     relapses: tuple[Relapse, ...] = ()
     """Periods in which it was not Stable after it had been settled, for instance when a static member was
     replaced."""
+    protocol: str = CONSUMER
+    """The protocol of the group when the epoch began: `CONSUMER`, `CLASSIC`, or `MIXED` for a consumer group
+    with classic members."""
+    num_classic: int = 0
+    """Number of its members that spoke the classic protocol."""
 
 
 class SpanKind(StrEnum):
@@ -254,6 +262,8 @@ class MemberSession:
     """False: it was admitted before the first entry read, or in missing entries."""
     rejoined: tuple[tuple[int, int], ...] = ()
     """(index, ms) of the rejoins."""
+    protocol: str = CONSUMER
+    """`CONSUMER` or `CLASSIC`; empty if the log does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

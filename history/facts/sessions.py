@@ -11,7 +11,7 @@ from coordinator.state.model import Group, Member
 from records import Cause, ConsumerGroupMemberMetadataValue, Expiry, ReasonKind, Trigger
 
 from .change import Change, EntryPosition
-from .rows import Away, MemberSession, SessionEnd
+from .rows import CLASSIC, CONSUMER, Away, MemberSession, SessionEnd
 
 _BY_REASON = {
     ReasonKind.MEMBER_LEFT: SessionEnd.LEFT,
@@ -84,6 +84,7 @@ class _Session:
             replaced=self.replaced,
             is_begin_known=self.is_begin_known,
             rejoined=tuple((place.index, place.ms) for place in self.rejoined),
+            protocol="" if self.metadata is None else _protocol_of(self.metadata),
         )
 
 
@@ -150,6 +151,8 @@ class Sessions:
             session.aways.append((change.at, None))
         elif was_away and not new.is_away:
             session.come_back(change.at)
+        elif new.is_classic:  # it joins again in every rebalance
+            return
         elif change.cause.trigger == Trigger.MEMBER_REJOINED and change.cause.member_id == new.member_id:
             session.rejoined.append(change.at)
 
@@ -162,6 +165,10 @@ class Sessions:
         if session.end is SessionEnd.REPLACED:
             session.come_back(change.at)
         return session.end
+
+
+def _protocol_of(metadata: ConsumerGroupMemberMetadataValue) -> str:
+    return CONSUMER if metadata.classic_member_metadata is None else CLASSIC
 
 
 def _why_it_ended(member_id: str, cause: Cause) -> SessionEnd:

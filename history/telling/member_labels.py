@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from history.facts.rows import GroupRows, MemberSession, TermRow
+from history.facts.rows import CLASSIC, CONSUMER, GroupRows, MemberSession, TermRow
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
 from history.render import LOCAL, MemberNames, TimeStyle, sentence_list
@@ -38,6 +38,7 @@ class MemberLabels:
         for session in facts.sessions:
             self._names.name(session.member_id)
             self._sessions[session.member_id] = session
+        self._is_mixed = {CLASSIC, CONSUMER} <= {session.protocol for session in facts.sessions}
         self._strangers = list(dict.fromkeys(one for one in strangers if one not in self._sessions))
         for member_id in self._strangers:
             self._names.name(member_id)
@@ -99,7 +100,10 @@ class MemberLabels:
     def _described(self, member_id: str) -> str:
         """``client app-1, 127.0.0.1``, as far as the member reported it."""
         session = self._sessions.get(member_id)
-        return "" if session is None else client_words(session)
+        if session is None:
+            return ""
+        said = client_words(session)
+        return f"{said}, classic protocol" if self._is_mixed and session.protocol == CLASSIC else said
 
     def _with_id(self, member_id: str) -> str:
         said = self._described(member_id)

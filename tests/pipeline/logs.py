@@ -26,6 +26,7 @@ from raftlog.storage.frames import Frame
 from records import encode_entry
 from tests.support import classic_log
 from tests.support.memory_log import MemoryReader, Writer
+from tests.support.mixed_story import mixed_world
 from tests.support.payments_log import group_log, metadata_log
 from tests.support.random_worlds import random_world
 from tests.support.recorded_incident import INCIDENT
@@ -45,6 +46,7 @@ def all_logs(scratch: Path) -> dict[str, NodeLog]:
         **{f"world-{seed}": in_memory(_world(seed, in_parts=parts)) for seed, parts in SEEDS},
         "story": NodeLog("story", {-1: metadata_log().log, 0: group_log().log}, 1),
         "classic": NodeLog("classic", {-1: classic_log.metadata_log().log, 0: classic_stories().log}, 1),
+        "protocols": mixed_world().node(),
         "incident": open_node(str(INCIDENT)),
         "mixed": open_node(str(scratch / "mixed")),
     }
