@@ -5,13 +5,15 @@ Everything goes through Kafka's own APIs, so it works on any cluster that serves
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from quorate.retrying_client import ClusterRefused, RetryingClient, check
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
+from wire.errors import ErrorCode, MalformedFrame
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
@@ -154,7 +156,7 @@ class GroupClient(RetryingClient):
             assignment_epoch=0,
             assignor=group.protocol_data,
             trouble=None,
-            members=tuple(_classic_member(row) for row in group.members),
+            members=tuple(_classic_member(row, group.protocol_type) for row in group.members),
             offsets=self._offsets(group_id, deadline_s),
         )
 
@@ -297,17 +299,24 @@ def _member(row: Any) -> MemberInfo:
     )
 
 
-def _classic_member(row: Any) -> MemberInfo:
-    """A classic member; its assignment is in the client's own format, which is not decoded."""
+def _classic_member(row: Any, protocol_type: str) -> MemberInfo:
+    """A classic member; subscription and assignment are known if they are in the format of consumers."""
+    subscribed: list[str] = []
+    assigned: dict[str, list[int]] = {}
+    if protocol_type == "consumer":
+        with contextlib.suppress(MalformedFrame):  # both are the client's bytes, and may be empty
+            subscribed = decode(ConsumerProtocolSubscription, row.member_metadata).topics
+            assignment = decode(ConsumerProtocolAssignment, row.member_assignment)
+            assigned = {one.topic: list(one.partitions) for one in assignment.assigned_partitions}
     return MemberInfo(
         member_id=row.member_id,
         instance_id=row.group_instance_id,
         client_id=row.client_id,
         client_host=row.client_host,
         member_epoch=-1,
-        subscribed=(),
+        subscribed=tuple(subscribed),
         regex=None,
-        assigned={},
+        assigned=assigned,
         target={},
     )
 

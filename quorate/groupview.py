@@ -25,6 +25,9 @@ SENTENCES_MAX = 20
 CELL_LINES_MAX = 8
 """Limit on lines for what one member owns, on a screen; a pipe gets all."""
 
+NO_EPOCH = -1
+"""Of a member of a classic group, which has no target either."""
+
 STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
 
 
@@ -132,6 +135,7 @@ def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, wid
         for member in members
     ]
     shown = [True] * len(headings)
+    shown[3] = any(member["member_epoch"] != NO_EPOCH for member in members)
     shown[4] = any(member.get("state") for member in members)
     shown[5] = any(row[5] for row in rows)
     shown[6] = has_instances
@@ -170,12 +174,14 @@ def _ago(at_ms: int | None, moment_ms: int | None) -> str | None:
 def _assignments(members: Sequence[View], names: MemberNames, width: int | None) -> list[str]:
     if not members:
         return []
-    rows = [
+    rows: list[list[object]] = [
         [names.name(member["member_id"]), assignment_text(_held(member)), assignment_text(member["target"])]
         for member in members
     ]
+    has_target = any(member["member_epoch"] != NO_EPOCH for member in members)
+    headings, rows = _picked(["MEMBER", "OWNS", "TARGET"], rows, [True, True, has_target])
     lines_max = None if width is None else CELL_LINES_MAX
-    return ["", *wrapped_table(["MEMBER", "OWNS", "TARGET"], rows, width, cell_lines_max=lines_max)]
+    return ["", *wrapped_table(headings, rows, width, cell_lines_max=lines_max)]
 
 
 def _held(member: View) -> dict[str, list[int]]:

@@ -124,7 +124,10 @@ def group_id_not_found(stage: Stage) -> str:
     if not stage.is_classic:
         stage.wait(lambda: len(member.errors) > errors, "the application's error")
         return OK
-    stage.wait_until_all_commit(member)
+    try:
+        stage.wait_until_all_commit(member)
+    except AssertionError:
+        return "ok: ends" if len(member.errors) > errors else "ends without a word"
     return OK if len(member.errors) > errors else "commits again without a word"
 
 
@@ -172,8 +175,14 @@ def topic_deleted_while_revoking(stage: Stage) -> str:
         if not first.when_revoking(delete):
             return NOT_RUN
         second = stage.join("b")
-    stage.wait(lambda: not first.assigned and not second.assigned, "giving everything up")
-    stage.wait(lambda: stage.members() == 2, "both to stay members")
+    try:
+        stage.wait(lambda: not first.assigned and not second.assigned, "giving everything up")
+    except AssertionError:
+        return "keeps what was deleted"
+    try:
+        stage.wait(lambda: stage.members() == 2, "both to stay members")
+    except AssertionError:
+        return "leaves the group"
     return OK
 
 
@@ -205,18 +214,18 @@ def leader_dies_before_sync(stage: Stage) -> str:
 
 
 def throttled_heartbeat(stage: Stage) -> str:
-    """A client that waits sends three in more than 4 s; heartbeats are half a second apart."""
+    """Heartbeats are half a second apart, unless the client waits."""
     member = stage.join("a")
     stage.goes_on(member)
     applied = stage.fault("throttle", stage.beats, throttle_ms=2_000, times=3)
-    stage.wait(lambda: applied() >= 1, "a throttled heartbeat")
+    stage.wait(lambda: applied() == 1, "a throttled heartbeat")
     began_s = time.monotonic()
-    stage.wait(lambda: applied() == 3, "three")
+    stage.wait(lambda: applied() > 1, "the next one")
     waited_s = time.monotonic() - began_s
     stage.goes_on(member)
     if member.has_lost:
         return "loses its partitions"
-    return OK if waited_s > 3.5 else "does not wait"
+    return OK if waited_s > 1.5 else "does not wait"
 
 
 SITUATIONS: dict[str, Situation] = {

@@ -104,8 +104,9 @@ class InAnotherProcess(Member):
 
     @property
     def errors(self) -> list[str]:
+        told = [event for event in self._consumer.events if event in ("fetch_failed", "crash")]
         ended = [] if self._consumer.is_running else ["the process ended"]
-        return [*self._consumer.commit_errors, *ended]
+        return [*self._consumer.commit_errors, *told, *ended]
 
     def when_revoking(self, call: Callable[[], None]) -> bool:
         return False

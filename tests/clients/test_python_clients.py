@@ -11,6 +11,7 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
+from quorate.groupclient import GroupInfo
 from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, PRODUCERS, Feed, PolledMember, running
 from tests.support.waiting import wait_for
 
@@ -25,6 +26,8 @@ ALL = frozenset(range(PARTITIONS))
 WITHIN_S = 30.0
 
 pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(120)]
+CONSUMER = "confluent-kafka, consumer"
+CLASSIC = [name for name in MEMBERS if name != CONSUMER]
 every_client = pytest.mark.parametrize("kind", MEMBERS)
 
 
@@ -69,9 +72,9 @@ def committed(cluster: ClusterProcess, group: str) -> dict[int, int]:
     return offsets
 
 
-def state(cluster: ClusterProcess, group: str) -> str:
+def listed(cluster: ClusterProcess, group: str) -> GroupInfo:
     with Client(cluster.bootstrap) as client:
-        return next((one.state for one in client.groups() if one.group_id == group), "")
+        return next(one for one in client.groups() if one.group_id == group)
 
 
 @pytest.mark.parametrize("kind", PRODUCERS)
@@ -126,13 +129,30 @@ def test_a_closed_member_leaves_at_once(join: Join, cluster: ClusterProcess, gro
     member = join("c1")
     with running(member):
         wait_until_shared(member)
-    assert state(cluster, group) == "Empty"
+    assert listed(cluster, group).state == "Empty"
+
+
+@pytest.mark.parametrize("kind", CLASSIC)
+def test_its_group_moves_to_the_consumer_protocol_and_back(
+    join: Join, cluster: ClusterProcess, group: str, topic: str
+) -> None:
+    """A member of the consumer protocol joins, and leaves when it has been alone."""
+    first = join("c1")
+    with Feed(cluster.bootstrap, topic, PARTITIONS), running(first):
+        wait_until_shared(first)
+        new = MEMBERS[CONSUMER](cluster.bootstrap, group, topic, "new")
+        with running(new):
+            wait_until_shared(first, new)
+            wait_until_all_commit(first, new)
+            assert listed(cluster, group).group_type == "consumer"
+        wait_until_shared(first)
+        wait_until_all_commit(first)
+        assert listed(cluster, group).group_type == "classic"
 
 
 def test_clients_of_all_kinds_share_a_group(cluster: ClusterProcess, group: str, topic: str) -> None:
-    """Those of the classic protocol."""
-    kinds = [name for name in MEMBERS if "consumer" not in name]
-    members = [MEMBERS[kind](cluster.bootstrap, group, topic, kind) for kind in kinds]
+    """Of both protocols."""
+    members = [kind(cluster.bootstrap, group, topic, name) for name, kind in MEMBERS.items()]
     with Feed(cluster.bootstrap, topic, PARTITIONS), running(*members):
         wait_until_shared(*members)
         wait_until_all_commit(*members)

@@ -16,6 +16,12 @@ from quorate.errors import ExitCode
 from tests.quorate.group_views import member, view
 from tests.quorate.standins import CLUSTER_ID, HANG_UP, HttpNode, ScriptedNode, metadata
 from wire.apis import ApiKey
+from wire.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitionsByName,
+    encode,
+)
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import (
     Assignment,
@@ -30,7 +36,7 @@ from wire.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from wire.messages.describe_groups import DescribedGroup as ClassicGroup
-from wire.messages.describe_groups import DescribeGroupsResponse
+from wire.messages.describe_groups import DescribedGroupMember, DescribeGroupsResponse
 from wire.messages.leave_group import LeaveGroupResponse, MemberResponse
 from wire.messages.list_groups import ListedGroup, ListGroupsResponse
 from wire.messages.list_offsets import (
@@ -198,6 +204,50 @@ def test_a_group_that_is_only_offsets_is_described_too(described: ScriptedNode, 
     dead = ClassicGroup(group_id="g", group_state="Dead")
     described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[dead]))
     assert "GROUP_ID_NOT_FOUND (69)" in refused(arguments, ExitCode.REFUSED, capsys)
+
+
+def test_a_classic_group_shows_who_owns_what(
+    described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
+) -> None:
+    """The leader's own view has no classic members, so Kafka's description is shown although it is known."""
+    unknown = DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="no")
+    described.answer(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeResponse(groups=[unknown]))
+    orders = TopicPartitionsByName(topic="orders", partitions=[0, 1])
+    members = [
+        DescribedGroupMember(
+            member_id="c-1",
+            client_id="c",
+            client_host="/10.0.0.7",
+            member_metadata=encode(ConsumerProtocolSubscription(topics=["orders"]), 1),
+            member_assignment=encode(ConsumerProtocolAssignment(assigned_partitions=[orders]), 1),
+        ),
+        DescribedGroupMember(member_id="odd", client_id="d", client_host="/10.0.0.8", member_metadata=b"?"),
+    ]
+    group = ClassicGroup(
+        group_id="g", group_state="Stable", protocol_type="consumer", protocol_data="range", members=members
+    )
+    described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[group]))
+    http = start()
+    http_of(http, CLUSTER_ID, view(group_id="g"))
+    assert run(["groups", "describe", "g", "-b", described.address, "--url", http.url]) == 0
+    assert capsys.readouterr().out == CLASSIC
+
+
+CLASSIC = """\
+group g: Stable, of type classic
+
+MEMBER  CLIENT  HOST
+c-1     c       10.0.0.7
+odd     d       10.0.0.8
+
+MEMBER  OWNS
+c-1     orders:0-1
+odd     -
+
+TOPIC   PARTITION  OFFSET  OWNER
+orders          0       5  c-1
+orders          1      90  c-1
+"""
 
 
 def test_watching_goes_on_when_the_cluster_is_away_and_ends_with_130(

@@ -99,10 +99,11 @@ class _Sight:
         from quorate.groupview import lines, plain_view
         from quorate.output import wrapped
 
-        at_ms = self.live["at_ms"] if self.live else None
-        view = self.live["group"] if self.live else plain_view(self.plain)
+        is_consumer = self.plain.group_type == "consumer"  # of others the leader's view has no members
+        at_ms = self.live["at_ms"] if self.live and is_consumer else None
+        view = self.live["group"] if self.live and is_consumer else plain_view(self.plain)
         text = lines(view, self.plain.offsets, at_ms=at_ms, names=names, ends=self.ends, width=width)
-        if self.live_missing and self.plain.members:
+        if self.live_missing and self.plain.members and is_consumer:
             missing = f"waiting partitions and refused requests are unknown: {self.live_missing}"
             text += ["", *wrapped(missing, width)]
         if self.ends_missing:
