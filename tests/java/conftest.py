@@ -17,6 +17,7 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
     "scratch.log.enable": "true",
+    "leader.balance.delay.ms": "600000",  # a leader that moves leaves the scratch log empty
 }
 
 

@@ -1,15 +1,14 @@
-"""Three real nodes, both protocols and a scratch log: stock clients in other languages than Python."""
+"""Real nodes with a scratch log, for stock clients in other languages than Python."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
-from quorate.client import Client
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -26,6 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    """For tests that count messages: no election can empty the scratch log, however busy the machine is."""
+    started = launch_cluster(tmp_path_factory.mktemp("languages") / "node", num_nodes=1, settings=SETTINGS)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     started = launch_cluster(tmp_path_factory.mktemp("languages") / "cluster", num_nodes=3, settings=SETTINGS)
     try:
@@ -37,14 +46,3 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def new_topic(cluster: ClusterProcess) -> Callable[[int], str]:
-    def create(num_partitions: int) -> str:
-        name = f"topic-{uuid.uuid4().hex[:8]}"
-        with Client(cluster.bootstrap) as client:
-            client.create_topic(name, num_partitions)
-        return name
-
-    return create

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from cluster.launching.launcher import ClusterProcess
-from quorate.client import Client
+from tests.languages.asking import new_topic, state, stored
 from tests.report import count_fault
 from tests.support.real_cluster import is_joining, leader_of
 from tests.support.stock_clients import CLIENTS, StockClient
@@ -23,11 +23,6 @@ KEYS = ("--repeating-keys", "50")
 WITHIN_S = 30.0
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-def topic(new_topic: Callable[[int], str]) -> str:
-    return new_topic(PARTITIONS)
 
 
 @pytest.fixture
@@ -90,17 +85,11 @@ def client(name: str) -> StockClient:
     return found
 
 
-def stored(cluster: ClusterProcess, group: str) -> dict[int, int]:
-    with Client(cluster.bootstrap) as asking:
-        (offsets,) = asking.offsets(group).values()
-    return offsets
-
-
 @pytest.mark.parametrize("name", CLIENTS)
 def test_members_consume_what_is_produced_share_it_and_leave(
-    name: str, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+    name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
-    stock, where = client(name), (cluster.bootstrap, topic)
+    stock, where = client(name), (one_node.bootstrap, new_topic(one_node, PARTITIONS))
     produce(stock.producer(*where, "--max-messages", str(MESSAGES), "--value-prefix", "1", *KEYS))
     first = running.enter_context(stock.consumer(*where, group, client_id="first"))
     wait_while_running(lambda: sum(first.committed.values()) == MESSAGES, first)
@@ -115,15 +104,15 @@ def test_members_consume_what_is_produced_share_it_and_leave(
     second.stop()
     assert second.events[-1] == "shutdown_complete"
     wait_until_shared(first)
-    assert stored(cluster, group) == newest(first, second)
+    assert stored(one_node, group) == newest(first, second)
     assert not first.commit_errors
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_the_next_member_goes_on_where_the_last_one_committed(
-    name: str, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+    name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
-    stock, where = client(name), (cluster.bootstrap, topic)
+    stock, where = client(name), (one_node.bootstrap, new_topic(one_node, PARTITIONS))
     for run in (1, 2):
         produce(stock.producer(*where, "--max-messages", str(MESSAGES), "--value-prefix", str(run), *KEYS))
         consumer = running.enter_context(stock.consumer(*where, group))
@@ -131,17 +120,18 @@ def test_the_next_member_goes_on_where_the_last_one_committed(
         wait_while_running(lambda one=consumer, until=until: sum(one.committed.values()) == until, consumer)
         consumer.stop()
         assert sorted(consumer.values) == sorted(f"{run}.{number}" for number in range(MESSAGES))
-        with Client(cluster.bootstrap) as asking:
-            assert {one.group_id: one.state for one in asking.groups()}[group] == "Empty"
+        assert state(one_node, group) == "Empty"
 
 
 @pytest.mark.parametrize("name", ["java-classic", "java-consumer", "franz-go"])
 def test_a_static_member_that_restarts_gets_what_it_had(
-    name: str, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+    name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
+    topic = new_topic(one_node, PARTITIONS)
+
     def start(instance: str) -> VerifiableConsumer:
         options = ("--group-instance-id", instance)
-        return running.enter_context(client(name).consumer(cluster.bootstrap, topic, group, *options))
+        return running.enter_context(client(name).consumer(one_node.bootstrap, topic, group, *options))
 
     one, two = start("one"), start("two")
     wait_until_shared(one, two)
@@ -154,12 +144,12 @@ def test_a_static_member_that_restarts_gets_what_it_had(
 
 
 def test_java_and_go_divide_a_group_cooperatively(
-    cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+    one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
     """Each understands what the other one's assignor says of the partitions that a member owns."""
     cooperative = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
     java, go = client("java-classic"), client("franz-go")
-    where = (cluster.bootstrap, topic, group)
+    where = (one_node.bootstrap, new_topic(one_node, PARTITIONS), group)
     first = running.enter_context(java.consumer(*where, "--assignment-strategy", cooperative))
     wait_until_shared(first)
     second = running.enter_context(go.consumer(*where))
@@ -176,9 +166,9 @@ def test_java_and_go_divide_a_group_cooperatively(
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_no_commit_is_lost_when_the_coordinator_is_killed(
-    name: str, cluster: ClusterProcess, group: str, topic: str, running: ExitStack
+    name: str, cluster: ClusterProcess, group: str, running: ExitStack
 ) -> None:
-    stock, where = client(name), (cluster.bootstrap, topic)
+    stock, where = client(name), (cluster.bootstrap, new_topic(cluster, PARTITIONS))
     consumers = [
         running.enter_context(stock.consumer(*where, group, client_id=one)) for one in ("first", "second")
     ]
@@ -203,9 +193,7 @@ def test_no_commit_is_lost_when_the_coordinator_is_killed(
 @pytest.fixture(scope="module")
 def rolled(cluster: ClusterProcess) -> dict[str, str]:
     """Restart every node in turn under a member of each client, and return what went wrong with it."""
-    topic = "rolled"
-    with Client(cluster.bootstrap) as asking:
-        asking.create_topic(topic, PARTITIONS)
+    topic = new_topic(cluster, PARTITIONS)
     clients = {name: stock for name, stock in CLIENTS.items() if stock.missing() is None}
     wrong = dict.fromkeys(clients, "")
     with ExitStack() as running:

@@ -1,0 +1,28 @@
+"""What a test makes, and asks of the coordinator, beside the stock clients."""
+
+from __future__ import annotations
+
+import uuid
+
+from cluster.launching.launcher import ClusterProcess
+from quorate.client import Client
+
+
+def new_topic(cluster: ClusterProcess, num_partitions: int) -> str:
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(name, num_partitions)
+    return name
+
+
+def stored(cluster: ClusterProcess, group: str) -> dict[int, int]:
+    """Return the offsets that a group has committed for its one topic, by partition."""
+    with Client(cluster.bootstrap) as client:
+        found = client.offsets(group)
+    assert len(found) <= 1, found
+    return next(iter(found.values()), {})
+
+
+def state(cluster: ClusterProcess, group: str) -> str:
+    with Client(cluster.bootstrap) as client:
+        return {one.group_id: one.state for one in client.groups()}[group]
