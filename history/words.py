@@ -141,9 +141,7 @@ REASONS: dict[int, str] = {
     ReasonKind.ASSIGNOR_CHANGED: "the group's assignor changed{detail}",
     ReasonKind.MEMBER_REMOVED: "{member} was removed by an operator",
     ReasonKind.GROUP_UPGRADED: "the group moved from the classic to the consumer protocol with {member}",
-    ReasonKind.GROUP_DOWNGRADED: (
-        "the group moved back to the classic protocol, as none of its members speaks the other any more"
-    ),
+    ReasonKind.GROUP_DOWNGRADED: "the group moved back to the classic protocol, which all members speak now",
     ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed its client-side assignors",
     ReasonKind.RACK_CHANGED: "{member} changed its rack",
     ReasonKind.TOPIC_RACKS_CHANGED: "topic {topic} {change:has replicas in other racks}",

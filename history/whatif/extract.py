@@ -82,6 +82,7 @@ CLASSIC = (
     "it is a classic group: its leader, a client, assigns the partitions, which no replay of the "
     "coordinator can do"
 )
+MIXED = "it had members of the classic protocol too, whose requests are not replayed"
 OFFSETS_ONLY = "it has offsets but never had members"
 IMPORTED = "its log was imported and does not have the members' requests"
 CLIENT_SIDE = (
@@ -117,7 +118,7 @@ class Extractor:
         self._topics: dict[str, TopicMetadata] = {}
         self._first_ms = self._last_ms = -1
         self._said: dict[str, None] = {}
-        self._was_classic = self._was_consumer = self._is_waiting = False
+        self._was_classic = self._was_consumer = self._was_mixed = self._is_waiting = False
 
     @property
     def group(self) -> Group | None:
@@ -134,6 +135,7 @@ class Extractor:
             self._watch.look(group, self._start, at_ms)
             self._was_consumer |= group.is_consumer and group.classic is None
             self._was_classic |= group.classic is not None
+            self._was_mixed |= group.num_classic > 0
 
     def term(self, index: int, at_ms: int, term: TermStartValue) -> None:
         self._terms.append((index, at_ms, term))
@@ -160,6 +162,7 @@ class Extractor:
         group = self.group
         self._was_consumer |= group is not None and group.is_consumer and group.classic is None
         self._was_classic |= group is not None and group.classic is not None
+        self._was_mixed |= group is not None and group.num_classic > 0
         self._ended += leaving
         _, closed = self._watch.look(group, entry.records, at_ms, cause)
         holding = Holding(
@@ -200,6 +203,8 @@ class Extractor:
         )
 
     def _left_out(self) -> str:
+        if self._was_mixed:
+            return MIXED
         if self._was_consumer:
             return IMPORTED if IMPORTED in self._said else ""
         return CLASSIC if self._was_classic else OFFSETS_ONLY

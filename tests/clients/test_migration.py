@@ -19,7 +19,8 @@ SETTINGS = {
 PARTITIONS = 6
 ALL = frozenset(range(PARTITIONS))
 WITHIN_S = 30.0
-CLASSIC = ("aiokafka", "kafka-python", "confluent-kafka, classic")
+EAGER = ("aiokafka", "kafka-python", "confluent-kafka, classic")
+COOPERATIVE = ("confluent-kafka, classic",) * 2
 CONSUMER = "confluent-kafka, consumer"
 
 pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(180)]
@@ -49,23 +50,31 @@ def group_type(cluster: ClusterProcess, group: str) -> str:
         return next((one.group_type for one in client.groups() if one.group_id == group), "")
 
 
-def test_members_move_one_by_one_and_back(cluster: ClusterProcess, group: str) -> None:
+@pytest.mark.parametrize(
+    ("classic", "settings"),
+    [(EAGER, {}), (COOPERATIVE, {"partition.assignment.strategy": "cooperative-sticky"})],
+    ids=["eager", "cooperative"],
+)
+def test_members_move_one_by_one_and_back(
+    cluster: ClusterProcess, group: str, classic: tuple[str, ...], settings: dict[str, str]
+) -> None:
     topic = f"of-{group}"
     with Client(cluster.bootstrap) as client:
         client.create_topic(topic, PARTITIONS)
     everyone: list[PolledMember] = []
 
     def start(kind: str) -> PolledMember:
-        member = MEMBERS[kind](cluster.bootstrap, group, topic, f"{kind} {len(everyone)}")
+        more = {} if kind == CONSUMER else settings
+        member = MEMBERS[kind](cluster.bootstrap, group, topic, f"{kind} {len(everyone)}", **more)
         everyone.append(member)
         return member
 
     with Feed(cluster.bootstrap, topic, PARTITIONS):
-        members = [start(kind) for kind in CLASSIC]
+        members = [start(kind) for kind in classic]
         try:
             wait_until_shared_and_committing(members)
             assert group_type(cluster, group) == "classic"
-            for kinds, type_then in (((CONSUMER,) * 3, "consumer"), (CLASSIC, "classic")):
+            for kinds, type_then in (((CONSUMER,) * len(classic), "consumer"), (classic, "classic")):
                 for kind in kinds:  # each process joins before another one leaves
                     members.append(start(kind))
                     wait_until_shared_and_committing(members)

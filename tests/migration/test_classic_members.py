@@ -11,7 +11,10 @@ from tests.support.embedded_member import EmbeddedConsumer, settled, shared
 from tests.support.world import Client, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.list_groups import ListGroupsRequest
 
 
 @pytest.fixture
@@ -65,6 +68,17 @@ def test_the_description_tells_both_kinds(world: World, consumer: Client) -> Non
     assert classic.session_timeout_ms == 10_000
     assert [one.name for one in classic.supported_protocols] == ["range"]
     assert world.group().num_classic == 1
+
+
+def test_operators_see_a_consumer_group_with_members_of_both_kinds(world: World, consumer: Client) -> None:
+    a = joined(world)
+    request = ConsumerGroupDescribeRequest(group_ids=["g"])
+    (described,) = world.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups
+    assert {one.member_id: one.member_type for one in described.members} == {"c": 1, a.member_id: 0}
+    (listed,) = world.handle(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups
+    assert (listed.group_type, listed.protocol_type) == ("consumer", "consumer")
+    (dead,) = world.handle(ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["g"])).groups
+    assert (dead.group_state, dead.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def test_old_versions_join_without_an_id(world: World, consumer: Client) -> None:
