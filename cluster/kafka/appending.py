@@ -144,6 +144,8 @@ def _append(
     def transaction_error(producer_id: int, producer_epoch: int) -> ErrorCode:
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if producer_id in context.ending_producers:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         assert found is not None
         partition = found.name, asked.index
         return context.node.transaction_error(transactional_id, producer_id, producer_epoch, partition)

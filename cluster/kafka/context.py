@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from cluster.faults.table import FaultTable
@@ -53,6 +53,7 @@ class ListenerContext:
         self.forwards = 0  # requests that wait for the controller (`forwarding`)
         self.fetches_waiting = 0
         self._ends: deque[Callable[[], None]] = deque()  # of waits of fetches
+        self.ending_producers: Counter[int] = Counter()  # whose transactions have no markers yet (`ending`)
         self.fetched_bytes = 0  # records in answers that are being made (`reading`)
         self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
         self.kept_bytes = 0  # upper bound over all connections: what was sent since is included

@@ -3,6 +3,8 @@
 The decision is committed in the metadata shard's log, whose leader also has the messages. So markers go from
 one part of this node to another, and none is ever owed to another node: with the leader, the messages are
 lost too.
+
+Invariant: until a transaction's markers are appended, no batch of its producer is: it would end with them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from cluster.kafka.appending import log_led_here
 from cluster.kafka.context import ListenerContext
 from cluster.runtime.slices import MORE
 from cluster.scratchlog import RefusedBatch
+from cluster.scratchlog.producers import Partition
 from coordinator.transactions import COMMITS
 from records import TransactionValue
 
@@ -28,6 +31,7 @@ def transactions_decided(context: ListenerContext, values: Iterable[TransactionV
     """Append the markers of transactions whose end was just committed; within this turn if that is short."""
     values = list(values)
     if values and context.scratch_log is not None:
+        context.ending_producers.update(value.producer_id for value in values)
         context.slices.run(_append_markers(context, values), lambda: True, MORE)
 
 
@@ -36,22 +40,29 @@ def _append_markers(context: ListenerContext, values: list[TransactionValue]) ->
     for value in values:
         for topic in value.topics:
             for partition in topic.partitions:
-                log = log_led_here(context)
-                if log is None:
-                    return
-                if context.node.catalog.topic_by_id(topic.topic_id) is None:
-                    continue  # the topic was deleted meanwhile
-                try:
-                    log.end_transaction(
-                        (topic.topic_id, partition),
-                        value.producer_id,
-                        value.producer_epoch,
-                        log.term,
-                        committed=value.state in COMMITS,
-                        now_ms=context.node.clock.wall_at(context.host.monotonic_ms()),
-                    )
-                except RefusedBatch as refused:
-                    LOG.warning("no marker in %s-%d: %s", topic.name, partition, refused.message)
+                _append_marker(context, value, (topic.topic_id, partition))
                 num_made += 1
                 if not num_made % MARKERS_AT_ONCE:
                     yield
+        ending = context.ending_producers
+        ending[value.producer_id] -= 1
+        if not ending[value.producer_id]:
+            del ending[value.producer_id]
+
+
+def _append_marker(context: ListenerContext, value: TransactionValue, partition: Partition) -> None:
+    log = log_led_here(context)
+    topic = context.node.catalog.topic_by_id(partition[0])
+    if log is None or topic is None:  # it was deleted meanwhile
+        return
+    try:
+        log.end_transaction(
+            partition,
+            value.producer_id,
+            value.producer_epoch,
+            log.term,
+            committed=value.state in COMMITS,
+            now_ms=context.node.clock.wall_at(context.host.monotonic_ms()),
+        )
+    except RefusedBatch as refused:
+        LOG.warning("no marker in %s-%d: %s", topic.name, partition[1], refused.message)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.log_cases import CASES, MEASURED, OTHERWISE, AskedLog, plain
+from tests.support.log_answers import MEASURED, OTHERWISE
+from tests.support.log_cases import CASES, AskedLog, plain
 from tests.support.sim_node import SimNode
 
 

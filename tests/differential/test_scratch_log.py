@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.apache import launch_kafka
 from quorate.client import Client
-from tests.support.log_cases import CASES, MEASURED, AskedLog, plain
+from tests.support.log_answers import MEASURED
+from tests.support.log_cases import CASES, AskedLog, plain
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.protocol import decode_response, encode_request

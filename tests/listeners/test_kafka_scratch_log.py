@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from cluster.kafka.appending import log_led_here
 from cluster.kafka.reading import ANSWERS_BYTES_MAX, FETCH_BYTES_MAX
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
-from records import METADATA_SHARD
+from records import METADATA_SHARD, TransactionState, TransactionTopic, TransactionValue
 from tests.report import count_fault
 from tests.support.listener_rig import CLIENT_ID, PEER, RawClient, Rig, heartbeat, log_lines
 from tests.support.record_batches import NOW_MS, batch, headers, offsets
@@ -443,6 +444,34 @@ def test_a_fetch_of_committed_records_waits_for_the_end_of_the_transaction() -> 
     (frame,) = consumer.frames
     data = decode_response(ApiKey.FETCH, 12, frame)[1].responses[0].partitions[0]
     assert (offsets(data.records), data.aborted_transactions) == ([0, 1, 2, 3], [])
+
+
+def test_no_batch_comes_between_a_decision_and_its_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer's next transaction may be open before the markers of the last one are appended."""
+    rig = TransactionRig()
+    rig.part(b"a")
+    queued: list[Iterator[None]] = []
+    monkeypatch.setattr(rig.context.slices, "run", lambda work, *_: queued.append(work))
+    value = TransactionValue(
+        producer_id=7,
+        producer_epoch=0,
+        state=TransactionState.PREPARE_ABORT,
+        timeout_ms=1_000,
+        last_update_timestamp_ms=NOW_MS,
+        topics=(TransactionTopic(name="new", topic_id=NEW.topic_id, partitions=(0,)),),
+    )
+    for _ in range(2):
+        rig.listener.transactions_decided([value])
+    monkeypatch.undo()
+    assert rig.part(b"b").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    deque(queued.pop(0))
+    assert rig.part(b"b").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    deque(queued.pop(0))
+    assert rig.context.ending_producers == {}
+    rig.sequence = 1
+    assert rig.part(b"b").base_offset == 3
+    data = rig.fetch(0, isolation_level=1)
+    assert (offsets(data.records), data.last_stable_offset) == ([0, 1, 2], 3)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ Clients and requests:
 
     requests          requests as clients send them
     record_batches    record batches as producers send them and consumers read them
-    log_cases         requests to a log of messages, with Apache Kafka's answers
+    log_cases         requests to a log of messages, for Apache Kafka and for Quorate
+    log_answers       Apache Kafka's answers to them, and where Quorate answers otherwise
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
     embedded_member   the same as a consumer: it subscribes to topics and takes up partitions

@@ -11,8 +11,13 @@ from typing import Any, Final
 
 from tests.support.record_batches import batch, offsets, record
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wire.messages.end_txn import EndTxnRequest
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.init_producer_id import InitProducerIdRequest
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -31,6 +36,8 @@ class AskedLog:
         self.topic = topic
         self.topic_id = topic_id
         self.now_ms = now_ms
+        self.aborted: list[int] = []
+        """First offsets of the aborted transactions that the last fetch named."""
 
     def batch(self, *values: bytes, **fields: Any) -> bytes:
         return batch(*values or (b"a", b"b"), **({"time_ms": self.now_ms} | fields))
@@ -81,6 +88,7 @@ class AskedLog:
         if answer.error_code:
             return answer.error_code, []
         data = answer.responses[0].partitions[0]
+        self.aborted = [one.first_offset for one in data.aborted_transactions or ()]
         return data.error_code, offsets(data.records or b"")
 
     def offset(self, timestamp: int, version: int = 7, **where: Any) -> tuple[int, int, int]:
@@ -101,6 +109,154 @@ class AskedLog:
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)
         found = self.ask(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0]
         return found.error_code, found.low_watermark
+
+
+class Transactional:
+    """A producer with a transactional id, which begins its transaction with the partition when told."""
+
+    def __init__(self, log: AskedLog, name: str = "") -> None:
+        self.log = log
+        self.transactional_id = f"{log.topic}{name}"
+        self.sequence = 0
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        coordinator = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.transactional_id])
+        self._until_done(
+            lambda: log.ask(ApiKey.FIND_COORDINATOR, 4, coordinator),
+            lambda answer: int(answer.coordinators[0].error_code),
+        )
+        found = self._until_done(lambda: log.ask(ApiKey.INIT_PRODUCER_ID, 4, request), _own_error)
+        self.producer_id, self.epoch = found.producer_id, found.producer_epoch
+
+    def begin(self) -> None:
+        topics = [AddPartitionsToTxnTopic(name=self.log.topic, partitions=[0])]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
+        )
+        self._until_done(
+            lambda: self.log.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request),
+            lambda answer: (
+                answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            ),
+        )
+
+    def put(self, *values: bytes, **fields: Any) -> tuple[int, int]:
+        """Produce a batch of its transaction."""
+        records = self.log.batch(
+            *values,
+            **{"attributes": 0x10} | _numbered(self.sequence, self.epoch, self.producer_id) | fields,
+        )
+        for _ in range(ATTEMPTS_MAX):
+            code, offset = self.log.produce(records, transactional_id=self.transactional_id)
+            if code != ErrorCode.NOT_ENOUGH_REPLICAS:  # the coordinator is busy with the transaction
+                break
+        if not code:
+            self.sequence += len(values)
+        return code, offset
+
+    def end(self, *, committed: bool) -> None:
+        """End the transaction, and wait until that is in the log."""
+        end = self.log.offset(-1)[2]
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=committed,
+        )
+        self._until_done(lambda: self.log.ask(ApiKey.END_TXN, 3, request), _own_error)
+        for _ in range(ATTEMPTS_MAX):
+            if self.log.offset(-1)[2] > end:
+                return
+        raise TimeoutError("the end of the transaction is not in the log")
+
+    def _until_done(self, ask: Callable[[], Any], code_of: Callable[[Any], int]) -> Any:
+        for _ in range(ATTEMPTS_MAX):
+            if (code := code_of(answer := ask())) not in AGAIN:
+                assert not code, code
+                return answer
+        raise TimeoutError(code)
+
+
+ATTEMPTS_MAX: Final = 100_000
+
+AGAIN: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+}
+"""The coordinator of transactions is about to be there, or busy."""
+
+
+def _own_error(answer: Any) -> int:
+    return int(answer.error_code)
+
+
+def _committed(log: AskedLog, offset: int = 0) -> list[Any]:
+    """Return what a consumer of committed records sees: its end, what it reads, and what is aborted."""
+    end, read = log.offset(-1, isolation_level=1)[2], log.fetch(offset, isolation_level=1)
+    return [end, read, log.aborted]
+
+
+def _transaction(*, committed: bool) -> Callable[[AskedLog], Any]:
+    def case(log: AskedLog) -> list[Any]:
+        producer = Transactional(log)
+        producer.begin()
+        seen = [log.put(b"x"), producer.put(b"a", b"b"), log.put(b"y"), producer.put(b"c"), _committed(log)]
+        producer.end(committed=committed)
+        return [*seen, _committed(log), _committed(log, 3), log.fetch(0), log.offset(-1)]
+
+    return case
+
+
+def _two_transactions(log: AskedLog) -> list[Any]:
+    first, second = Transactional(log, "-1"), Transactional(log, "-2")
+    first.begin()
+    second.begin()
+    seen: list[Any] = [first.put(b"a"), second.put(b"b"), first.put(b"c"), _committed(log)]
+    first.end(committed=False)
+    seen.append(_committed(log))
+    first.begin()
+    seen += [first.put(b"d"), _committed(log)]
+    second.end(committed=True)
+    seen.append(_committed(log))
+    first.end(committed=False)
+    return [*seen, *[_committed(log, offset) for offset in range(9)]]
+
+
+def _outside_of_a_transaction(log: AskedLog) -> list[Any]:
+    producer = Transactional(log)
+    seen: list[Any] = [producer.put(b"a")]
+    producer.begin()
+    seen += [producer.put(b"b"), producer.put(b"c", attributes=0)]
+    producer.end(committed=True)
+    return [*seen, producer.put(b"d"), producer.put(b"e", attributes=0), _committed(log)]
+
+
+def _fenced_producer(log: AskedLog) -> list[Any]:
+    older = Transactional(log)
+    older.begin()
+    seen: list[Any] = [older.put(b"a")]
+    newer = Transactional(log)
+    seen += [older.put(b"b"), newer.epoch - older.epoch, _committed(log)]
+    newer.begin()
+    seen += [newer.put(b"c"), older.put(b"d")]
+    newer.end(committed=True)
+    return [*seen, _committed(log)]
+
+
+def _nothing_written(log: AskedLog) -> list[Any]:
+    producer = Transactional(log)
+    producer.begin()
+    producer.end(committed=False)
+    return _committed(log)
 
 
 def _numbered(sequence: int, epoch: int = 0, producer_id: int = 7) -> dict[str, int]:
@@ -210,6 +366,12 @@ CASES: Final[dict[str, Case]] = {
     # Transactions.
     "transactional, no transactional id": lambda log: log.put(attributes=0x10, **_numbered(0)),
     "transactional, no producer": lambda log: log.produce(log.batch(attributes=0x10), transactional_id="t"),
+    "transaction committed": _transaction(committed=True),
+    "transaction aborted": _transaction(committed=False),
+    "two transactions": _two_transactions,
+    "outside of a transaction": _outside_of_a_transaction,
+    "fenced producer": _fenced_producer,
+    "transaction without records": _nothing_written,
     # Fetch.
     "fetch at the end": _after(3, lambda log: log.fetch(3)),
     "fetch behind the end": _after(3, lambda log: log.fetch(4)),
@@ -229,6 +391,14 @@ CASES: Final[dict[str, Case]] = {
     # ListOffsets.
     "times": _times,
     "times and deleted records": _times_behind_the_start,
+    "newest of equal times": lambda log: [
+        log.put(
+            *[b"v"] * 3,
+            body=b"".join(record(number, b"v", delta) for number, delta in enumerate([0, 5, 5])),
+            max_timestamp=log.now_ms + 5,
+        ),
+        log.offset(-3),
+    ],
     "special timestamps, empty": lambda log: [log.offset(special, 9) for special in range(-6, 0)],
     "special timestamps": _after(2, lambda log: [log.offset(special, 9) for special in range(-5, 0)]),
     "timestamp -6": _after(2, lambda log: log.offset(-6, 10)),
@@ -251,121 +421,6 @@ CASES: Final[dict[str, Case]] = {
         log.fetch(0),
     ],
 }
-
-MEASURED: Final[dict[str, Any]] = {
-    "good": [[0, 0], [0, 2], [0, [0, 1, 2, 3]], [0, -1, 4], [0, -1, 0]],
-    "no records": None,
-    "empty records": [87, -1],
-    "two batches": [87, -1],
-    "bytes behind the batch": [0, 0],
-    "cut in the header": [87, -1],
-    "cut in the records": [87, -1],
-    "cut at 16 bytes": [87, -1],
-    "cut at 17 bytes": [87, -1],
-    "wrong CRC": [2, -1],
-    "magic 0": [87, -1],
-    "magic 1": [87, -1],
-    "magic 3": [2, -1],
-    "length too small": [2, -1],
-    "negative length": [2, -1],
-    "length too large": [87, -1],
-    "base offset 5": [87, -1],
-    "more records counted": [87, -1],
-    "fewer records counted": [87, -1],
-    "no records counted": [87, -1],
-    "negative count": [87, -1],
-    "wrong last offset": [87, -1],
-    "wrong count and last offset": [87, -1],
-    "billions of records": [87, -1],
-    "control batch": [87, -1],
-    "log append time": [0, 0],
-    "codec 5": [-1, -1],
-    "zstd in version 6": [76, -1],
-    "too large": [10, -1],
-    "records that do not parse": [-1, -1],
-    "bytes behind the records": [87, -1],
-    "wrong offset deltas": [0, 0],
-    "gzip": [[0, 0], [0, [0, 1]]],
-    "gzip of garbage": [-1, -1],
-    "far in the future": [32, -1],
-    "no timestamp": [0, 0],
-    "acks 2": [21, -1],
-    "acks 1": [0, 0],
-    "unknown topic": [3, -1],
-    "unknown topic id": [100, -1],
-    "zero topic id": [100, -1],
-    "by topic id": [0, 0],
-    "partition 1 of 1": [3, -1],
-    "partition -1": [3, -1],
-    "in sequence": [[0, 0], [0, 1], [0, 2]],
-    "repeated": [[0, 0], [0, 1], [0, 0], [0, 1]],
-    "repeated, sixth last": [[0, 0], [0, 1], [0, 2], [0, 3], [0, 4], [0, 5], [45, -1]],
-    "first number is 41": [[0, 0], [0, 1]],
-    "a gap": [[0, 0], [45, -1]],
-    "older epoch": [[0, 0], [47, -1]],
-    "newer epoch from 0": [[0, 0], [0, 1], [47, -1]],
-    "newer epoch from 1": [[0, 0], [45, -1]],
-    "after the greatest number": [[0, 0], [0, 1]],
-    "after the greatest number, 1": [[0, 0], [45, -1]],
-    "no epoch": [0, 0],
-    "no sequence": [87, -1],
-    "producer -2": [0, 0],
-    "same number, other count": [[0, 0], [45, -1], [45, -1]],
-    "transactional, no transactional id": [53, -1],
-    "transactional, no producer": [0, 0],
-    "fetch at the end": [0, []],
-    "fetch behind the end": [1, []],
-    "fetch offset -1": [1, []],
-    "fetch a huge offset": [1, []],
-    "fetch before the start": [[0, 2], [1, []], [0, [2]]],
-    "fetch unknown topic": [3, []],
-    "fetch unknown id": [100, []],
-    "fetch zero id": [100, []],
-    "fetch partition 1 of 1": [3, []],
-    "fetch partition 1 of 1 by id": [3, []],
-    "fetch at most 0 bytes": [0, [0]],
-    "fetch in the middle of a batch": [[0, 0], [0, [0, 1, 2]]],
-    "fetch committed": [0, [0, 1]],
-    "fetch isolation 2": [-1, []],
-    "fetch unknown session": [70, []],
-    "times": [[0, 0, 0], [0, 0, 0], [0, 50, 1], [0, 50, 1], [0, 90, 3], [0, 90, 3], [0, -1, -1], [0, 90, 3]],
-    "times and deleted records": [[0, 2, 2], [0, 2, 2], [0, 100, 3], [0, 2, 2]],
-    "special timestamps, empty": [[35, -1, -1], [0, -1, -1], [0, -1, 0], [0, -1, -1], [0, -1, 0], [0, -1, 0]],
-    "special timestamps": [[0, -1, -1], [0, -1, 0], [0, 0, 0], [0, -1, 0], [0, -1, 2]],
-    "timestamp -6": [35, -1, -1],
-    "timestamp -7": [35, -1, -1],
-    "timestamp -3 in version 6": [35, -1, -1],
-    "offset of unknown topic": [3, -1, -1],
-    "offset of partition 1 of 1": [3, -1, -1],
-    "latest committed": [0, -1, 2],
-    "offset isolation 2": [-1, -1, -1],
-    "delete": [[0, 2], [0, 2], [0, 4], [0, -1, 4]],
-    "delete behind the end": [1, -1],
-    "delete before -2": [1, -1],
-    "delete of unknown topic": [3, -1],
-    "delete of partition 1 of 1": [3, -1],
-    "delete in the middle of a batch": [[0, 0], [0, 1], [0, [0, 1, 2]], [1, []]],
-}
-"""What Apache Kafka 4.3.0 answered; None: nothing."""
-
-UNREAD: Final = "records are never read when they come, and never decompressed"
-NO_CLIENT: Final = "no client sends it, and it is refused where Kafka lets it pass"
-
-OTHERWISE: Final[dict[str, tuple[Any, str]]] = {
-    "no records": ([87, -1], "Kafka fails and leaves the client without an answer"),
-    "bytes behind the batch": ([87, -1], NO_CLIENT),
-    "log append time": ([32, -1], "the CRC covers the bit, and batches are kept as they came"),
-    "codec 5": ([76, -1], "Kafka says UNKNOWN_SERVER_ERROR"),
-    "records that do not parse": ([0, 0], UNREAD),
-    "bytes behind the records": ([0, 0], UNREAD),
-    "gzip of garbage": ([0, 0], UNREAD),
-    "no epoch": ([87, -1], NO_CLIENT),
-    "producer -2": ([87, -1], NO_CLIENT),
-    "transactional, no producer": ([87, -1], NO_CLIENT),
-    "fetch isolation 2": ([0, [0, 1]], "Kafka says UNKNOWN_SERVER_ERROR; read as uncommitted"),
-    "offset isolation 2": ([0, -1, 2], "Kafka says UNKNOWN_SERVER_ERROR; read as uncommitted"),
-}
-"""What Quorate answers instead, and why."""
 
 
 def plain(answer: Any) -> Any:
