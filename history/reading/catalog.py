@@ -90,12 +90,15 @@ class CatalogHistory:
     """Name -> `DatedShapes`."""
     present: bool = False
     """Whether the directory holds the metadata shard; if not, names come from the groups' own records."""
+    has_transactions: bool = False
+    """Whether producers used transactional ids."""
     _topics: dict[str, TopicShape] = field(default_factory=dict)
 
     def apply(self, index: int, ms: int, raws: Iterable[RawRecord]) -> None:
         """Apply the records of one entry of the metadata shard, or of its snapshot, written at that time."""
         touched: dict[str, TopicShape | None] = {}
         for raw in raws:
+            self.has_transactions |= raw.type == RecordType.TRANSACTION
             if raw.type != RecordType.TOPIC:
                 continue
             key, value = decode_key(raw), decode_value(raw)

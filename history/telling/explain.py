@@ -13,6 +13,7 @@ from math import inf
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
 from history.facts.rows import GroupFinding, GroupRows
+from history.facts.transactions import transactions_of
 from history.moments import WHOLE_LOG, LogWindow
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
@@ -27,6 +28,7 @@ from .filters import NO_FILTERS, Filters, chosen
 from .known import Counterfactual
 from .member_labels import MemberLabels
 from .story import EpochStep, Focus, NoteStep, Step, Teller
+from .transactions import transaction_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,10 @@ def explanation_of(
     asides = _Asides(whole, noted, what_if, findings)
     epochs = [asides.beside(step) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
+    if (catalog.has_transactions or not catalog.present) and focus.members is None:
+        made = transactions_of(log, group_id, facts.shard, window.to_index, window.to_ms)
+        mine = [one for one in made if focus.has_partition(one.partitions)]
+        between += transaction_steps(mine, whole.last_index, whole.last_ms)
     beside = [step for step in between if shown.has_step(step)]
     steps = with_notes(
         sorted([*epochs, *beside], key=_place),

@@ -1,0 +1,148 @@
+"""Transactions with offsets of a group, in `explain`: pending, committed, aborted, and who fenced whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.api import Decision
+from history.facts.rows import TopicPartition
+from history.facts.transactions import GroupTransaction, Outcome, transactions_of
+from history.reading.node import NodeLog
+from history.render import UTC_STYLE
+from history.telling.explain import explain
+from history.telling.filters import Filters
+from raftlog.storage.frames import Frame
+from records import METADATA_SHARD, Cause, Trigger, encode_entry
+from tests.support.memory_log import MemoryReader
+from tests.support.transactions import GROUP, NUM_SHARDS, LedShard, Producer, Shards
+from tests.support.world import WALL_START_MS
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+class RecordedShards(Shards):
+    """Shards whose logs can be read back, with times and causes."""
+
+    def __init__(self) -> None:
+        self.frames: dict[int, list[Frame]] = {}
+        super().__init__()
+
+    def append(self, log: LedShard, decision: Decision) -> None:
+        before = len(log.entries)
+        super().append(log, decision)
+        for index, records in log.entries[before:]:
+            assert decision.cause is not None
+            self._write(log.number, index, decision.cause, records)
+
+    def _write(self, number: int, index: int, cause: Cause, records: Any) -> None:
+        frame = Frame(
+            index=index,
+            term=1,
+            commit_index=index - 1,
+            timestamp_ms=WALL_START_MS + int(self.now_ms),
+            record_count=len(records),
+            body=encode_entry(cause, records),
+            file="log",
+            offset=index * 100,
+            decided=True,
+        )
+        self.frames.setdefault(number, []).append(frame)
+
+    def node(self) -> NodeLog:
+        index, records = self.metadata.entries[0]
+        opened = Cause(trigger=Trigger.CLUSTER_FORMATTED)
+        first = RecordedShards._frame_of(index, opened, records)
+        frames = {**self.frames, METADATA_SHARD: [first, *self.frames[METADATA_SHARD]]}
+        return NodeLog("node-1", {number: MemoryReader(one) for number, one in frames.items()}, NUM_SHARDS)
+
+    @staticmethod
+    def _frame_of(index: int, cause: Cause, records: Any) -> Frame:
+        body = encode_entry(cause, records)
+        return Frame(index, 1, 0, WALL_START_MS, len(records), body, "log", 100, decided=True)
+
+
+@pytest.fixture
+def shards() -> RecordedShards:
+    shards = RecordedShards()
+    join = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="ann",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    shards.ask(shards.log_of(GROUP), ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
+    return shards
+
+
+def begun(shards: RecordedShards, name: str, offsets: dict[int, int], **how: Any) -> Producer:
+    producer = Producer(shards, name, **how)
+    assert producer.init() == ErrorCode.NONE
+    shards.see()
+    assert producer.add_group() == ErrorCode.NONE
+    assert producer.commit_offsets(offsets) == ErrorCode.NONE
+    return producer
+
+
+def told(shards: RecordedShards, **how: Any) -> list[str]:
+    steps = explain(shards.node(), GROUP, style=UTC_STYLE, **how).steps
+    return [step.text for step in steps if step.kind == "note" and "transaction" in step.text]
+
+
+def rows(shards: RecordedShards) -> tuple[GroupTransaction, ...]:
+    return transactions_of(shards.node(), GROUP, shards.log_of(GROUP).number, None, None)
+
+
+def test_what_goes_as_it_should_is_a_row_and_not_told(shards: RecordedShards) -> None:
+    for is_commit, offsets in ((True, {0: 5, 1: 6}), (False, {0: 7})):
+        producer = begun(shards, "pay", offsets)
+        assert producer.end(commits=is_commit) == ErrorCode.NONE
+        shards.sleep(100)
+    assert [(one.outcome, one.partitions, one.producer_epoch) for one in rows(shards)] == [
+        (Outcome.COMMITTED, tuple(TopicPartition(topic="orders", partition=n) for n in (0, 1)), 0),
+        (Outcome.ABORTED, (TopicPartition(topic="orders", partition=0),), 1),
+    ]
+    assert told(shards) == []
+
+
+def test_a_long_transaction_is_told(shards: RecordedShards) -> None:
+    producer = begun(shards, "pay", {0: 5})
+    shards.sleep(12_000)
+    assert producer.end() == ErrorCode.NONE
+    shards.settle()
+    said = "offsets of orders 0 in the transaction of pay, pending since index 2, count after 12.0 s"
+    assert told(shards) == [f"{said}: its producer committed"]
+    assert told(shards, filters=Filters(partition="orders-3")) == []
+
+
+def test_a_producer_that_another_one_fenced_is_told(shards: RecordedShards) -> None:
+    begun(shards, "pay", {0: 5})
+    assert Producer(shards, "pay").init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    shards.settle()
+    (said,) = told(shards)
+    assert said.endswith(
+        "were dropped after 0 ms: a new producer of pay fenced the one at epoch 0, which had not ended it"
+    )
+
+
+def test_a_transaction_that_nobody_ended_is_told(shards: RecordedShards) -> None:
+    begun(shards, "pay", {0: 5}, timeout_ms=30_000)
+    assert "it had not ended" in told(shards)[0]
+    shards.sleep(31_000)
+    (said,) = told(shards)
+    assert "it was not ended within 30.0 s, and its producer (epoch 0) was fenced" in said
+
+
+def test_without_the_metadata_shard_the_outcome_is_known_and_the_reason_is_not(
+    shards: RecordedShards,
+) -> None:
+    begun(shards, "pay", {0: 5}, timeout_ms=30_000)
+    shards.sleep(31_000)
+    log = shards.node()
+    del log.readers[METADATA_SHARD]
+    (row,) = transactions_of(log, GROUP, shards.log_of(GROUP).number, None, None)
+    assert (row.outcome, row.decision) == (Outcome.ABORTED, None)
