@@ -11,7 +11,6 @@ has as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused
@@ -22,8 +21,7 @@ from coordinator.leader_state.classic_group import ClassicGroup, GenerationMembe
 from coordinator.limits import DECISION_BYTES_MAX, Limits, MigrationPolicy
 from coordinator.migration.embedded import CONSUMER, by_id
 from coordinator.state import writes
-from coordinator.state.group_records import APPLY
-from coordinator.state.model import Group
+from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import Current
 from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
@@ -31,10 +29,10 @@ from records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
     MemberState,
     RawRecord,
     ReasonKind,
-    decode_key_and_value,
 )
 from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
 from wire.errors import ErrorCode, MalformedFrame
@@ -42,7 +40,8 @@ from wire.errors import ErrorCode, MalformedFrame
 UPGRADE_BYTES_MAX = DECISION_BYTES_MAX // 2
 """Largest upgrade: the same decision also admits the member that caused it, with a new target."""
 
-Partitions = Mapping[bytes, set[int]]
+Partitions = dict[bytes, set[int]]
+"""Topic id → partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,13 @@ def plan_upgrade(
         return None
     try:
         _check(groups, classic, ctx)
-        records = _records(classic, ctx, groups.limits)
+        members = _members(classic, ctx, groups.limits)
+        records = _records(classic, members, ctx)
     except CannotUpgrade as why:
         message = f"Cannot upgrade classic group {group_id} to consumer group because {why}."
         builder.notice = message
         raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, message) from None
-    group = Group(group_id)
-    for raw in records[1:]:
-        key, value = decode_key_and_value(raw)
-        APPLY[type(key)](group, key, value)
-    return Upgrade(classic, records, group)
+    return Upgrade(classic, records, _as_it_will_be(classic, members))
 
 
 def upgrade_step(
@@ -115,42 +111,55 @@ def _check(groups: GroupContext, classic: ClassicGroup, ctx: Context) -> None:
         )
 
 
-def _records(classic: ClassicGroup, ctx: Context, limits: Limits) -> list[RawRecord]:
-    """The records of the upgrade, in Kafka's order (B.2)."""
-    group_id, epoch = classic.group_id, classic.generation
+def _members(classic: ClassicGroup, ctx: Context, limits: Limits) -> list[Member]:
+    """The classic members as members of the consumer group."""
+    epoch = classic.generation
     protocol = classic.protocol or classic.best_protocol()
-    members: list[RawRecord] = []
-    targets: list[RawRecord] = []
-    currents: list[RawRecord] = []
     owners: dict[tuple[bytes, int], str] = {}
     assigned_to = {one.member_id: _assigned(one, ctx) for one in classic.members.values()}
     for member_id, assigned in assigned_to.items():
         _claim(owners, member_id, assigned, ctx)
+    members = []
     for member in classic.members.values():
-        member_id, assigned = member.member_id, assigned_to[member.member_id]
+        member_id = member.member_id
         subscription = _subscription(member, protocol, limits)
-        metadata = _metadata(member, subscription, epoch)
-        members.append(writes.member_metadata(group_id, member_id, metadata))
-        kept = {topic_id: set(numbers) for topic_id, numbers in assigned.items()}
+        owned = assigned_to[member_id]
         if not member.assignment or member_id in classic.not_synced:
             # It has not taken up this assignment, and may still own what it had when it joined.
             for topic_id, numbers in by_id(subscription.owned_partitions, ctx.catalog).items():
                 for number in numbers:
                     if owners.setdefault((topic_id, number), member_id) == member_id:
-                        kept.setdefault(topic_id, set()).add(number)
-        target = MemberAssignment({topic_id: tuple(numbers) for topic_id, numbers in kept.items()})
-        targets.append(writes.target_member(group_id, member_id, target, epoch))
-        epochs = {topic_id: dict.fromkeys(numbers, epoch) for topic_id, numbers in kept.items()}
+                        owned.setdefault(topic_id, set()).add(number)
+        epochs = {topic_id: dict.fromkeys(numbers, epoch) for topic_id, numbers in owned.items()}
         current = Current(MemberState.STABLE, epoch, epoch, epochs)
-        currents.append(writes.current_assignment(group_id, member_id, current))
-    records = [
-        writes.classic_tombstone(group_id),
-        *members,
-        writes.group_epoch(Group(group_id), epoch, ctx.wall_ms),
-        *targets,
-        writes.target_epoch(group_id, epoch, 0),
-        *currents,
-    ]
+        members.append(Member(member_id, _metadata(member, subscription, epoch), None, current))
+    return members
+
+
+def _as_it_will_be(classic: ClassicGroup, members: list[Member]) -> Group:
+    """The group after the upgrade, as far as a joining member is compared with it."""
+    return Group(
+        classic.group_id,
+        {member.member_id: member for member in members},
+        metadata=ConsumerGroupMetadataValue(epoch=classic.generation),
+        num_members=len(members),
+        static_members=dict(classic.instances),
+    )
+
+
+def _records(classic: ClassicGroup, members: list[Member], ctx: Context) -> list[RawRecord]:
+    """The records of the upgrade, in Kafka's order (B.2). Each member's target is what it owns."""
+    group_id, epoch = classic.group_id, classic.generation
+    records = [writes.classic_tombstone(group_id)]
+    for member in members:
+        assert member.metadata is not None
+        records.append(writes.member_metadata(group_id, member.member_id, member.metadata))
+    records.append(writes.group_epoch(Group(group_id), epoch, ctx.wall_ms))
+    for member in members:
+        owned = {topic_id: tuple(epochs) for topic_id, epochs in member.current.assigned.items()}
+        records.append(writes.target_member(group_id, member.member_id, MemberAssignment(owned), epoch))
+    records.append(writes.target_epoch(group_id, epoch, 0))
+    records += [writes.current_assignment(group_id, one.member_id, one.current) for one in members]
     if (size := size_of(records)) > UPGRADE_BYTES_MAX:
         raise CannotUpgrade(f"its members take {size} bytes of log, more than {UPGRADE_BYTES_MAX}")
     return records
