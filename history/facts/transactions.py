@@ -35,7 +35,7 @@ from records.ids import METADATA_SHARD
 from .rows import TopicPartition
 
 
-class Outcome(StrEnum):
+class TransactionOutcome(StrEnum):
     """What became of the offsets of a transaction."""
 
     COMMITTED = "committed"
@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class TransactionDecision:
     """The entry of the metadata shard that decided a transaction."""
 
     index: int
@@ -69,8 +69,8 @@ class GroupTransaction:
     from_ms: int
     to_index: int | None
     to_ms: int | None
-    outcome: Outcome
-    decision: Decision | None = None
+    outcome: TransactionOutcome
+    decision: TransactionDecision | None = None
     """``None``: not in the entries read, or there was none."""
 
 
@@ -85,7 +85,7 @@ class _Open:
     decided: int = -1
 
     def row(
-        self, producer_id: int, outcome: Outcome, to_index: int | None, to_ms: int | None
+        self, producer_id: int, outcome: TransactionOutcome, to_index: int | None, to_ms: int | None
     ) -> GroupTransaction:
         return GroupTransaction(
             transactional_id=self.transactional_id,
@@ -116,7 +116,10 @@ def transactions_of(
                 found += _in_entry(item, group_id, pending)
     decisions = _decisions(log, {decided for _, decided in found if decided >= 0})
     done = [_with(row, decisions.get(decided)) for row, decided in found]
-    return (*done, *(one.row(producer_id, Outcome.OPEN, None, None) for producer_id, one in pending.items()))
+    return (
+        *done,
+        *(one.row(producer_id, TransactionOutcome.OPEN, None, None) for producer_id, one in pending.items()),
+    )
 
 
 def _in_entry(
@@ -152,24 +155,24 @@ def _in_entry(
         left = one.partitions - partitions
         if cause.trigger == Trigger.OFFSETS_RESOLVED and left:  # a part of many; the rest follows
             continue
-        outcome = Outcome.REMOVED
+        outcome = TransactionOutcome.REMOVED
         if cause.trigger == Trigger.OFFSETS_RESOLVED:
-            outcome = Outcome.COMMITTED if one.has_committed else Outcome.ABORTED
+            outcome = TransactionOutcome.COMMITTED if one.has_committed else TransactionOutcome.ABORTED
         del pending[producer_id]
         yield one.row(producer_id, outcome, frame.index, frame.timestamp_ms), one.decided
 
 
-def _with(row: GroupTransaction, decision: Decision | None) -> GroupTransaction:
-    if decision is None or row.outcome is Outcome.REMOVED:
+def _with(row: GroupTransaction, decision: TransactionDecision | None) -> GroupTransaction:
+    if decision is None or row.outcome is TransactionOutcome.REMOVED:
         return row
     is_commit = decision.value.state == TransactionState.PREPARE_COMMIT
-    outcome = Outcome.COMMITTED if is_commit else Outcome.ABORTED
+    outcome = TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
     return replace(row, decision=decision, outcome=outcome)
 
 
-def _decisions(log: NodeLog, indexes: Collection[int]) -> dict[int, Decision]:
+def _decisions(log: NodeLog, indexes: Collection[int]) -> dict[int, TransactionDecision]:
     """The decisions in these entries of the metadata shard, as far as it is there."""
-    found: dict[int, Decision] = {}
+    found: dict[int, TransactionDecision] = {}
     if not indexes or METADATA_SHARD not in log.readers:
         return found
     for item in Walk(METADATA_SHARD, log.reader(METADATA_SHARD)):
@@ -181,7 +184,7 @@ def _decisions(log: NodeLog, indexes: Collection[int]) -> dict[int, Decision]:
                     continue
                 key, value = decode_key_and_value(raw)
                 if isinstance(key, TransactionKey) and isinstance(value, TransactionValue):
-                    found[item.index] = Decision(
+                    found[item.index] = TransactionDecision(
                         index=item.index,
                         timestamp_ms=item.timestamp_ms,
                         cause=decode_cause(item.body),

@@ -12,6 +12,7 @@ counterfactuals  what would have happened otherwise, where the records prove it
 wait_impact      how much sooner an epoch could have been stable without a wait
 known            what counterfactuals start from
 member_labels    names of members and partitions
+transactions     transactions with offsets of the group
 owners           which member owned what at the end of an epoch
 evidence         what a node noted outside its log
 terms            the leader of each term, since when and why

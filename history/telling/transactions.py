@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from history.facts.transactions import GroupTransaction, Outcome
+from history.facts.transactions import GroupTransaction, TransactionOutcome
 from history.render import duration
 from history.words import partitions_words
 from records import Trigger
@@ -26,7 +26,7 @@ def transaction_steps(
     """The notes; what is open is told at the last entry."""
     for one in transactions:
         is_long = (last_ms if one.to_ms is None else one.to_ms) - one.from_ms >= PENDING_MS
-        if is_long or one.outcome is Outcome.OPEN or _was_ended_by_another(one):
+        if is_long or one.outcome is TransactionOutcome.OPEN or _was_ended_by_another(one):
             index, ms = (last_index, last_ms) if one.to_index is None else (one.to_index, one.to_ms or 0)
             yield NoteStep(index=index, timestamp_ms=ms, text=transaction_words(one, last_ms))
 
@@ -41,11 +41,11 @@ def transaction_words(one: GroupTransaction, last_ms: int) -> str:
     span = duration((last_ms if one.to_ms is None else one.to_ms) - one.from_ms)
     since = f"pending since index {one.from_index}"
     match one.outcome:
-        case Outcome.OPEN:
+        case TransactionOutcome.OPEN:
             return f"{what} were {since}, {span} at the end of what was read: it had not ended"
-        case Outcome.REMOVED:
+        case TransactionOutcome.REMOVED:
             return f"{what}, {since}, were removed after {span}, before it ended"
-        case Outcome.COMMITTED:
+        case TransactionOutcome.COMMITTED:
             return f"{what}, {since}, count after {span}: its producer committed"
         case _:
             return f"{what}, {since}, were dropped after {span}: {_why(one)}"

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.api import Decision
 from history.facts.rows import TopicPartition
-from history.facts.transactions import GroupTransaction, Outcome, transactions_of
+from history.facts.transactions import GroupTransaction, TransactionOutcome, transactions_of
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
 from history.telling.explain import explain
@@ -103,8 +103,8 @@ def test_what_goes_as_it_should_is_a_row_and_not_told(shards: RecordedShards) ->
         assert producer.end(commits=is_commit) == ErrorCode.NONE
         shards.sleep(100)
     assert [(one.outcome, one.partitions, one.producer_epoch) for one in rows(shards)] == [
-        (Outcome.COMMITTED, tuple(TopicPartition(topic="orders", partition=n) for n in (0, 1)), 0),
-        (Outcome.ABORTED, (TopicPartition(topic="orders", partition=0),), 1),
+        (TransactionOutcome.COMMITTED, tuple(TopicPartition(topic="orders", partition=n) for n in (0, 1)), 0),
+        (TransactionOutcome.ABORTED, (TopicPartition(topic="orders", partition=0),), 1),
     ]
     assert told(shards) == []
 
@@ -129,7 +129,7 @@ def test_a_producer_that_another_one_fenced_is_told(shards: RecordedShards) -> N
     )
 
 
-def test_a_transaction_that_nobody_ended_is_told(shards: RecordedShards) -> None:
+def test_a_transaction_that_times_out_is_told(shards: RecordedShards) -> None:
     begun(shards, "pay", {0: 5}, timeout_ms=30_000)
     assert "it had not ended" in told(shards)[0]
     shards.sleep(31_000)
@@ -145,4 +145,4 @@ def test_without_the_metadata_shard_the_outcome_is_known_and_the_reason_is_not(
     log = shards.node()
     del log.readers[METADATA_SHARD]
     (row,) = transactions_of(log, GROUP, shards.log_of(GROUP).number, None, None)
-    assert (row.outcome, row.decision) == (Outcome.ABORTED, None)
+    assert (row.outcome, row.decision) == (TransactionOutcome.ABORTED, None)
