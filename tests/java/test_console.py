@@ -91,12 +91,19 @@ def test_offsets_are_shown_by_time_and_messages_deleted(tools: Tools, made: str,
 
 
 @pytest.mark.parametrize(
-    ("protocol", "kind", "strategy"), [("classic", "Classic", "range"), ("consumer", "Consumer", "uniform")]
+    ("protocols", "kind", "strategy"),
+    [
+        (("classic", "classic"), "Classic", "range"),
+        (("consumer", "consumer"), "Consumer", "uniform"),
+        (("classic", "consumer"), "Consumer", "uniform"),
+    ],
+    ids=["classic", "consumer", "mixed"],
 )
 def test_a_group_is_listed_with_its_type_and_described(
-    protocol: str, kind: str, strategy: str, tools: Tools, fleet: Fleet, group: str
+    protocols: tuple[str, str], kind: str, strategy: str, tools: Tools, fleet: Fleet, group: str
 ) -> None:
-    fleet.start(2, protocol=protocol)
+    for protocol in protocols:
+        fleet.start(1, protocol=protocol)
     fleet.await_assigned(PARTITIONS)
     check_described(tools, group, kind, strategy)
 

@@ -6,6 +6,7 @@ import uuid
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
+from quorate.groupclient import GroupInfo
 
 
 def new_topic(cluster: ClusterProcess, num_partitions: int) -> str:
@@ -23,6 +24,6 @@ def stored(cluster: ClusterProcess, group: str) -> dict[int, int]:
     return next(iter(found.values()), {})
 
 
-def state(cluster: ClusterProcess, group: str) -> str:
+def listed(cluster: ClusterProcess, group: str) -> GroupInfo:
     with Client(cluster.bootstrap) as client:
-        return {one.group_id: one.state for one in client.groups()}[group]
+        return next(one for one in client.groups() if one.group_id == group)

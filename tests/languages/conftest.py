@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    """Ends the processes that the test enters in it."""
+    with ExitStack() as processes:
+        yield processes

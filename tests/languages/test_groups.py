@@ -2,87 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from cluster.launching.launcher import ClusterProcess
-from tests.languages.asking import new_topic, state, stored
+from tests.languages.asking import listed, new_topic, stored
+from tests.languages.members import (
+    KEYS,
+    MESSAGES,
+    PARTITIONS,
+    client,
+    newest,
+    produce,
+    wait_until_each_commits,
+    wait_until_shared,
+    wait_while_running,
+)
 from tests.report import count_fault
 from tests.support.real_cluster import is_joining, leader_of
-from tests.support.stock_clients import CLIENTS, StockClient
-from tests.support.verifiable import VerifiableConsumer, VerifiableProducer
+from tests.support.stock_clients import CLIENTS
+from tests.support.verifiable import VerifiableConsumer
 from tests.support.waiting import wait_for
 
-PARTITIONS = 6
-ALL = set(range(PARTITIONS))
-MESSAGES = 300
-KEYS = ("--repeating-keys", "50")
-"""So many keys that every partition has some."""
-WITHIN_S = 30.0
-
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-def running() -> Iterator[ExitStack]:
-    """Ends the processes that the test enters in it."""
-    with ExitStack() as processes:
-        yield processes
-
-
-def wait_until_shared(*consumers: VerifiableConsumer) -> None:
-    """Wait until every partition has one owner, and every consumer has the same number."""
-
-    def are_shared() -> bool:
-        owned = [consumer.assigned for consumer in consumers]
-        share = PARTITIONS // len(consumers)
-        return all(len(some) == share for some in owned) and set().union(*owned) == ALL
-
-    wait_while_running(are_shared, *consumers)
-
-
-def wait_until_each_commits(*consumers: VerifiableConsumer) -> None:
-    before = [dict(consumer.committed) for consumer in consumers]
-    wait_while_running(
-        lambda: all(one.committed != old for one, old in zip(consumers, before, strict=True)), *consumers
-    )
-
-
-def wait_while_running(condition: Callable[[], bool], *consumers: VerifiableConsumer) -> None:
-    def report() -> str:
-        return "\n".join(consumer.report() for consumer in consumers)
-
-    def holds() -> bool:
-        assert all(consumer.is_running for consumer in consumers), report()
-        return condition()
-
-    wait_for(holds, report, WITHIN_S)
-
-
-def produce(producer: VerifiableProducer) -> None:
-    """Let a producer with a number of messages end."""
-    with producer:
-        producer.wait()
-        assert len(producer.acknowledged) == MESSAGES, (producer.errors[-3:], producer.other_lines)
-
-
-def newest(*consumers: VerifiableConsumer) -> dict[int, int]:
-    """Return the newest offset of each partition whose commit any of them was told to have succeeded."""
-    found: dict[int, int] = {}
-    for consumer in consumers:
-        for (_, number), offset in consumer.committed.items():
-            found[number] = max(offset, found.get(number, 0))
-    return found
-
-
-def client(name: str) -> StockClient:
-    """Return a client, or skip the test if it cannot run here."""
-    found = CLIENTS[name]
-    if reason := found.missing():
-        pytest.skip(reason)
-    return found
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -120,7 +63,7 @@ def test_the_next_member_goes_on_where_the_last_one_committed(
         wait_while_running(lambda one=consumer, until=until: sum(one.committed.values()) == until, consumer)
         consumer.stop()
         assert sorted(consumer.values) == sorted(f"{run}.{number}" for number in range(MESSAGES))
-        assert state(one_node, group) == "Empty"
+        assert listed(one_node, group).state == "Empty"
 
 
 @pytest.mark.parametrize("name", ["java-classic", "java-consumer", "franz-go"])
