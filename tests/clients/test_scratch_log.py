@@ -69,13 +69,18 @@ class Reading:
         self._thread.join()
 
 
-def with_confluent(bootstrap: str, topic: str) -> Callable[[Reading], None]:
+ALL, COMMITTED = "read_uncommitted", "read_committed"
+"""Isolation levels."""
+
+
+def with_confluent(bootstrap: str, topic: str, isolation: str = ALL) -> Callable[[Reading], None]:
     def consume(reading: Reading) -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": topic,
                 "auto.offset.reset": "error",
+                "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "log_level": 0,
             }
@@ -96,10 +101,13 @@ def with_confluent(bootstrap: str, topic: str) -> Callable[[Reading], None]:
     return consume
 
 
-def with_kafka_python(bootstrap: str, topic: str) -> Callable[[Reading], None]:
+def with_kafka_python(bootstrap: str, topic: str, isolation: str = ALL) -> Callable[[Reading], None]:
     def consume(reading: Reading) -> None:
         consumer = kafka.KafkaConsumer(
-            bootstrap_servers=bootstrap.split(","), auto_offset_reset="none", group_id=None
+            bootstrap_servers=bootstrap.split(","),
+            auto_offset_reset="none",
+            isolation_level=isolation,
+            group_id=None,
         )
         partition = kafka.TopicPartition(topic, 0)
         consumer.assign([partition])
@@ -116,9 +124,11 @@ def with_kafka_python(bootstrap: str, topic: str) -> Callable[[Reading], None]:
     return consume
 
 
-def with_aiokafka(bootstrap: str, topic: str) -> Callable[[Reading], None]:
+def with_aiokafka(bootstrap: str, topic: str, isolation: str = ALL) -> Callable[[Reading], None]:
     async def read(reading: Reading) -> None:
-        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="none")
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, auto_offset_reset="none", isolation_level=isolation
+        )
         await consumer.start()
         partition = aiokafka.TopicPartition(topic, 0)
         consumer.assign([partition])
@@ -139,8 +149,10 @@ CONSUMERS = {"confluent": with_confluent, "kafka-python": with_kafka_python, "ai
 
 
 @contextmanager
-def every_client_reads(cluster: ClusterProcess, topic: str) -> Iterator[dict[str, Reading]]:
-    readings = {name: Reading(make(cluster.bootstrap, topic)) for name, make in CONSUMERS.items()}
+def every_client_reads(
+    cluster: ClusterProcess, topic: str, isolation: str = ALL
+) -> Iterator[dict[str, Reading]]:
+    readings = {name: Reading(make(cluster.bootstrap, topic, isolation)) for name, make in CONSUMERS.items()}
     try:
         yield readings
     finally:
@@ -190,6 +202,34 @@ def test_every_codec_passes_through(cluster: ClusterProcess, topic: str, codec: 
     wait_for(lambda: len(reading.messages) == 300, codec)
     reading.stop()
     assert reading.messages == list(enumerate(values))
+
+
+def test_who_asks_for_committed_messages_gets_no_others(cluster: ClusterProcess, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(FLUSH_S)
+    with (
+        every_client_reads(cluster, topic, ALL) as everything,
+        every_client_reads(cluster, topic, COMMITTED) as committed,
+    ):
+        for value, end in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.produce(topic, value, partition=0)
+            producer.flush(FLUSH_S)
+            end(FLUSH_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"c", partition=0)
+        producer.flush(FLUSH_S)
+        produce_with_confluent(cluster.bootstrap, topic, [b"d"])
+        _wait_for_last(everything, b"d")
+        for name, reading in committed.items():
+            wait_for(lambda reading=reading: reading.position == 4, f"{name} is at the open transaction")
+            assert reading.values == [b"a"]
+        producer.commit_transaction(FLUSH_S)
+        _wait_for_last(committed, b"d")
+    for reading in everything.values():
+        assert reading.messages == [(0, b"a"), (2, b"b"), (4, b"c"), (5, b"d")]
+    for reading in committed.values():
+        assert reading.messages == [(0, b"a"), (4, b"c"), (5, b"d")]
 
 
 def test_an_administrator_lists_and_deletes(cluster: ClusterProcess, topic: str) -> None:
