@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from cluster.interval_rule import LOOK_MS, IntervalRule, Load
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from raftlog.env.host import Host, Timer
-from wire.apis import HEARTBEATS
+from wire.apis import HEARTBEATS, ApiKey
 
 
 class Followers(Protocol):
@@ -87,7 +87,8 @@ class _Totals:
     """The counters at one moment."""
 
     def __init__(self, counters: KafkaCounters) -> None:
-        heard = [counters.latency[key].buckets for key in HEARTBEATS if key in counters.latency]
+        follow = HEARTBEATS - {ApiKey.HEARTBEAT}  # clients of the classic protocol choose their interval
+        heard = [counters.latency[key].buckets for key in follow if key in counters.latency]
         self.fast = counters.fast_heartbeats
         self.requests = sum(counters.requests.values()) + self.fast
         self.busy_ms = counters.serving_ms

@@ -146,9 +146,9 @@ class Limits:
         "address space of an assignor's process, ten times what the largest group needs")
     serves_classic: bool = bound(True, "",
         "whether the classic protocol is served; its groups in the log keep their members otherwise")
-    classic_initial_delay_ms: int = bound(0, "ms",
+    classic_initial_delay_ms: int = bound(100, "ms",
         "Kafka's group.initial.rebalance.delay.ms, there 3,000: how long a group without members waits for "
-        "more of them; the first member need not wait, as a rebalance takes milliseconds")
+        "more of them; enough for clients that start together")
     classic_session_timeout_min_ms: int = bound(6_000, "ms", "Kafka's group.min.session.timeout.ms")
     classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
     classic_group_size_max: int = bound(2_500, "members",

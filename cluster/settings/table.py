@@ -183,9 +183,10 @@ class Settings:
     group_coordinator_rebalance_protocols: tuple[str, ...] = _row(("classic", "consumer"),
         "Protocols of groups that are served. Without classic, which is the default of most clients, its "
         "APIs are not advertised. Consumer cannot be left out.")
-    group_initial_rebalance_delay_ms: int = _number(0, "ms", 0, INT32_MAX,
-        "How long a classic group without members waits for more of them. Kafka's 3,000 saves rebalances "
-        "when many start together; here the first member begins at once, as a rebalance takes milliseconds.")
+    group_initial_rebalance_delay_ms: int = _number(100, "ms", 0, INT32_MAX,
+        "How long a classic group without members waits for more of them, again after each wait in which one "
+        "came. Clients that start together come within that time; without it the first would begin alone and "
+        "the others wait for its next heartbeat, 3 s by default. Kafka's 3,000 delays every start.")
     group_min_session_timeout_ms: int = _number(6_000, "ms", 1, INT32_MAX,
         "Kafka's default; a classic member that asks for a shorter one is refused.")
     group_max_session_timeout_ms: int = _number(1_800_000, "ms", 1, INT32_MAX,

@@ -55,7 +55,7 @@ class Stage(ClassicStage):
     def __init__(self) -> None:
         self.world = World(848)
         self.network = Network(self.world)
-        self.settings: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
         self.host_options: dict[str, Any] = {}
         self._machine: Machine | None = None
         self._failure: Crash | None = None

@@ -110,7 +110,10 @@ class World:
         limits: Limits | None = None,
         assignors: Iterable[PartitionAssignor] = BUILT_IN,
     ) -> None:
-        self.limits = limits or Limits()
+        limits = limits or Limits()
+        if limits.classic_initial_delay_ms == Limits().classic_initial_delay_ms:
+            limits = replace(limits, classic_initial_delay_ms=0)  # groups begin at once unless a test waits
+        self.limits = limits
         self.assignors = tuple(assignors)
         self.settings = Settings(settings or GroupSettings())
         self.catalog = CatalogShard(self.limits)
