@@ -34,7 +34,7 @@ BUDGETS_S: dict[str, int] = {
     "quorate": 150,
     "pipeline": 450,
     "spark": 900,
-    "clients": 300,
+    "clients": 420,
     "failover": 600,
     "java": 400,
     "languages": 300,
