@@ -135,6 +135,20 @@ def test_a_classic_process_with_other_topics_takes_the_place(world: World) -> No
     assert not a.owned & b.owned
 
 
+def test_a_classic_process_takes_the_place_of_a_subscriber_by_expression(world: World) -> None:
+    a = EmbeddedConsumer(world, "a")
+    settled(world, a)
+    c = Client(world, "c", (), regex="ord.*", instance_id="i")
+    settled(world, a, c)
+    shared(world, a, c)
+    assert world.group().regexes
+    b = EmbeddedConsumer(world, "b", instance_id="i")
+    settled(world, b, a)
+    assert not world.group().is_consumer
+    assert not world.group().regexes
+    shared(world, a, b)
+
+
 def test_a_stale_target_is_not_kept(world: World) -> None:
     """KAFKA-20273: a member that has not reached its target would lose partitions to nobody."""
     a, b = EmbeddedConsumer(world, "a"), EmbeddedConsumer(world, "b")

@@ -14,6 +14,7 @@ from coordinator.limits import Limits, MigrationPolicy
 from coordinator.shard import GroupShard
 from tests.support.embedded_member import EmbeddedConsumer
 from tests.support.leader_state_checks import Historian, nothing_is_forgotten
+from tests.support.replaying import every_window, load
 from tests.support.world import Client, Entry, World
 from wire.errors import ErrorCode
 
@@ -217,3 +218,17 @@ def test_partitions_have_one_user_in_random_schedules() -> None:
 @pytest.mark.parametrize("seed", range(1_000, 1_400))
 def test_many_schedules(seed: int) -> None:
     played(seed, 300)
+
+
+def test_every_compacted_window_loads_to_the_same_group() -> None:
+    """Both kinds of records of one group under their own keys: what is left of one never hides the other."""
+    processes = Processes(13)
+    for _ in range(70):
+        processes.step()
+    assert processes.kinds == {False, True}
+    shard = processes.world.shard
+    for raws in every_window(processes.world.stamped()):
+        loaded = load(raws)
+        assert loaded.projection.groups == shard.projection.groups
+        assert loaded.state_hash == shard.state_hash
+        loaded.on_ready(processes.world.ctx())
