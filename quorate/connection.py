@@ -56,6 +56,9 @@ class ClientConnection:
         """
         return self._exchange(api, self._version(api, version_max), body, deadline_s)
 
+    def serves(self, api: ApiKey) -> bool:
+        return int(api) in self._served
+
     def _version(self, api: ApiKey, version_max: int | None) -> int:
         ours_min, ours_max = API_VERSIONS[api]
         theirs_min, theirs_max = self._served.get(int(api), (0, -1))

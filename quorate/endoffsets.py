@@ -1,6 +1,7 @@
-"""Begin and end offsets of partitions in a real Kafka cluster.
+"""Begin and end offsets of partitions in the cluster that keeps their records.
 
-Quorate keeps no records, so only the cluster that does can tell a group's lag.
+That is a real Kafka cluster, or the coordinator's own if it has a scratch log. After a failover of that log,
+offsets go on far beyond those of before, whose records are lost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 
 from quorate.client import Client
 from quorate.errors import CommandError, ExitCode
+from wire.apis import ApiKey
 
 Partition = tuple[str, int]
 
@@ -22,15 +24,16 @@ class KafkaOffsets:
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         self._client = Client(bootstrap, timeout_s=timeout_s)
+        self._is_own = False
 
-    def check_is_not(self, cluster_id: str | None) -> None:
-        """Raise `CommandError` (usage) if this is the coordinator's own cluster.
+    def check_has_records(self, cluster_id: str | None) -> None:
+        """Raise `CommandError` (usage) if this is the coordinator's own cluster, and keeps no records.
 
         Every partition ends at 0 there, which would be a plausible but wrong answer.
         """
         with self._asked():
-            found = self._client.cluster_id()
-        if found == cluster_id:
+            self._is_own = self._client.cluster_id() == cluster_id
+        if self._is_own and not self._client.serves(ApiKey.DELETE_RECORDS):
             raise CommandError(
                 "--end-offsets-from is the coordinator itself, which keeps no records",
                 hint="give a broker of the Kafka cluster that holds the topics",
@@ -40,6 +43,10 @@ class KafkaOffsets:
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offset of the first record of each partition that the cluster has."""
         return self._ask(partitions, EARLIEST)
+
+    def lost_before(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offsets before which a failover has lost all records, and no group lags behind."""
+        return self.earliest(partitions) if self._is_own else {}
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offset after the last record of each partition that the cluster has."""

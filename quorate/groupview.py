@@ -52,6 +52,7 @@ def lines(
     at_ms: int | None,
     names: MemberNames,
     ends: Mapping[tuple[str, int], int] | None = None,
+    lost_before: Mapping[tuple[str, int], int] | None = None,
     width: int | None = None,
 ) -> list[str]:
     """The whole description; `at_ms` is the clock of the node that answered over HTTP, or None."""
@@ -71,7 +72,7 @@ def lines(
     ):
         text += _paragraph(title, sentences, width)
     text.append("")
-    text += _offsets(view, offsets, names, ends, width)
+    text += _offsets(view, offsets, names, ends, lost_before or {}, width)
     return text
 
 
@@ -312,6 +313,7 @@ def _offsets(
     offsets: Offsets,
     names: MemberNames,
     ends: Mapping[tuple[str, int], int] | None,
+    lost_before: Mapping[tuple[str, int], int],
     width: int | None,
 ) -> list[str]:
     owner_of = {
@@ -324,7 +326,9 @@ def _offsets(
     rows = []
     for topic, number in sorted(known | set(ends or ())):
         offset, end = offsets.get(topic, {}).get(number), (ends or {}).get((topic, number))
-        lag = None if offset is None or end is None else end - offset
+        lag = (
+            None if offset is None or end is None else end - max(offset, lost_before.get((topic, number), 0))
+        )
         row: list[object] = [topic, number, offset]
         rows.append([*row, *([end, lag] if ends is not None else []), owner_of.get((topic, number))])
     if not rows:
@@ -332,12 +336,18 @@ def _offsets(
     lag_columns = ["END", "LAG"] if ends is not None else []
     text = wrapped_table(["TOPIC", "PARTITION", "OFFSET", *lag_columns, "OWNER"], rows, width)
     if ends is not None:
-        text.append(_lag(offsets, ends))
+        text.append(_lag(offsets, ends, lost_before))
     return text
 
 
-def _lag(offsets: Offsets, ends: Mapping[tuple[str, int], int]) -> str:
-    committed = {(topic, number): offset for topic, by in offsets.items() for number, offset in by.items()}
+def _lag(
+    offsets: Offsets, ends: Mapping[tuple[str, int], int], lost_before: Mapping[tuple[str, int], int]
+) -> str:
+    committed = {
+        (topic, number): max(offset, lost_before.get((topic, number), 0))
+        for topic, by in offsets.items()
+        for number, offset in by.items()
+    }
     lag = sum(max(0, ends[partition] - committed[partition]) for partition in ends if partition in committed)
     without = sum(partition not in committed for partition in ends)
     unknown = sum(partition not in ends for partition in committed)

@@ -65,7 +65,7 @@ def work_out(
     It covers the partitions in the goal's file, those `named`, or (None) all with a committed offset.
     """
     if source is not None:
-        source.check_is_not(client.cluster_id())
+        source.check_has_records(client.cluster_id())
     group = _without_members(client, group_id)
     committed = group.offsets if group is not None else {}
     if named is None and not goal.told:

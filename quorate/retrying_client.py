@@ -130,6 +130,10 @@ class RetryingClient:
     def close(self) -> None:
         _close(self._connections)
 
+    def serves(self, api: ApiKey) -> bool:
+        """Whether a node that has answered before serves this API."""
+        return any(connection.serves(api) for connection in self._connections.values())
+
     def _change(
         self,
         api: ApiKey,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.quorate.standins import HttpNode, ScriptedNode, metadata
-from wire.apis import API_VERSIONS, ApiKey
+from wire.apis import API_VERSIONS, ApiKey, served_apis
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from wire.messages.find_coordinator import FindCoordinatorResponse
 
@@ -25,6 +25,7 @@ def start_node() -> Iterator[Callable[[], ScriptedNode]]:
                 api_keys=[
                     ApiVersion(api_key=key, min_version=low, max_version=high)
                     for key, (low, high) in API_VERSIONS.items()
+                    if key in served_apis(classic=True)
                 ]
             ),
         )

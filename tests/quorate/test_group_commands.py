@@ -15,7 +15,7 @@ from quorate.endoffsets import KafkaOffsets
 from quorate.errors import ExitCode
 from tests.quorate.group_views import member, view
 from tests.quorate.standins import CLUSTER_ID, HANG_UP, HttpNode, ScriptedNode, metadata
-from wire.apis import ApiKey
+from wire.apis import API_VERSIONS, ApiKey
 from wire.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -23,6 +23,7 @@ from wire.embedded import (
     encode,
 )
 from wire.errors import ErrorCode
+from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeResponse,
@@ -338,7 +339,10 @@ class Ends:
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None: ...
 
-    def check_is_not(self, cluster_id: str | None) -> None: ...
+    def check_has_records(self, cluster_id: str | None) -> None: ...
+
+    def lost_before(self, partitions: Any) -> dict[tuple[str, int], int]:
+        return {}
 
     def earliest(self, partitions: Any) -> dict[tuple[str, int], int]:
         return {partition: 10 for partition in partitions if partition != ("orders", 2)}
@@ -362,6 +366,29 @@ def test_lag_where_the_ends_are_known(described: ScriptedNode, ends: str, capsys
     assert "total lag 105" in capsys.readouterr().out
     assert run([*arguments, "--end-offsets-from", ends, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["end_offsets"] == {"orders": {"0": 100, "1": 100}}
+
+
+def test_lag_in_the_coordinators_own_scratch_log(described: ScriptedNode, capsys: Capture) -> None:
+    """After a failover offsets go on far beyond: nobody lags behind what is lost."""
+    served = ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in API_VERSIONS.items()
+        ]
+    )
+    described.answer(ApiKey.API_VERSIONS, served)
+    described.answer(ApiKey.METADATA, metadata(described, orders=3))
+    for row in described._script[ApiKey.METADATA][0].topics[0].partitions:
+        row.leader_id = 1
+    begin = 3 << 40
+    described.answer(
+        ApiKey.LIST_OFFSETS,
+        listed(orders={0: begin + 5, 1: begin}),
+        listed(orders={0: begin, 1: begin}),
+    )
+    arguments = ["groups", "describe", "g", "-b", described.address, "--url", NOBODY]
+    assert run([*arguments, "--end-offsets-from", described.address]) == 0
+    assert "total lag 5" in capsys.readouterr().out
 
 
 # Configs

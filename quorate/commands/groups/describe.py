@@ -60,7 +60,7 @@ def describe(
         source = kafka_offsets(end_offsets_from, timeout_s)
         cluster_id = client.cluster_id()
         if source is not None:
-            source.check_is_not(cluster_id)
+            source.check_has_records(cluster_id)
         take = partial(_look, client, LiveView(url, cluster_id, timeout_s), source, group)
         if watch:
             _watch(take, interval_s, json)
@@ -80,6 +80,7 @@ class _Sight:
     live_missing: str | None
     ends: dict[Partition, int] | None
     ends_missing: str | None
+    lost_before: dict[Partition, int]
 
     def document(self) -> dict[str, Any]:
         ends: dict[str, dict[int, int]] | None = None
@@ -102,7 +103,15 @@ class _Sight:
         is_consumer = self.plain.group_type == "consumer"  # of others the leader's view has no members
         at_ms = self.live["at_ms"] if self.live and is_consumer else None
         view = self.live["group"] if self.live and is_consumer else plain_view(self.plain)
-        text = lines(view, self.plain.offsets, at_ms=at_ms, names=names, ends=self.ends, width=width)
+        text = lines(
+            view,
+            self.plain.offsets,
+            at_ms=at_ms,
+            names=names,
+            ends=self.ends,
+            lost_before=self.lost_before,
+            width=width,
+        )
         if self.live_missing and self.plain.members and is_consumer:
             missing = f"waiting partitions and refused requests are unknown: {self.live_missing}"
             text += ["", *wrapped(missing, width)]
@@ -117,6 +126,7 @@ def _look(client: Client, live: LiveView, source: KafkaOffsets | None, group_id:
 
     plain = client.describe_group(group_id)
     shown, live_missing, ends, ends_missing = None, None, None, None
+    lost: dict[Partition, int] = {}
     try:
         shown = live.group(group_id)
     except CommandError as error:
@@ -125,9 +135,10 @@ def _look(client: Client, live: LiveView, source: KafkaOffsets | None, group_id:
         committed = [(topic, number) for topic, by in plain.offsets.items() for number in by]
         try:
             ends = source.latest([*committed, *owned_partitions(plain_view(plain))])
+            lost = source.lost_before(committed)
         except CommandError as error:
             ends_missing = str(error)
-    return _Sight(plain, shown, live_missing, ends, ends_missing)
+    return _Sight(plain, shown, live_missing, ends, ends_missing, lost)
 
 
 def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> NoReturn:
