@@ -23,7 +23,7 @@ from tests.support.python_clients import (
     close_sockets_of_refused_connections,
     produce_with_confluent,
 )
-from tests.support.real_cluster import status
+from tests.support.real_cluster import metadata_leader
 from tests.support.waiting import wait_for
 
 with warnings.catch_warnings():
@@ -253,8 +253,7 @@ def test_a_failover_in_mid_stream_is_no_error_for_any_client(cluster: ClusterPro
     with every_client_reads(cluster, topic) as readings:
         _produce(producer, topic, 0, 50)
         _wait_for_last(readings, b"49")
-        metadata = next(row for row in status(cluster.nodes[0])["shards"] if row["shard"] == -1)
-        leader = next(node for node in cluster.nodes if node.node_id == metadata["leader_id"])
+        leader = metadata_leader(cluster.nodes)
         leader.kill()
         # Nothing is produced yet: the consumers find the new leader's log empty, and where it ends.
         for name, reading in readings.items():

@@ -20,7 +20,7 @@ from tests.languages.members import (
     wait_while_running,
 )
 from tests.report import count_fault
-from tests.support.real_cluster import is_joining, leader_of
+from tests.support.real_cluster import is_joining, leader_of, metadata_leader
 from tests.support.stock_clients import CLIENTS
 from tests.support.verifiable import VerifiableConsumer
 from tests.support.waiting import wait_for
@@ -131,6 +131,27 @@ def test_no_commit_is_lost_when_the_coordinator_is_killed(
         consumer.stop()
     offsets = stored(cluster, group)
     assert {number for number, offset in newest(*consumers).items() if offsets[number] < offset} == set()
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_producer_and_consumer_go_on_at_the_end_when_the_messages_are_lost(
+    name: str, cluster: ClusterProcess, group: str, running: ExitStack
+) -> None:
+    """The leader of the metadata shard is killed, which alone had the messages."""
+    stock, where = client(name), (cluster.bootstrap, new_topic(cluster, PARTITIONS))
+    consumer = running.enter_context(stock.consumer(*where, group))
+    producer = running.enter_context(stock.producer(*where, "--throughput", "100", *KEYS))
+    wait_until_shared(consumer)
+    wait_until_each_commits(consumer)
+    highest = max(newest(consumer).values())
+    killed = metadata_leader(cluster.nodes)
+    killed.kill()
+    count_fault("languages", "metadata leader killed")
+    try:
+        wait_while_running(lambda: min(newest(consumer).values()) > highest + (1 << 39), consumer)
+    finally:
+        killed.start()
+    assert producer.is_running
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,13 @@ def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
     return next(node for node in nodes if (node.host, node.port) == address)
 
 
+def metadata_leader(nodes: list[NodeProcess]) -> NodeProcess:
+    """Return the node that leads the metadata shard, as the first node that answers knows it."""
+    documents = filter(None, (status(node) for node in nodes))
+    shard = next(row for row in next(documents)["shards"] if row["shard"] == -1)
+    return next(node for node in nodes if node.node_id == shard["leader_id"])
+
+
 def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> None:
     """Wait until all nodes have applied their whole logs, with equal states; no client may write."""
 
