@@ -7,7 +7,7 @@ import random
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from cluster.scratchlog.batches import checked_header, header_of, marker_batch
+from cluster.scratchlog.batches import checked_header, header_of, is_commit_marker, marker_batch
 from cluster.scratchlog.partition import (
     BATCH_COST_BYTES,
     READ_BATCHES_MAX,
@@ -332,3 +332,62 @@ def test_transactions_as_by_looking_at_every_batch(seed: int) -> None:
             before = rng.randrange(begin, log.stable + 1) if begin <= log.stable else begin
             expected = [(one, first) for one, first, last in done if last >= begin and first < before]
             assert aborted(log, begin, before) == expected
+
+
+def consumed(log: PartitionLog, offset: int, bytes_max: int) -> tuple[list[int], int]:
+    """Return the offsets that a consumer of committed records gets from one answer, and where it goes on.
+
+    It leaves out what Kafka's Java consumer does: all of a producer from the first offset of an aborted
+    transaction of its answer up to that transaction's marker.
+    """
+    records, end = log.read(offset, bytes_max, at_least_one=True, is_committed=True)
+    begins = sorted((one.first_offset, one.producer_id) for one in log.transactions.aborted_in(offset, end))
+    skipped: set[int] = set()
+    kept = []
+    for header, whole in headers(records):
+        while begins and begins[0][0] <= header.base_offset + header.last_offset_delta:
+            skipped.add(begins.pop(0)[1])
+        if header.is_control:
+            if not is_commit_marker(whole):
+                skipped.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in skipped:
+            kept += [header.base_offset + number for number in range(header.num_records)]
+    return [one for one in kept if one >= offset], end
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_consumer_gets_every_committed_record_and_no_other(seed: int) -> None:
+    """In answers of any size, from any offset, while records are written and dropped."""
+    rng, log = random.Random(seed), PartitionLog(0)
+    parts: dict[int, list[int]] = {}  # offsets in open transactions, by producer
+    committed: set[int] = set()
+    got: set[int] = set()
+    position = skipped_to = 0
+    for _ in range(1_500):
+        producer_id = rng.randrange(4)
+        what = rng.choice(["part", "part", "part", "plain", "commit", "abort", "read", "read", "drop"])
+        if what == "part":
+            first = put_part(log, producer_id, b"x", b"y")
+            parts.setdefault(producer_id, []).extend((first, first + 1))
+        elif what == "plain":
+            committed.add(put(log, b"x"))
+        elif what in ("commit", "abort"):
+            end(log, producer_id, is_commit=what == "commit")
+            offsets_of = parts.pop(producer_id, [])
+            committed.update(offsets_of if what == "commit" else ())
+        elif what == "drop" and len(log) > 100:
+            log.drop_oldest()
+        elif what == "read":
+            position = max(position, log.start)
+            skipped_to = max(skipped_to, log.start)
+            some, position = consumed(log, position, rng.choice([0, 100, 300, 10_000]))
+            got.update(some)
+            again = rng.randrange(log.start, position + 1)
+            some, stop = consumed(log, again, 300)
+            assert set(some) == {one for one in committed if again <= one < stop}
+    while position < log.stable:
+        some, position = consumed(log, max(position, log.start), 1_000)
+        got.update(some)
+    open_offsets = {one for offsets_of in parts.values() for one in offsets_of}
+    assert got <= committed
+    assert not {one for one in committed - got - open_offsets if skipped_to <= one < log.stable}
