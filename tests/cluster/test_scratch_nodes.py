@@ -10,6 +10,7 @@ import pytest
 from cluster.scratchlog import ScratchLog
 from records import METADATA_SHARD
 from tests.report import count_fault
+from tests.support.log_cases import AskedLog, Transactional
 from tests.support.record_batches import batch, offsets
 from tests.support.sim_node import SimNode
 from tests.support.three_nodes import ThreeNodes
@@ -121,3 +122,29 @@ def test_a_single_node_that_is_restarted_goes_on_behind_its_offsets(how: str) ->
     assert fetched(client.ask, offset=3).high_watermark == first
     assert produced(client.ask) == (0, first)
     assert offsets(fetched(client.ask, offset=3).records) == [first]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_goes_on_with_the_next_leader_and_ends_in_its_log(committed: bool) -> None:
+    nodes = Nodes()
+
+    def ask(api: int, version: int, request: Any) -> Any:
+        return nodes.client(nodes.controller).ask(api, version, request)
+
+    old = nodes.controller
+    now_ms = int(nodes.cluster[old].node.clock.wall_at(nodes.cluster[old].host.monotonic_ms()))
+    log = AskedLog(ask, "orders", b"", now_ms)
+    producer = Transactional(log)
+    producer.begin()
+    assert producer.put(b"lost") == (0, 0)
+    nodes.cluster[old].kill()
+    count_fault("cluster", "leader killed")
+    first = nodes.cluster[nodes.controller].node.metadata_term * TERM_OFFSETS
+    assert producer.put(b"kept") == (0, first)
+    assert log.fetch(0, isolation_level=1) == (0, [])
+    producer.end(committed=committed)
+    assert log.offset(-1, isolation_level=1)[2] == first + 2
+    assert log.fetch(0, isolation_level=1) == (0, [first, first + 1])
+    assert log.aborted == ([] if committed else [first])
+    producer.begin()
+    assert producer.put(b"next") == (0, first + 2)
