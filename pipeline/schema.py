@@ -67,7 +67,7 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
         "The partitions that the member owns (record 8) or that its target assigns to it (record 7).",
     ),
     partitions("pending", "The partitions that the member was told to give up and still owns (record 8)."),
-    int64("offset", "The committed offset (record 1)."),
+    int64("offset", "The committed offset (record 1), or the pending one (record 1006)."),
     int32("leader_epoch", "The leader epoch of the commit; null: none."),
     text("metadata", "The metadata of the commit; null: none."),
     text("client_id", "The client id of the member (record 5)."),
@@ -91,6 +91,7 @@ RECORD_COLUMNS: tuple[TableColumn, ...] = (
         "The members of a classic group's generation (record 2): `member_id`, `instance_id`, `client_id`, "
         "`client_host`, subscribed `topics`, and partitions `assigned` by topic.",
     ),
+    int64("producer_id", "The producer in whose transaction an offset is pending (record 1006)."),
 )
 """One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 

@@ -1,19 +1,20 @@
 """Analyses: functions DataFrame -> DataFrame over records and tables, each tested against `history`.
 
-registry    what an analysis is, and its description
-compaction  the records that compaction keeps
-state       groups as they were at a given time
-rebalances  every epoch with its cause and its timestamps
-ownership   which member had which partition; whether two ever had the same one
-unowned     how long partitions had no owner
-commits     commits that stopped, lag, or go backwards
-members     members that repeatedly leave and rejoin
-storms      many groups that rebalance at the same time
-capacity    members, groups and writes by the hour
-replicas    whether the nodes hold the same log
-whatif      each group under other settings
-keys        helpers shared by the others
-streams     iteration group by group, for analyses in Python
+registry      what an analysis is, and its description
+compaction    the records that compaction keeps
+state         groups as they were at a given time
+rebalances    every epoch with its cause and its timestamps
+ownership     which member had which partition; whether two ever had the same one
+unowned       how long partitions had no owner
+commits       commits that stopped, lag, or go backwards
+transactions  offsets in transactions
+members       members that repeatedly leave and rejoin
+storms        many groups that rebalance at the same time
+capacity      members, groups and writes by the hour
+replicas      whether the nodes hold the same log
+whatif        each group under other settings
+keys          helpers shared by the others
+streams       iteration group by group, for analyses in Python
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from . import (
     replicas,
     state,
     storms,
+    transactions,
     unowned,
     whatif,
 )
@@ -43,6 +45,7 @@ ANALYSES: dict[str, Analysis] = by_name(
         *ownership.ANALYSES,
         *unowned.ANALYSES,
         *commits.ANALYSES,
+        *transactions.ANALYSES,
         *members.ANALYSES,
         *storms.ANALYSES,
         *capacity.ANALYSES,

@@ -69,6 +69,11 @@ def join_began_ms(of: Phases | None) -> int | None:
 
 
 VALUES: Mapping[int, tuple[ShownField, ...]] = {
+    RecordType.PENDING_OFFSET: (
+        ShownField("offset", "offset"),
+        ShownField("leader_epoch", "leader_epoch", none=-1),
+        ShownField("metadata", "metadata", none=""),
+    ),
     RecordType.GROUP_METADATA: (
         ShownField("epoch", "generation"),
         ShownField("protocol_type", "protocol_type", none=""),
@@ -113,6 +118,7 @@ KEYS = (
     ShownField("topic", "topic", none=""),
     ShownField("topic", "name"),
     ShownField("partition", "partition"),
+    ShownField("producer_id", "producer_id"),
 )
 """Columns of keys; a type's layout decides which of them it has."""
 

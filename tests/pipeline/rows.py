@@ -104,6 +104,7 @@ def row(raw: RawRecord, **where: Any) -> Row:
     found["member_id"] = getattr(key, "member_id", None)
     found["topic"] = getattr(key, "topic", None) or getattr(key, "name", None)
     found["partition"] = getattr(key, "partition", None)
+    found["producer_id"] = getattr(key, "producer_id", None)
     if raw.value is not None:
         found.update(_of_value(raw.type, decode_value(raw)))
     return found
@@ -122,7 +123,7 @@ def _classic(member: Any) -> Row:
 
 def _of_value(type_: int, value: Any) -> Row:
     match type_:
-        case RecordType.OFFSET_COMMIT | RecordType.OFFSET_COMMIT_LEGACY:
+        case RecordType.OFFSET_COMMIT | RecordType.OFFSET_COMMIT_LEGACY | RecordType.PENDING_OFFSET:
             return {
                 "offset": value.offset,
                 "leader_epoch": _known(value.leader_epoch),
