@@ -21,6 +21,7 @@ from records import (
     decode_key_and_value,
 )
 from tests.simulated.actors import Member
+from tests.simulated.cast import Versatile
 from tests.simulated.talking import MOVED, RETRY_MS, Connection
 from wire.apis import ApiKey
 from wire.embedded import (
@@ -282,3 +283,33 @@ class Generations:
         if cause.member_epoch != newest.generation:
             return cause.member_epoch > newest.generation
         return any(one.member_id == cause.member_id for one in newest.members)
+
+
+class Migrant(ClassicMember, Versatile):
+    """A consumer whose next process may speak the other protocol, under the same instance id if it has one."""
+
+    speaks_consumer = False
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.speaks_consumer = self.host.rng.random() < 0.5
+        if self.speaks_consumer:
+            self.member_id, self.epoch = self.process_id, 0
+
+    def _send(self, connection: Connection) -> None:
+        if self.speaks_consumer:
+            Member._send(self, connection)
+        else:
+            super()._send(connection)
+
+    def leave(self) -> None:
+        if self.speaks_consumer:
+            Versatile.leave(self)
+        else:
+            super().leave()
+
+    def _commit_one(self) -> None:
+        if self.speaks_consumer:
+            Member._commit_one(self)
+        else:
+            super()._commit_one()
