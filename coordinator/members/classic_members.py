@@ -60,7 +60,22 @@ def join_consumer_group(
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
-    """Decide a JoinGroup to a consumer group with members. The checks and their order are Kafka's."""
+    """Decide a JoinGroup to a consumer group with members; a refusal names no member id, as in Kafka."""
+    try:
+        return (yield from _join(groups, group, request, version, ctx, builder))
+    except RequestRefused as refused:
+        return refused_join("", refused.code, version)
+
+
+def _join(
+    groups: GroupContext,
+    group: Group,
+    request: JoinGroupRequest,
+    version: int,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    """The checks and their order are Kafka's."""
     validate_join(groups, request)
     _validate_size(groups, request)
     groups.require_catalog(group, ctx)

@@ -315,10 +315,7 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{request.member_id or 'The client'} is not a member of group {request.group_id}.",
         )
-    if member.is_classic:
-        require_generation_of(member, epoch)
-        return True
-    if version < MEMBER_EPOCHS_SINCE:
+    if version < MEMBER_EPOCHS_SINCE and not member.is_classic:
         raise RequestRefused(
             ErrorCode.UNSUPPORTED_VERSION,
             f"Members of consumer groups commit with version {MEMBER_EPOCHS_SINCE} or newer, not {version}.",
@@ -326,7 +323,8 @@ def _check_member(groups: GroupContext, request: OffsetCommitRequest, version: i
     if epoch != member.current.epoch:
         metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
         partitions = _partitions(request, version, metadata_max, ctx)
-        check_partition_epochs(group, request.member_id, epoch, partitions, ErrorCode.STALE_MEMBER_EPOCH)
+        code = ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+        check_partition_epochs(group, request.member_id, epoch, partitions, code)
         return False
     return True
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.differential.asked import Asked
 from tests.differential.compare import Difference
+from tests.differential.side import RANDOM_ID
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 MASKED_MAX: Final = 0.02
@@ -26,6 +27,7 @@ ALONE_THERE: Final = "answered by Kafka alone"
 """In place of a path: the request waits here."""
 
 UNKNOWN_MEMBER_ID: Final = 25
+GROUP_ID_NOT_FOUND: Final = 69
 REBALANCE_IN_PROGRESS: Final = 27
 GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
@@ -47,9 +49,15 @@ class Circumstances:
     """The script has set a config to a number with spaces around it."""
     is_empty: bool = True
     """The group has no members."""
+    is_classic: bool = False
+    """The group is a classic one."""
+    is_rebalancing: bool = False
+    """The group is a classic one, between two generations."""
     has_dropped: bool = False
     """The script has deleted a topic."""
 
+
+REBALANCING: Final = {"PreparingRebalance", "CompletingRebalance"}
 
 OWN_TOPIC = "assignment.own"
 """Path of a script's own topic in an assignment; a script may delete only its own topics."""
@@ -180,15 +188,10 @@ def _acknowledges_untold(situation: Situation) -> bool:
     return (facts.get("owned") == "none" or says_no_more) and difference.kafka.number > body.member_epoch
 
 
-def _refused_by_consumers(situation: Situation) -> bool:
-    """A classic member joins a group that has consumer members: Kafka lets it in."""
-    return situation.difference.ours == INCONSISTENT_GROUP_PROTOCOL and not situation.before.is_empty
-
-
 def _elected_by_hash(situation: Situation) -> bool:
     """The leader left or did not join again, and Kafka takes the next one of a hash map."""
     kafka, ours = (tree["leader"] for tree in situation.trees)
-    return bool(kafka and ours) and situation.trees[0]["generation_id"] > 1
+    return bool(kafka and ours) and number_of(situation.trees[0]["generation_id"]) > 1
 
 
 def _is_of_replaced(situation: Situation) -> bool:
@@ -225,13 +228,78 @@ def _has_left(situation: Situation) -> bool:
     return bool(situation.difference.ours.error_code == UNKNOWN_MEMBER_ID)
 
 
+def _replaces_classic(situation: Situation) -> bool:
+    """A consumer takes the place of a static classic member: the group is upgraded, and begins an epoch."""
+    body = situation.asked.body
+    return (
+        isinstance(body, ConsumerGroupHeartbeatRequest)
+        and body.instance_id is not None
+        and body.member_epoch == 0
+        and situation.before.is_classic
+    )
+
+
+def _is_still_owned(situation: Situation) -> bool:
+    """A group is upgraded in a rebalance: a cooperative member may still own what Kafka gives away."""
+    body = situation.asked.body
+    is_join = isinstance(body, ConsumerGroupHeartbeatRequest) and body.member_epoch == 0
+    return is_join and situation.before.is_rebalancing
+
+
+def _was_consumer(situation: Situation) -> bool:
+    """A consumer whose group went back to the classic protocol: it may join again, in Kafka it stops."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID)
+
+
+def _has_generation_0(situation: Situation) -> bool:
+    """A classic process with other topics takes the place of the last consumer: Kafka says generation 0."""
+    return number_of(situation.difference.kafka) == 0 < number_of(situation.difference.ours)
+
+
+def _goes_on_unsettled(situation: Situation) -> bool:
+    """A classic process takes the place of the last consumer; not all members have reached their targets."""
+    return (situation.difference.kafka, situation.difference.ours) == ("Stable", "PreparingRebalance")
+
+
+def _has_target(situation: Situation) -> bool:
+    """The assignments of a group that was downgraded, before its next generation."""
+    states = {tree["groups"][0]["group_state"] for tree in situation.trees}
+    return ".member_assignment" in situation.difference.path and states <= REBALANCING
+
+
+def _wants_other_topics(situation: Situation) -> bool:
+    """A static member comes back to a stable group with other topics: we begin a generation."""
+    body, difference = situation.asked.body, situation.difference
+    is_new = not getattr(body, "member_id", "") and bool(getattr(body, "group_instance_id", None))
+    return is_new and number_of(difference.kafka) + 1 == number_of(difference.ours)
+
+
+def number_of(epoch: Any) -> int:
+    """The number of a generation, which is an epoch in a mixed group."""
+    return int(getattr(epoch, "number", epoch))
+
+
+def _told_at_once(situation: Situation) -> bool:
+    """A member left, so we computed a target, and tell a classic member to join again at once."""
+    difference = situation.difference
+    return situation.before.has_acted and (difference.kafka, difference.ours) == (0, REBALANCE_IN_PROGRESS)
+
+
+def _has_random_id(situation: Situation) -> bool:
+    """A dynamic classic member joins a consumer group: its id is random, and so is the order of members."""
+    return RANDOM_ID.fullmatch(str(situation.difference.kafka)) is not None
+
+
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
 DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
+CLASSIC: Final = ("DESCRIBE_GROUPS",)
 LISTED: Final = ("LIST_GROUPS",)
 JOINED: Final = ("JOIN_GROUP",)
 ANY_OF_GROUP: Final = (*HEARTBEAT, *DESCRIBED, *LISTED)
 
 ACCEPTED: Final = (
+    Accepted("classic-told-at-once", ("HEARTBEAT",), "error_code", _told_at_once),
     Accepted("target-at-once", DESCRIBED, "groups[0].", lambda situation: situation.before.has_acted),
     Accepted("listed-at-once", LISTED, "groups", lambda situation: situation.before.has_acted),
     Accepted("number-with-spaces", ANY_OF_GROUP, "", lambda it: it.before.has_spaces, Then.ENDS),
@@ -246,9 +314,16 @@ ACCEPTED: Final = (
     Accepted("instance-id-stays-taken", HEARTBEAT, "error_code", _changes_to_taken_instance),
     Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),
     Accepted("deleted-topics-vanish", HEARTBEAT, "assignment", _vanished, Then.LEAVES),
-    Accepted("no-mixed-groups", JOINED, "error_code", _refused_by_consumers, Then.ENDS),
+    Accepted("upgraded-by-static-member", HEARTBEAT, "member_epoch", _replaces_classic, Then.ENDS),
+    Accepted("upgraded-in-rebalance", HEARTBEAT, "assignment", _is_still_owned, Then.ENDS),
+    Accepted("consumer-of-downgraded", HEARTBEAT, "error_code", _was_consumer),
+    Accepted("downgraded-generation", JOINED, "generation_id", _has_generation_0, Then.ENDS),
+    Accepted("downgraded-before-settled", CLASSIC, "groups[0].group_state", _goes_on_unsettled, Then.ENDS),
+    Accepted("downgraded-assignments", CLASSIC, "groups[0].members", _has_target, Then.ON),
+    Accepted("static-with-other-topics", JOINED, "generation_id", _wants_other_topics, Then.ENDS),
+    Accepted("random-member-id", JOINED, "member_id", _has_random_id, Then.ENDS),
     Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
-    Accepted("replaced-clients-id", ("DESCRIBE_GROUPS",), "groups[0].members", _is_of_replaced),
+    Accepted("replaced-clients-id", CLASSIC, "groups[0].members", _is_of_replaced),
     Accepted("tied-votes", JOINED, "protocol_name", _votes_are_tied, Then.ENDS),
     Accepted("offsets-kept-in-rebalance", ("OFFSET_DELETE",), "topics", _kept_in_rebalance, Then.ENDS),
     Accepted("superseded-requests", ("JOIN_GROUP", "SYNC_GROUP"), ALONE, _is_superseded),

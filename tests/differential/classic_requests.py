@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.differential.asked import ABOVE, Asked
+from tests.differential.embedded import assigned_by_range, metadata
 from tests.differential.script import Step
 from tests.differential.side import ClassicModel, Side
 from wire.apis import ApiKey
-from wire.embedded import ConsumerProtocolSubscription, encode
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -38,7 +38,7 @@ def ask_for(step: Step, side: Side, group_id: str) -> Asked | None:
 def _join(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked | None:
     version = int(step.get("version", "9"))
     model.instance_id = step.get("instance") or None
-    pairs = [pair.partition(":") for pair in step.get("protocols", "range:x").split(",") if pair]
+    pairs = [pair.split(":") for pair in step.get("protocols", "range:x").split(",") if pair]
     body = JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=int(step.get("session", TIMEOUT_MS)),
@@ -46,7 +46,9 @@ def _join(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked |
         member_id=_member_id(step, side, model),
         group_instance_id=model.instance_id,
         protocol_type="" if step.get("type") == "none" else step.get("type", "consumer"),
-        protocols=[JoinGroupRequestProtocol(name=name, metadata=_metadata(data)) for name, _, data in pairs],
+        protocols=[
+            JoinGroupRequestProtocol(name=name, metadata=metadata(said, model)) for name, said in pairs
+        ],
         reason=step.get("reason") or None,
     )
     return Asked(ApiKey.JOIN_GROUP, version, body)
@@ -56,8 +58,12 @@ def _sync(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked |
     generation = _generation(step, model)
     if generation is None:
         return None
-    given = model.members if model.is_leader or step.get("assign") == "always" else []
+    members = model.members if model.is_leader or step.get("assign") == "always" else {}
     what = step.get("assign", "p")
+    if what == "range":
+        given = assigned_by_range(members, side)
+    else:
+        given = {one: f"{what}-{side.who_is(one)}".encode() for one in members if what != "none"}
     body = SyncGroupRequest(
         group_id=group_id,
         generation_id=generation,
@@ -66,11 +72,8 @@ def _sync(step: Step, side: Side, model: ClassicModel, group_id: str) -> Asked |
         protocol_type=_said(step.get("type"), model.protocol_type),
         protocol_name=_said(step.get("protocol"), model.protocol),
         assignments=[
-            SyncGroupRequestAssignment(
-                member_id=member_id, assignment=f"{what}-{side.who_is(member_id)}".encode()
-            )
-            for member_id in given
-            if what != "none"
+            SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+            for member_id, assignment in given.items()
         ],
     )
     return Asked(ApiKey.SYNC_GROUP, int(step.get("version", "5")), body)
@@ -133,13 +136,6 @@ VERBS: Final[dict[str, Callable[[Step, Side, ClassicModel, str], Asked | None]]]
     "cleave": _leave,
     "ccommit": _commit,
 }
-
-
-def _metadata(said: str) -> bytes:
-    """A subscription (`@t1|t3`), or bytes that are none."""
-    if not said.startswith("@"):
-        return said.encode()
-    return encode(ConsumerProtocolSubscription(topics=said[1:].split("|")), 1)
 
 
 def describe(group_id: str) -> Asked:

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from tests.differential import classic_requests
 from tests.differential.asked import Asked
+from tests.differential.embedded import partitions_of
 from tests.differential.script import Step
-from tests.differential.side import ClassicModel, ScriptConnection, Side
+from tests.differential.side import RANDOM_ID, ClassicModel, ScriptConnection, Side
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
@@ -79,6 +80,14 @@ class ClassicSteps:
         self._opened: list[ScriptConnection] = []
         self._idle: tuple[list[ScriptConnection], list[ScriptConnection]] = ([], [])
         self._ping_request = HeartbeatRequest(group_id=f"{group_id}-ping", generation_id=0, member_id="ping")
+
+    @property
+    def is_classic(self) -> bool:
+        return self._state != "Dead"
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self._state in ("PreparingRebalance", "CompletingRebalance")
 
     async def step(self, step: Step) -> str | None:
         """Play one step and return a complaint, if replies did not come alike. ENDED: the script ends."""
@@ -151,6 +160,7 @@ class ClassicSteps:
             ):
                 idle.append(connection)
                 _hear(side.classics[one.step.who], one.asked[0].api, answer)
+                _name(side, one.asked[0], answer)
             said = one.step if one.step is step else Step(f"answer to {one.step.verb}", one.step.who)
             if not self._compare(said, one.asked, answers):
                 return ENDED
@@ -217,8 +227,18 @@ def _outline(answer: Any) -> tuple[str, int]:
     return group.group_state, len(group.members)
 
 
+def _name(side: Side, asked: Asked, answer: Any) -> None:
+    """Name the id that a static member was given in a consumer group, where Kafka's says nothing of it."""
+    if asked.api is ApiKey.JOIN_GROUP and RANDOM_ID.fullmatch(answer.member_id):
+        instance_id = getattr(asked.body, "group_instance_id", None)
+        if instance_id is not None:
+            side.name_made(answer.member_id, instance_id)
+
+
 def _hear(model: ClassicModel, api: ApiKey, answer: Any) -> None:
     """Update the client model from a reply."""
+    if api is ApiKey.SYNC_GROUP and answer.error_code == ErrorCode.NONE:
+        model.owned = partitions_of(answer.assignment) or {}
     if api is not ApiKey.JOIN_GROUP:
         return
     if answer.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -229,4 +249,4 @@ def _hear(model: ClassicModel, api: ApiKey, answer: Any) -> None:
         model.leader = answer.leader
         model.protocol_type = answer.protocol_type or model.protocol_type or "consumer"
         model.protocol = answer.protocol_name
-        model.members = [member.member_id for member in answer.members]
+        model.members = {member.member_id: member.metadata for member in answer.members}

@@ -11,12 +11,13 @@ Kafka breaks ties by hash order. Where even sizes depend on ties, only the other
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from tests.differential.asked import Asked
+from tests.differential.embedded import partitions_of, subscription_of
 from tests.differential.side import Side
 from wire.apis import ApiKey
 from wire.schema import Message
@@ -72,6 +73,13 @@ class EpochMap:
             return self._ours[at] == ours.number
         return at == bisect_left(self._ours, ours.number) and ours.number not in self._ours
 
+    def begins_again(self, kafka: Epoch, ours: Epoch) -> bool:
+        """Forget all pairs if both are first epochs: a group without members became one of the other kind."""
+        if ours.number != 1 or kafka.number not in (1, 2):
+            return False
+        self._kafka, self._ours = [], []
+        return True
+
     def meet(self, kafka: Epoch, ours: Epoch) -> None:
         if kafka.number > 0 and kafka.number not in self._kafka:
             at = bisect_left(self._kafka, kafka.number)
@@ -82,12 +90,14 @@ class EpochMap:
         return ", ".join(f"{kafka}→{ours}" for kafka, ours in zip(self._kafka, self._ours, strict=True))
 
 
-def differences(asked: Asked, trees: tuple[Any, Any], epochs: EpochMap) -> list[Difference]:
+def differences(
+    asked: Asked, trees: tuple[Any, Any], epochs: EpochMap, *, is_mixed: bool = False
+) -> list[Difference]:
     """Return the differences between the two trees; epochs that agree are added to `epochs`."""
     found = []
     for path, kafka, ours in _walk("", *trees):
         if isinstance(kafka, Epoch) and isinstance(ours, Epoch):
-            if epochs.agrees(kafka, ours):
+            if epochs.agrees(kafka, ours) or (is_mixed and epochs.begins_again(kafka, ours)):
                 epochs.meet(kafka, ours)
                 continue
         elif kafka == ours:
@@ -110,8 +120,10 @@ def _walk(path: str, kafka: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
 # ---- trees ----
 
 
-def tree_of(side: Side, asked: Asked, answer: Message, group_id: str, detail: Detail) -> Any:
-    """Convert a reply to a tree in the script's names."""
+def tree_of(
+    side: Side, asked: Asked, answer: Message, group_id: str, detail: Detail, *, is_mixed: bool = False
+) -> Any:
+    """Convert a reply to a tree in the script's names; in a mixed group, generations are epochs."""
     tree = _plain(answer, asked.version)
     shape = _Shape(side, group_id, detail)
     match asked.api:
@@ -131,10 +143,18 @@ def tree_of(side: Side, asked: Asked, answer: Message, group_id: str, detail: De
             for group in tree["groups"]:
                 _presence(group)
                 shape.classic_members(group)
+                if is_mixed:
+                    _embedded(group, "member_metadata", subscription_of)
+                    _embedded(group, "member_assignment", partitions_of)
         case ApiKey.JOIN_GROUP:
             tree["member_id"] = side.who_is(tree["member_id"])
             tree["leader"] = side.who_is(tree["leader"])
             shape.classic_members(tree)
+            if is_mixed:
+                tree["generation_id"] = Epoch(tree["generation_id"])
+                _embedded(tree, "metadata", subscription_of)
+        case ApiKey.SYNC_GROUP if is_mixed:
+            tree["assignment"] = partitions_of(tree["assignment"])
         case ApiKey.LEAVE_GROUP:
             for member in tree.get("members", ()):
                 member["member_id"] = side.who_is(member["member_id"])
@@ -165,6 +185,12 @@ def _presence(tree: dict[str, Any]) -> None:
     """Replace the message by whether there is one, as each side words its own."""
     if "error_message" in tree:
         tree["error_message"] = bool(tree["error_message"])
+
+
+def _embedded(tree: dict[str, Any], name: str, read: Callable[[bytes], Any]) -> None:
+    """Replace what clients embed by what it says: Kafka's order of topics is that of a hash map."""
+    for member in tree["members"]:
+        member[name] = read(member[name])
 
 
 def _configured(config: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tests.differential.classic_generating import classic_disorder
 from tests.differential.disorder import Disorder
+from tests.differential.mixed_generating import mixed_disorder
 from tests.differential.script import MEMBERS, RANGE_TOPICS, SETTLE, UNIFORM_TOPIC, Script, Step
 
 
@@ -21,6 +22,11 @@ def generate(seed: int) -> Script:
 def generate_classic(seed: int) -> Script:
     """Return the script of a seed with classic members."""
     return Script(f"classic seed {seed}", tuple(classic_disorder(random.Random(seed))))
+
+
+def generate_mixed(seed: int) -> Script:
+    """Return the script of a seed with members of both protocols."""
+    return Script(f"mixed seed {seed}", tuple(mixed_disorder(random.Random(seed))))
 
 
 def _disorder(rng: random.Random) -> Iterator[Step]:

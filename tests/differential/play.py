@@ -131,6 +131,8 @@ class _Performance:
             return self._goes_on(step, await self._settle())
         if step.verb in CLASSIC_VERBS:
             return self._played_on(step, await self._classic.step(step))
+        self._circumstances.is_classic = self._classic.is_classic
+        self._circumstances.is_rebalancing = self._classic.is_rebalancing
         asked = [ask_for(step, side, self.played.group_id) for side in self._sides]
         if asked[0] is None or asked[1] is None:
             return True
@@ -163,7 +165,12 @@ class _Performance:
         return then is Then.ON
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
-        return self._compare(step, both, answers) is Then.ON
+        then = self._compare(step, both, answers)
+        if both[0].api is ApiKey.LEAVE_GROUP:
+            self._circumstances.has_acted = True
+        elif both[0].api is ApiKey.JOIN_GROUP and not answers[0].error_code:
+            self._circumstances.has_acted = False
+        return then is Then.ON
 
     def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> bool:
         path = ALONE if answers[0] is None else ALONE_THERE
@@ -189,12 +196,12 @@ class _Performance:
     def _compare(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> Then:
         played = self.played
         kafka, ours = (
-            tree_of(side, one, answer, played.group_id, self._detail)
+            tree_of(side, one, answer, played.group_id, self._detail, is_mixed=self.played.script.is_mixed)
             for side, one, answer in zip(self._sides, both, answers, strict=True)
         )
         played.replies += 1
         played.apis[both[0].api.name] += 1
-        found = differences(both[0], (kafka, ours), self._epochs)
+        found = differences(both[0], (kafka, ours), self._epochs, is_mixed=played.script.is_mixed)
         played.transcript.append(f"{step}\n    Kafka   {_short(kafka)}\n    Quorate {_short(ours)}")
         then, masks = Then.ON, set()
         for difference in found:

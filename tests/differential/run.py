@@ -49,7 +49,6 @@ KAFKA_SETTINGS: Final = {
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,
     "group.max.size": str(len(MEMBERS)),
-    "group.consumer.migration.policy": "disabled",
     "num.network.threads": "1",
     "num.io.threads": "1",
 }
@@ -60,7 +59,6 @@ QUORATE_SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
-    "group.consumer.migration.policy": "disabled",  # as Kafka's here
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,

@@ -18,8 +18,10 @@ that is no member.
     create, grow, drop - topic=own1 partitions=5     topics of this script alone
     config - heartbeat=1500 session=9000  IncrementalAlterConfigs of the group; configs - asks for them
     cjoin a protocols=range:x,roundrobin:@t1|t3   JoinGroup; metadata: bytes, or @ and the topics of a
-                                          subscription; version, instance, session, rebalance, type, id=b
-    csync a assign=p                      SyncGroup; the leader assigns to each member; protocol, type
+                                          subscription, or & if that says what the member owns; version,
+                                          instance, session, rebalance, type, id=b
+    csync a assign=p                      SyncGroup; the leader assigns to each member; range: real
+                                          partitions; protocol, type
     cbeat a generation=same               Heartbeat; generation: same, before, above, none; id, instance
     cleave a                              LeaveGroup; members=a,b@i-b,@i-c for several
     ccommit a topic=t3 offset=7           OffsetCommit with the generation
@@ -78,6 +80,11 @@ class Script:
     def has_settling(self) -> bool:
         """Uniform, where group sizes depend on ties: only settled groups can be judged."""
         return any(step.verb == SETTLE for step in self.steps)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Members of both protocols: a generation may be an epoch, which each side numbers in its own way."""
+        return {"join", "cjoin"} <= {step.verb for step in self.steps}
 
     @property
     def is_exact(self) -> bool:

@@ -24,6 +24,8 @@ METADATA_VERSION: Final = 12
 UNKNOWN_TAG: Final = 99
 MADE_ID: Final = re.compile(r"(.+?)-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[\w-]{22})")
 """A member id that a server made: the client id or the instance id, and a random part."""
+RANDOM_ID: Final = re.compile(r"[\w-]{22}")
+"""One that is random alone, as Kafka makes them in consumer groups."""
 TopicIds = dict[str, bytes]
 Owned = dict[str, list[int]]
 """Topic name → partitions."""
@@ -86,8 +88,10 @@ class ClassicModel:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str = ""
-    members: list[str] = field(default_factory=list)
-    """What the leader was told: the ids of all members."""
+    members: dict[str, bytes] = field(default_factory=dict)
+    """What the leader was told: the ids of all members, and their metadata."""
+    owned: Owned = field(default_factory=dict)
+    """Its newest assignment, if that says partitions."""
 
     @property
     def is_leader(self) -> bool:
@@ -228,9 +232,14 @@ class Side:
             found = MADE_ID.fullmatch(member_id)
             if found is None:
                 return member_id
-            self._times_named[found[1]] += 1
-            self.made_ids[member_id] = f"{found[1]}#{self._times_named[found[1]]}"
+            self.name_made(member_id, found[1])
         return self.made_ids[member_id]
+
+    def name_made(self, member_id: str, begins: str) -> None:
+        """Name an id that the server has made as one that begins like this."""
+        if member_id not in self.made_ids:
+            self._times_named[begins] += 1
+            self.made_ids[member_id] = f"{begins}#{self._times_named[begins]}"
 
 
 def _with_unknown_field(frame: bytes) -> bytes:

@@ -286,7 +286,7 @@ class Generations:
 
 
 class Migrant(ClassicMember, Versatile):
-    """A consumer whose next process may speak the other protocol, under the same instance id if it has one."""
+    """A consumer whose next process may speak the other protocol, with the same instance id if it has one."""
 
     speaks_consumer = False
 

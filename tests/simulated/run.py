@@ -73,6 +73,8 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     triggers: Counter[int] = field(default_factory=Counter)
     """Counts of the triggers of entries in the logs of groups."""
+    reasons: Counter[int] = field(default_factory=Counter)
+    """Counts of the reasons for which epochs began."""
     num_acknowledged: int = 0
     num_reads: int = 0
     num_terms: int = 0
@@ -328,6 +330,7 @@ class Run:
             checker.entry(index, raws)
             cause = decode_cause(body)
             self.outcome.triggers[cause.trigger] += 1
+            self.outcome.reasons.update(reason.kind for reason in cause.reasons)
             self.outcome.violations += [
                 f"shard {shard} entry {index}: {what}" for what in generations.entry(cause, raws)
             ]
