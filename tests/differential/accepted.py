@@ -26,6 +26,7 @@ ALONE: Final = "answered alone"
 ALONE_THERE: Final = "answered by Kafka alone"
 """In place of a path: the request waits here."""
 
+UNKNOWN_SERVER_ERROR: Final = -1
 UNKNOWN_MEMBER_ID: Final = 25
 GROUP_ID_NOT_FOUND: Final = 69
 REBALANCE_IN_PROGRESS: Final = 27
@@ -53,6 +54,8 @@ class Circumstances:
     """The group is a classic one."""
     is_rebalancing: bool = False
     """The group is a classic one, between two generations."""
+    has_refused_upgrade: bool = False
+    """A consumer was refused because the group has classic members."""
     has_dropped: bool = False
     """The script has deleted a topic."""
 
@@ -220,7 +223,9 @@ def _returns_with_other_topics(situation: Situation) -> bool:
     """A static consumer comes back with other topics: a new generation begins here (KAFKA-12759)."""
     body, (kafka, ours) = situation.asked.body, situation.trees
     is_back = bool(kafka is not None and body.group_instance_id and not body.member_id)
-    return is_back and (ours is None or ours["generation_id"] == kafka["generation_id"] + 1)
+    if not is_back or ours is None:
+        return is_back
+    return number_of(ours["generation_id"]) == number_of(kafka["generation_id"]) + 1
 
 
 def _has_left(situation: Situation) -> bool:
@@ -246,6 +251,24 @@ def _is_still_owned(situation: Situation) -> bool:
     return is_join and situation.before.is_rebalancing
 
 
+def _cannot_be_read(situation: Situation) -> bool:
+    """A consumer joins a classic group whose members' metadata is no subscription."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (UNKNOWN_SERVER_ERROR, GROUP_ID_NOT_FOUND)
+
+
+def _was_interrupted(situation: Situation) -> bool:
+    """The same, while a member waits: Kafka has told it to join again before it refused the consumer."""
+    is_told = situation.difference.kafka.error_code == REBALANCE_IN_PROGRESS
+    return is_told and situation.before.has_refused_upgrade
+
+
+def _owns_as_stranger(situation: Situation) -> bool:
+    """A client that is no member joins a consumer group, and says that it owns partitions: we fence it."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (0, UNKNOWN_MEMBER_ID)
+
+
 def _was_consumer(situation: Situation) -> bool:
     """A consumer whose group went back to the classic protocol: it may join again, in Kafka it stops."""
     difference = situation.difference
@@ -266,13 +289,6 @@ def _has_target(situation: Situation) -> bool:
     """The assignments of a group that was downgraded, before its next generation."""
     states = {tree["groups"][0]["group_state"] for tree in situation.trees}
     return ".member_assignment" in situation.difference.path and states <= REBALANCING
-
-
-def _wants_other_topics(situation: Situation) -> bool:
-    """A static member comes back to a stable group with other topics: we begin a generation."""
-    body, difference = situation.asked.body, situation.difference
-    is_new = not getattr(body, "member_id", "") and bool(getattr(body, "group_instance_id", None))
-    return is_new and number_of(difference.kafka) + 1 == number_of(difference.ours)
 
 
 def number_of(epoch: Any) -> int:
@@ -315,12 +331,14 @@ ACCEPTED: Final = (
     Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),
     Accepted("deleted-topics-vanish", HEARTBEAT, "assignment", _vanished, Then.LEAVES),
     Accepted("upgraded-by-static-member", HEARTBEAT, "member_epoch", _replaces_classic, Then.ENDS),
+    Accepted("unreadable-subscription", HEARTBEAT, "error_code", _cannot_be_read, Then.ENDS),
+    Accepted("unreadable-subscription", ("JOIN_GROUP", "SYNC_GROUP"), ALONE_THERE, _was_interrupted),
+    Accepted("stranger-that-owns", JOINED, "error_code", _owns_as_stranger, Then.ENDS),
     Accepted("upgraded-in-rebalance", HEARTBEAT, "assignment", _is_still_owned, Then.ENDS),
     Accepted("consumer-of-downgraded", HEARTBEAT, "error_code", _was_consumer),
     Accepted("downgraded-generation", JOINED, "generation_id", _has_generation_0, Then.ENDS),
     Accepted("downgraded-before-settled", CLASSIC, "groups[0].group_state", _goes_on_unsettled, Then.ENDS),
     Accepted("downgraded-assignments", CLASSIC, "groups[0].members", _has_target, Then.ON),
-    Accepted("static-with-other-topics", JOINED, "generation_id", _wants_other_topics, Then.ENDS),
     Accepted("random-member-id", JOINED, "member_id", _has_random_id, Then.ENDS),
     Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
     Accepted("replaced-clients-id", CLASSIC, "groups[0].members", _is_of_replaced),

@@ -33,6 +33,7 @@ from tests.differential.settled import Placed
 from tests.differential.settling import settle
 from tests.differential.side import KAFKAS, OURS, Manners, Side, TopicIds
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
 from wire.schema import Message
 
 Address = tuple[str, int]
@@ -249,6 +250,8 @@ class _Performance:
         return "; ".join(found) or None
 
     def _notice(self, step: Step, asked: Asked, answers: list[Any]) -> None:
+        if step.verb == "join" and answers[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            self._circumstances.has_refused_upgrade = True
         if asked.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and not answers[0].error_code:
             self._circumstances.has_acted = step.verb == "leave"
             if step.verb == "leave" and step.get("epoch") != "-2":

@@ -111,7 +111,9 @@ def test_every_accepted_difference_is_documented() -> None:
     section = text[text.index("## Accepted differences") :]
     for one in ACCEPTED:
         assert section.count(f"| `{one.name}` |") == 1, one.name
-    assert section.count("\n| `") == len(ACCEPTED), "a row that no predicate stands behind"
+    assert section.count("\n| `") == len({one.name for one in ACCEPTED}), (
+        "a row that no predicate stands behind"
+    )
 
 
 def decision(trigger: Trigger, words: str) -> Decision:
