@@ -26,19 +26,23 @@ from coordinator.classic.members import validate_sync
 from coordinator.classic.phases import refused_join
 from coordinator.group_context import GroupContext
 from coordinator.limits import MigrationPolicy
+from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member, replace_static_member
-from coordinator.members.updating import update_step
-from coordinator.migration.downgrading import downgrade_step, plan_downgrade
+from coordinator.members.updating import reconcile_step, update_step
+from coordinator.migration.downgrading import downgrade_step, plan_downgrade, turns_classic
 from coordinator.migration.embedded import CONSUMER, assignment_bytes, by_id
+from coordinator.state import writes
 from coordinator.state.machines import ClassicMemberFacts, GroupState, must_join_again
 from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import Report
+from coordinator.targets.epochs import Step
 from coordinator.targets.target import held_by_others, topic_ids
 from records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
     MemberState,
+    ReasonKind,
     TopicPartitions,
     Trigger,
 )
@@ -104,24 +108,56 @@ def _join(
             builder.trigger, builder.owned = Trigger.MEMBER_ACKED, joining.owned
     groups.restart_session(key, request.session_timeout_ms, ctx)
     groups.forget_joining(key)
-    was_consumer = member is not None and not member.is_classic
-    is_replaced = member is not None and member.member_id != member_id
+    is_last = (
+        member is not None
+        and member.member_id != member_id
+        and not member.is_classic
+        and turns_classic(groups, group, (member.member_id,), num_joining=1)
+    )
     if member is not None:
-        if member.is_away or is_replaced:
+        if member.is_away or member.member_id != member_id:
             yield from replace_static_member(groups, group, member, member_id, builder)
         member = group.members[member_id]
     metadata = joining.metadata(member, request, ctx)
+    if is_last:
+        yield from _in_place_of_last_consumer(
+            groups, group, member_id, metadata, joining.report, ctx, builder
+        )
+        classic = groups.classic.get(group_id)
+        if classic is not None:
+            return _joined(request, member_id, classic.generation)
     yield from update_step(groups, group_id, member_id, metadata, joining.report, ctx, builder)
-    group = groups.projection.groups[group_id]
-    current = group.members[member_id].current
-    if is_replaced and was_consumer:
-        is_settled = group.state is GroupState.STABLE
-        downgrade = plan_downgrade(groups, group, (), ctx, rebalances=not is_settled)
-        if downgrade is not None:
-            yield from downgrade_step(groups, group, downgrade, ctx, builder)
-            return _joined(request, member_id, downgrade.classic.generation)
     groups.syncs.arm(key, ctx.monotonic_ms, ctx.wall_ms, rebalance_timeout_ms(request))
-    return _joined(request, member_id, current.epoch)
+    return _joined(request, member_id, groups.projection.groups[group_id].members[member_id].current.epoch)
+
+
+def _in_place_of_last_consumer(
+    groups: GroupContext,
+    group: Group,
+    member_id: str,
+    metadata: ConsumerGroupMemberMetadataValue,
+    report: Report,
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Step:
+    """Make the group a classic group, unless it is too large for one entry.
+
+    The members go on as they are if all of them are at their target and this one wants the same topics;
+    otherwise they rebalance, at the generation that they know."""
+    before = group.members[member_id].metadata
+    assert before is not None
+    yield [writes.member_metadata(group.group_id, member_id, metadata)]
+    yield from drop_unsubscribed(groups, group.group_id)
+    is_same = before.subscribed_topic_names == metadata.subscribed_topic_names
+    if not is_same or before.subscribed_topic_regex is not None:
+        builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
+    elif (records := reconcile_step(group, group.members[member_id], report)) != []:
+        yield records
+    goes_on = not builder.reasons and group.state is GroupState.STABLE
+    downgrade = plan_downgrade(groups, group, (), ctx, rebalances=not goes_on)
+    if downgrade is not None:
+        yield from downgrade_step(groups, group, downgrade, ctx, builder)
+    groups.checked_version.pop(group.group_id, None)  # for the step that follows if it stays
 
 
 def _joined(request: JoinGroupRequest, member_id: str, generation: int) -> JoinGroupResponse:

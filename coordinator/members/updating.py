@@ -47,7 +47,7 @@ def update_step(
     yield from target_step(groups, group_id, ctx, builder)
     group = groups.projection.groups[group_id]
     member = group.members[member_id]
-    records = _reconcile_step(group, member, report)
+    records = reconcile_step(group, member, report)
     if records:
         yield records
         groups.member_moved(group, member, ctx)
@@ -84,7 +84,8 @@ def _say_what_changed(
         builder.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 
 
-def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRecord]:
+def reconcile_step(group: Group, member: Member, report: Report) -> list[RawRecord]:
+    """The member's next assignment (record 8), if it has one."""
     assert member.metadata is not None
     target = Target(
         group.assignment_epoch,

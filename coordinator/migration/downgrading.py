@@ -45,7 +45,7 @@ def plan_downgrade(
     """The downgrade of a group without the members that are `gone`; None if it remains a consumer group.
 
     Without `rebalances` the members go on with the partitions that they have."""
-    if not _is_due(groups, group, gone):
+    if not turns_classic(groups, group, gone):
         return None
     classic = ClassicGroup(
         group.group_id, group.epoch, ClassicState.STABLE, ClassicState.STABLE, protocol_type=CONSUMER
@@ -71,14 +71,15 @@ def plan_downgrade(
     return Downgrade(classic, records) if fits else None
 
 
-def _is_due(groups: GroupContext, group: Group, gone: Collection[str]) -> bool:
-    """Whether classic members alone are left, and the group may become theirs."""
-    if not group.num_classic:
+def turns_classic(groups: GroupContext, group: Group, gone: Collection[str], *, num_joining: int = 0) -> bool:
+    """Whether only classic members are left, with those who join, and the group may become theirs."""
+    if not group.num_classic + num_joining:
         return False
     going = [member for member_id in gone if (member := group.member(member_id)) is not None]
-    num_left = group.num_members - len(going)
+    num_left = group.num_members - len(going) + num_joining
+    num_classic = group.num_classic - sum(member.is_classic for member in going) + num_joining
     return (
-        0 < num_left == group.num_classic - sum(member.is_classic for member in going)
+        0 < num_left == num_classic
         and num_left <= groups.limits.classic_group_size_max
         and groups.classic.is_served
         and MigrationPolicy(groups.limits.migration_policy).allows_downgrade

@@ -230,7 +230,7 @@ def test_a_member_whose_heartbeat_failed_halfway_still_has_a_session(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a later step raises, the records of the earlier ones stay: so must the timer."""
-    monkeypatch.setattr("coordinator.members.updating._reconcile_step", None)
+    monkeypatch.setattr("coordinator.members.updating.reconcile_step", None)
     with pytest.raises(TypeError):
         world.join("a")
     assert "a" in world.group().members
