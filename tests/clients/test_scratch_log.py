@@ -149,10 +149,8 @@ CONSUMERS = {"confluent": with_confluent, "kafka-python": with_kafka_python, "ai
 
 
 @contextmanager
-def every_client_reads(
-    cluster: ClusterProcess, topic: str, isolation: str = ALL
-) -> Iterator[dict[str, Reading]]:
-    readings = {name: Reading(make(cluster.bootstrap, topic, isolation)) for name, make in CONSUMERS.items()}
+def every_client_reads(cluster: ClusterProcess, topic: str) -> Iterator[dict[str, Reading]]:
+    readings = {name: Reading(make(cluster.bootstrap, topic)) for name, make in CONSUMERS.items()}
     try:
         yield readings
     finally:
@@ -204,32 +202,34 @@ def test_every_codec_passes_through(cluster: ClusterProcess, topic: str, codec: 
     assert reading.messages == list(enumerate(values))
 
 
-def test_who_asks_for_committed_messages_gets_no_others(cluster: ClusterProcess, topic: str) -> None:
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_who_asks_for_committed_messages_gets_no_others(
+    cluster: ClusterProcess, topic: str, name: str
+) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "log_level": 0})
     producer.init_transactions(FLUSH_S)
-    with (
-        every_client_reads(cluster, topic, ALL) as everything,
-        every_client_reads(cluster, topic, COMMITTED) as committed,
-    ):
-        for value, end in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)):
-            producer.begin_transaction()
-            producer.produce(topic, value, partition=0)
-            producer.flush(FLUSH_S)
-            end(FLUSH_S)
+    everything, committed = (
+        Reading(CONSUMERS[name](cluster.bootstrap, topic, isolation)) for isolation in (ALL, COMMITTED)
+    )
+    for value, end in ((b"a", producer.commit_transaction), (b"b", producer.abort_transaction)):
         producer.begin_transaction()
-        producer.produce(topic, b"c", partition=0)
+        producer.produce(topic, value, partition=0)
         producer.flush(FLUSH_S)
-        produce_with_confluent(cluster.bootstrap, topic, [b"d"])
-        _wait_for_last(everything, b"d")
-        for name, reading in committed.items():
-            wait_for(lambda reading=reading: reading.position == 4, f"{name} is at the open transaction")
-            assert reading.values == [b"a"]
-        producer.commit_transaction(FLUSH_S)
-        _wait_for_last(committed, b"d")
-    for reading in everything.values():
-        assert reading.messages == [(0, b"a"), (2, b"b"), (4, b"c"), (5, b"d")]
-    for reading in committed.values():
-        assert reading.messages == [(0, b"a"), (4, b"c"), (5, b"d")]
+        end(FLUSH_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"c", partition=0)
+    producer.flush(FLUSH_S)
+    produce_with_confluent(cluster.bootstrap, topic, [b"d"])
+    _wait_for_last({name: everything}, b"d")
+    wait_for(lambda: committed.position == 4, f"{name} is at the open transaction")
+    assert committed.values == [b"a"]
+    producer.commit_transaction(FLUSH_S)
+    _wait_for_last({name: committed}, b"d")
+    for reading in (everything, committed):
+        reading.stop()
+        assert reading.errors == []
+    assert everything.messages == [(0, b"a"), (2, b"b"), (4, b"c"), (5, b"d")]
+    assert committed.messages == [(0, b"a"), (4, b"c"), (5, b"d")]
 
 
 def test_an_administrator_lists_and_deletes(cluster: ClusterProcess, topic: str) -> None:
