@@ -21,7 +21,7 @@ BUDGETS_S: dict[str, int] = {
     "wire": 120,
     "coordinator": 60,
     "classic": 20,
-    "migration": 20,
+    "migration": 30,
     "kip848": 120,
     "raftlog": 240,
     "raftdefects": 60,

@@ -9,9 +9,10 @@ import pytest
 from cluster.runtime.answers import Unavailable, code_for
 from cluster.simulator.client import Call
 from raftlog.storage.evidence import read_evidence
-from tests.support.requests import commit_request
+from tests.support.requests import commit_request, join_request
 from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
+from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode
 from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -26,9 +27,11 @@ def nodes() -> ThreeNodes:
 class Joiner:
     """A client of the classic protocol on a connection of its own."""
 
-    def __init__(self, nodes: ThreeNodes, name: str) -> None:
+    def __init__(self, nodes: ThreeNodes, name: str, metadata: bytes | None = None) -> None:
         self.nodes = nodes
         self.name = name
+        self.metadata = name.encode() if metadata is None else metadata
+        self.assignment = name.encode()
         self.member_id = ""
         self.generation = -1
         self.client = nodes.client(nodes.leader)
@@ -45,7 +48,7 @@ class Joiner:
             rebalance_timeout_ms=30_000,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=self.name.encode())],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=self.metadata)],
         )
         if not self.member_id:
             answer = self.client.ask(ApiKey.JOIN_GROUP, 9, request)
@@ -103,11 +106,11 @@ def stable(nodes: ThreeNodes, *joiners: Joiner) -> None:
     """Complete a generation of these members."""
     replies = joined_together(nodes, joiners)
     assert [reply.error_code for reply in replies] == [0] * len(joiners)
-    given = {joiner.member_id: joiner.name.encode() for joiner in joiners}
+    given = {joiner.member_id: joiner.assignment for joiner in joiners}
     is_leader = [reply.leader == reply.member_id for reply in replies]
     syncs = [joiner.sync(given if leads else None) for joiner, leads in zip(joiners, is_leader, strict=True)]
     assert [reply.assignment for reply in answered(nodes, *syncs)] == [
-        joiner.name.encode() for joiner in joiners
+        joiner.assignment for joiner in joiners
     ]
 
 
@@ -121,6 +124,42 @@ def test_a_generation_survives_its_leader(nodes: ThreeNodes) -> None:
     for joiner in (a, b):
         joiner.move()
         assert joiner.heartbeat() == 0
+    assert a.commit(8) == [0]
+
+
+def test_a_refused_upgrade_is_in_the_log_of_the_node(
+    nodes: ThreeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = Joiner(nodes, "a")
+    stable(nodes, a)
+    answer = nodes.client(nodes.leader).ask(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request(GROUP, "c", "orders")
+    )
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "Cannot upgrade classic group" in answer.error_message
+    assert answer.error_message in caplog.text
+    assert a.heartbeat() == 0
+
+
+def test_an_upgraded_group_survives_its_leader(nodes: ThreeNodes) -> None:
+    """The members of both kinds go on, and nothing of what they own is given away."""
+    a = Joiner(nodes, "a", encode(ConsumerProtocolSubscription(topics=["orders"]), 1))
+    a.assignment = encode(ConsumerProtocolAssignment(), 1)
+    stable(nodes, a)
+    request = join_request(GROUP, "c", "orders")
+    answer = nodes.client(nodes.leader).ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    assert answer.error_code == 0
+    killed = nodes.leader
+    nodes.cluster[killed].kill()
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=killed)
+    a.move()
+    assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert a.commit(7) == [0]
+    (reply,) = answered(nodes, a.join())
+    a.generation = reply.generation_id
+    assert (reply.error_code, reply.generation_id) == (0, answer.member_epoch)
+    (reply,) = answered(nodes, a.sync())
+    assert reply.error_code == a.heartbeat() == 0
     assert a.commit(8) == [0]
 
 
