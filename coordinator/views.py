@@ -89,6 +89,7 @@ def group_view(
     group = shard.projection.groups.get(group_id)
     in_force = settings.for_group(group_id)
     view = group_summary(shard, group_id) | {
+        "pending_offsets": shard.projection.pending.count(group_id),
         "state_since_ms": None,
         "assignor": None,
         "assignor_error": clientside.assignor_error(groups, group_id),

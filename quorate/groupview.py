@@ -331,13 +331,15 @@ def _offsets(
         )
         row: list[object] = [topic, number, offset]
         rows.append([*row, *([end, lag] if ends is not None else []), owner_of.get((topic, number))])
+    num_pending = view.get("pending_offsets", 0)
+    pending = [f"{plural(num_pending, 'offset')} pending in transactions"] if num_pending else []
     if not rows:
-        return ["no committed offsets"]
+        return ["no committed offsets", *pending]
     lag_columns = ["END", "LAG"] if ends is not None else []
     text = wrapped_table(["TOPIC", "PARTITION", "OFFSET", *lag_columns, "OWNER"], rows, width)
     if ends is not None:
         text.append(_lag(offsets, ends, lost_before))
-    return text
+    return text + pending
 
 
 def _lag(

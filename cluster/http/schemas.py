@@ -111,7 +111,7 @@ GROUP: Schema = {
     **object_of(
         "group_id str, type str, state str, state_since_ms int?, epoch int, assignment_epoch int, "
         "assignor str?, assignor_error str?, heartbeat_interval_ms int, session_timeout_ms int, "
-        "created_ms int?, catalog_version int, num_members int, offsets int",
+        "created_ms int?, catalog_version int, num_members int, offsets int, pending_offsets int",
         computing=or_null(COMPUTING),
         jobs=array_of(object_of("kind str, deadline_ms int")),
         topics=of_names(object_of("topic_id str, num_partitions int")),

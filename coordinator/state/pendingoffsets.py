@@ -87,6 +87,10 @@ class PendingOffsets:
         """The groups that have pending offsets."""
         return list(self._groups)
 
+    def count(self, group_id: str) -> int:
+        """Number of the group's offsets that are pending in transactions."""
+        return sum(self._partitions.get(group_id, Counter()).values())
+
     def producers(self, group_id: str) -> list[int]:
         """The ids of producers with pending offsets of the group."""
         return list(self._groups.get(group_id, ()))
