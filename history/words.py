@@ -26,6 +26,8 @@ from records import (
     TermStartValue,
     TermWhy,
     TopicPartitions,
+    TransactionState,
+    TransactionValue,
     Trigger,
     UnknownRecord,
     decode_record,
@@ -385,6 +387,9 @@ def record_words(raw: RawRecord, formatter: Formatter) -> str:
     return " ".join(part for part in (name, key, _fields_words(record.value, formatter)) if part)
 
 
+_TRANSACTION_STATES: dict[int, str] = {int(state): state.name for state in TransactionState}
+
+
 def _hex(value: bytes | None) -> str:
     return "deleted" if value is None else value.hex() or "empty"
 
@@ -394,6 +399,8 @@ def _fields_words(value: object, formatter: Formatter, *, all_fields: bool = Fal
     for name, spec in getattr(value, "__dataclass_fields__", {}).items():
         content = getattr(value, name)
         if all_fields or content != spec.default:
+            if name == "state" and isinstance(value, TransactionValue):
+                content = _TRANSACTION_STATES.get(value.state, content)
             shown.append(f"{name}={_value_words(name, content, formatter)}")
     return " ".join(shown)
 

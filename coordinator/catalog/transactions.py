@@ -158,7 +158,9 @@ def _check_expected(value: TransactionValue, request: InitProducerIdRequest, fen
 def _initialized(
     value: TransactionValue | None, request: InitProducerIdRequest, ctx: Context, fenced: ErrorCode
 ) -> TransactionValue | None:
-    """The record of the next producer; None if the request repeats one that was answered (KIP-360)."""
+    """The record of the next producer; None if the request repeats one that was answered (KIP-360).
+
+    A producer that was fenced by a decision alone gets the epoch that the decision took (KIP-588)."""
     new = TransactionValue(
         producer_id=0,
         producer_epoch=0,
@@ -171,9 +173,10 @@ def _initialized(
     named_epoch = request.producer_epoch if request.producer_id != NO_PRODUCER else None
     replaced_epoch = NO_PRODUCER if named_epoch is None else value.producer_epoch
     if named_epoch is not None and named_epoch != value.producer_epoch:
-        if named_epoch == value.previous_producer_epoch:
-            return None
-        raise _refused(fenced, "another producer has the transactional id")
+        if named_epoch != value.previous_producer_epoch:
+            raise _refused(fenced, "another producer has the transactional id")
+        if value.producer_epoch <= EPOCH_LAST:
+            return None if value.state == _EMPTY else replace(value, state=_EMPTY)
     if value.producer_epoch >= EPOCH_LAST:
         return replace(
             new,
@@ -374,7 +377,9 @@ def _decide(
     is_commit: bool,
     fences: bool = False,
 ) -> Iterator[list[RawRecord]]:
-    """Write the decision; one that `fences` takes the next epoch, which no producer gets."""
+    """Write the decision; one that `fences` takes the next epoch.
+
+    The producer may ask for that epoch if no other one was initialized meanwhile (KIP-588)."""
     new = replace(
         value,
         state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
@@ -382,7 +387,9 @@ def _decide(
         last_update_timestamp_ms=ctx.wall_ms,
     )
     if fences:
-        new = replace(new, producer_epoch=value.producer_epoch + 1, previous_producer_epoch=NO_PRODUCER)
+        new = replace(
+            new, producer_epoch=value.producer_epoch + 1, previous_producer_epoch=value.producer_epoch
+        )
     yield context.written(transactional_id, new)
     context.timers.follow(transactional_id, new, ctx)
 

@@ -1,15 +1,12 @@
-"""Exactly-once loops with stock clients: consume, produce, and commit offsets, in one transaction."""
+"""Exactly-once loops of confluent-kafka while nodes die, and producers that fence each other."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import aiokafka
 import pytest
-from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from cluster.launching.launcher import ClusterProcess, NodeProcess
@@ -262,44 +259,3 @@ def test_confluent_is_fenced_by_the_next_producer_of_its_id(
     second.produce(topics[1], b"kept", partition=0)
     second.commit_transaction(CALL_S)
     assert read_committed(cluster, topics[1], 1) == {b"kept": 1}
-
-
-def test_aiokafka_commits_and_aborts(cluster: ClusterProcess, topics: tuple[str, str], group: str) -> None:
-    async def loop() -> None:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=group)
-        consumer = aiokafka.AIOKafkaConsumer(
-            topics[0], bootstrap_servers=cluster.bootstrap, group_id=group, auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )  # fmt: skip
-        await producer.start()
-        await consumer.start()
-        seen = 0
-        try:
-            while seen < NUM_MESSAGES:
-                for partition, messages in (await consumer.getmany(timeout_ms=1_000, max_records=50)).items():
-                    end = {partition: messages[-1].offset + 1}
-                    await producer.begin_transaction()
-                    await producer.send(topics[1], b"aborted", partition=0)
-                    await producer.send_offsets_to_transaction(end, group)
-                    await producer.abort_transaction()
-                    async with producer.transaction():
-                        for message in messages:
-                            await producer.send(topics[1], message.value, partition=message.partition)
-                        await producer.send_offsets_to_transaction(end, group)
-                    seen += len(messages)
-            committed = [await consumer.committed(one) for one in sorted(consumer.assignment())]
-            assert committed == [NUM_MESSAGES // 2] * 2
-            second = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id=group)
-            await second.start()
-            with pytest.raises(ProducerFenced):
-                async with producer.transaction():
-                    await producer.send_and_wait(topics[1], b"fenced", partition=0)
-            await second.stop()
-        finally:
-            await consumer.stop()
-            await producer.stop()
-
-    fill(cluster, topics[0])
-    asyncio.run(loop())
-    found = read_committed(cluster, topics[1], NUM_MESSAGES)
-    assert found == {str(number).encode(): 1 for number in range(NUM_MESSAGES)}

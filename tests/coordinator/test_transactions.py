@@ -283,6 +283,7 @@ def test_a_second_producer_ends_the_transaction_of_the_first(shards: Shards, pro
     assert producer.end() == ErrorCode.PRODUCER_FENCED
     second.until_done(second.init)
     assert second.epoch == producer.epoch + 2
+    assert producer.init(named=True) == ErrorCode.PRODUCER_FENCED
     assert shards.fetch(GROUP, is_stable=True) == {}
     assert not shards.pending()
     shards.check()
@@ -328,6 +329,23 @@ def test_after_the_last_epoch_there_is_a_new_producer_id(shards: Shards, produce
     assert old.add(0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_a_producer_that_was_fenced_at_its_last_epoch_recovers_with_a_new_id(shards: Shards) -> None:
+    producer = Producer(shards, timeout_ms=1_000)
+    producer.init()
+    first, producer.epoch = producer.producer_id, EPOCH_LAST
+    value = replace(shards.transaction(), producer_epoch=EPOCH_LAST)
+    shards.metadata.machine.view.transactions.put("t", value)
+    assert producer.add(0) == NONE
+    shards.sleep(1_000)
+    assert shards.transaction().producer_epoch == EPOCH_LAST + 1
+    assert producer.init(named=True) == NONE
+    assert producer.producer_id != first
+    assert producer.epoch == 0
+    assert producer.add(0) == NONE
+    shards.sleep(1_000)
+    assert shards.state() is TransactionState.COMPLETE_ABORT
+
+
 # Time.
 
 
@@ -349,6 +367,14 @@ def test_a_transaction_times_out(shards: Shards, fails_over: bool) -> None:
     assert producer.end() == ErrorCode.PRODUCER_FENCED
     assert producer.add(0) == ErrorCode.PRODUCER_FENCED
     assert producer.commit_offsets({0: 10}) == ErrorCode.INVALID_PRODUCER_EPOCH
+    epoch = producer.epoch
+    assert producer.init(named=True) == NONE, "it recovers, as nobody took its place (KIP-588)"
+    assert producer.epoch == epoch + 1
+    assert producer.end() == ErrorCode.INVALID_TXN_STATE
+    pend(producer, {0: 12})
+    assert producer.end() == NONE
+    shards.settle()
+    assert shards.fetch(GROUP) == {0: 12}
     shards.check()
 
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from history.render import UTC_STYLE
 from history.telling.dump import Filter, dump, dump_json, dump_text, type_number
-from records import Cause, RawRecord, RecordType, Trigger, encode_entry, entry_from_json, shard_of
+from history.words import Formatter, record_words
+from records import (
+    Cause,
+    RawRecord,
+    Record,
+    RecordType,
+    TransactionKey,
+    TransactionState,
+    TransactionValue,
+    Trigger,
+    encode_entry,
+    encode_record,
+    entry_from_json,
+    shard_of,
+)
 from records.ids import METADATA_SHARD
 from tests.history.golden_texts import golden
 from tests.support.memory_log import GROUP, NOON_MS, Writer, commit, group_epoch
@@ -114,3 +129,17 @@ def test_record_types_have_names_and_numbers() -> None:
     assert type_number("consumer_group-metadata") == 3
     with pytest.raises(ValueError, match="'offsets' is not a record type: give a number or one of"):
         type_number("offsets")
+
+
+def test_transactions_are_shown_by_name() -> None:
+    value = TransactionValue(
+        producer_id=7,
+        producer_epoch=0,
+        state=TransactionState.PREPARE_COMMIT,
+        timeout_ms=60_000,
+        last_update_timestamp_ms=0,
+    )
+    raw = encode_record(Record(TransactionKey(transactional_id="t"), value))
+    assert "state=PREPARE_COMMIT" in record_words(raw, Formatter())
+    later = encode_record(Record(TransactionKey(transactional_id="t"), replace(value, state=77)))
+    assert "state 77" in record_words(later, Formatter())
