@@ -168,9 +168,10 @@ class Limits:
     transactional_ids_max: int = bound(10_000, "ids",
         "every node holds them in memory; a client that invents ids must not fill it")
     transactional_id_bytes_max: int = bound(1_024, "bytes", "the record of an id contains it")
-    transaction_partitions_max: int = bound(10_000, "partitions of a transaction",
-        "each request that adds some writes them all, in one record")
-    transaction_groups_max: int = bound(1_000, "groups of a transaction", "as for its partitions")
+    transaction_partitions_max: int = bound(10_000, "partitions in one AddPartitionsToTxn",
+        "a request takes a few milliseconds of the event loop")
+    transaction_bytes_max: int = bound(262_144, "bytes",
+        "record of a transaction: each request that adds partitions or a group writes them all")
     install_records_max: int = bound(500, "records",
         "records of a target in one decision, about 10 ms on each node; a larger target takes several "
         "decisions")

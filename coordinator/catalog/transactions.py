@@ -19,6 +19,7 @@ from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.catalog.transactiontimers import CLOCK_LOOK_MS, TransactionTimers
 from coordinator.limits import Limits
 from coordinator.state.machines import TRANSACTION_TRANSITIONS
+from coordinator.steps import size_of
 from coordinator.topics import CatalogView
 from coordinator.transactions import COMMITS
 from records import (
@@ -226,6 +227,8 @@ def add_partitions(
 ) -> Steps:
     """Add partitions to the producer's transaction; the first ones begin it."""
     asked = [(topic.name, topic.partitions) for topic in request.v3_and_below_topics]
+    if sum(max(1, len(partitions)) for _, partitions in asked) > context.limits.transaction_partitions_max:
+        raise _refused(ErrorCode.INVALID_REQUEST, "the request names too many partitions")
     unknown = {
         (name, partition)
         for name, partitions in asked
@@ -258,8 +261,6 @@ def add_partitions(
             name=name, topic_id=found.topic_id, partitions=tuple(sorted(union))
         )
     new = replace(new, topics=tuple(topics[topic_id] for topic_id in sorted(topics)))
-    if sum(len(topic.partitions) for topic in new.topics) > context.limits.transaction_partitions_max:
-        raise _refused(ErrorCode.INVALID_REQUEST, "the transaction has too many partitions")
     yield from _extend(context, transactional_id, value, new, ctx, builder)
     return _answer(asked, lambda one: ErrorCode.NONE)
 
@@ -299,8 +300,6 @@ def add_offsets(
     if all(one.group_id != group_id for one in new.groups):
         added = TransactionGroup(group_id=group_id, shard=shard_of(group_id, context.num_shards))
         new = replace(new, groups=(*new.groups, added))
-    if len(new.groups) > context.limits.transaction_groups_max:
-        raise _refused(ErrorCode.INVALID_REQUEST, "the transaction has too many groups")
     yield from _extend(context, request.transactional_id, value, new, ctx, builder)
     return AddOffsetsToTxnResponse()
 
@@ -333,7 +332,10 @@ def _extend(
         return
     builder.trigger, builder.detail = Trigger.TRANSACTION_EXTENDED, transactional_id
     new = replace(new, last_update_timestamp_ms=ctx.wall_ms)
-    yield context.written(transactional_id, new)
+    records = context.written(transactional_id, new)
+    if size_of(records) > context.limits.transaction_bytes_max:
+        raise _refused(ErrorCode.INVALID_REQUEST, "the transaction has too many partitions and groups")
+    yield records
     if value.state != _ONGOING:
         context.timers.follow(transactional_id, new, ctx)
 

@@ -260,6 +260,20 @@ def test_the_number_of_transactional_ids_is_bounded() -> None:
     assert Producer(shards, "a").init() == NONE
 
 
+def test_a_transaction_has_a_bound() -> None:
+    shards = Shards(Limits(transaction_partitions_max=3, transaction_bytes_max=400))
+    producer = Producer(shards)
+    producer.init()
+    assert producer.add(0, 1, 2, 3) == ErrorCode.INVALID_REQUEST
+    assert producer.add(0, 1, 2) == NONE
+    errors = [producer.add_group("g" * number) for number in (100, 101, 102, 103)]
+    assert errors[0] == NONE
+    assert errors[-1] == ErrorCode.INVALID_REQUEST
+    assert producer.end() == NONE
+    shards.settle()
+    assert shards.state() is TransactionState.COMPLETE_COMMIT
+
+
 # Fencing.
 
 
