@@ -291,6 +291,7 @@ def sync_consumer_group(
 ) -> SyncGroupResponse:
     """Tell a classic member which partitions it may use."""
     validate_sync(request, version)
+    groups.require_catalog(group, ctx)
     member = _classic_member(groups, group, request.member_id, request.group_instance_id)
     _require_epoch(member, request.generation_id)
     metadata = member.metadata

@@ -44,8 +44,11 @@ def plan_downgrade(
 ) -> Downgrade | None:
     """The downgrade of a group without the members that are `gone`; None if it remains a consumer group.
 
+    It remains one, with classic members alone, if it may not be a classic group, is too large for one entry,
+    or uses topics that this node does not know yet; it is looked at again when a member goes.
+
     Without `rebalances` the members go on with the partitions that they have."""
-    if not turns_classic(groups, group, gone):
+    if not turns_classic(groups, group, gone) or groups.catalog_is_behind(group, ctx):
         return None
     classic = ClassicGroup(
         group.group_id, group.epoch, ClassicState.STABLE, ClassicState.STABLE, protocol_type=CONSUMER

@@ -331,3 +331,21 @@ def test_a_new_leader_goes_on_in_the_middle(world: World, consumer: Client) -> N
     assert a.member_id in world.group().members
     world.sleep(2)
     assert a.member_id not in world.group().members, "its session is the one that it named"
+
+
+def test_an_older_catalog_hides_no_partition(world: World, consumer: Client) -> None:
+    """A node that does not know the group's topics yet tells a member nothing of what it may use."""
+    a = joined(world)
+    settled(world, consumer, a)
+    world.catalog.view.version -= 1
+    assert a.sync().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert a.send_join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for _ in range(16):
+        world.sleep(3_000)
+        assert a.heartbeat() == 0
+    assert "c" not in world.group().members
+    assert world.group().is_consumer, "record 2 would lack what it owns"
+    world.catalog.view.version += 1
+    world.sleep(5_000)
+    settled(world, a)
+    shared(world, a)
