@@ -71,6 +71,8 @@ class Figures:
     """Committed offsets that were deleted or expired."""
     committed: int = 0
     """Partitions with at least one commit in the window."""
+    transactional: Counter[str] = field(default_factory=Counter)
+    """Offsets in transactions: those that became `pending`, and those that were `committed` or `dropped`."""
     longest_silence_ms: int | None = None
     """The longest time within the window that a partition with a commit went without another, up to its
     next commit, its removal or the end."""

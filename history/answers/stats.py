@@ -7,11 +7,11 @@ rows for diagnoses, up to `FINDING_ROWS_MAX`. `figures` defines each figure, `st
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
-from history.facts.commits import CommitKeys
+from history.facts.commits import CommitKey, CommitKeys
 from history.facts.rows import (
     EpochRow,
     GroupRows,
@@ -28,7 +28,15 @@ from history.reading.source import LogGap, NothingToRead, Walk
 from history.render import LOCAL, TimeStyle
 from history.words import is_takeover, reason_names, shard_name, trigger_name
 from raftlog.storage.frames import Frame
-from records import RecordsError, RecordType, TermStartValue, decode_value, iter_records
+from records import (
+    RecordsError,
+    RecordType,
+    TermStartValue,
+    Trigger,
+    decode_cause,
+    decode_value,
+    iter_records,
+)
 from records.ids import METADATA_SHARD
 
 from .figures import Figures, summed
@@ -271,6 +279,7 @@ class _ShardFold:
     def _frame(self, frame: Frame) -> None:
         """Count commits and terms, which the facts do not keep for all groups."""
         at_ms, start_ms = frame.timestamp_ms, self._window.from_ms
+        counted: set[CommitKey] = set()
         for (group_id, partition), _, raw in self._keys.of(frame):
             known = self.groups[group_id].commits
             commits = known.get(partition) or known.setdefault(partition, PartitionCommits())
@@ -278,11 +287,24 @@ class _ShardFold:
                 commits.remove(at_ms, start_ms)
             else:
                 commits.commit(at_ms, start_ms)
+                counted.add((group_id, partition))
+        if self._keys.pending and self._window.holds(at_ms):
+            self._transactional(frame, counted)
         if frame.record_count == 1 and self._window.holds(at_ms):
             for raw in iter_records(frame.body):
                 if raw.type == RecordType.TERM_START:
                     term = decode_value(raw)
                     self.failovers += isinstance(term, TermStartValue) and is_takeover(term)
+
+    def _transactional(self, frame: Frame, committed: Collection[CommitKey]) -> None:
+        """Count offsets that became pending, and what became of others."""
+        trigger = decode_cause(frame.body).trigger
+        for key, raw in self._keys.pending:
+            figures = self.groups[key[0]].figures
+            if trigger == Trigger.OFFSETS_PENDING:
+                figures.transactional["pending"] += raw.value is not None
+            elif trigger == Trigger.OFFSETS_RESOLVED and raw.value is None:
+                figures.transactional["committed" if key in committed else "dropped"] += 1
 
     def _take(self, parts: Iterator[GroupRows]) -> None:
         for part in parts:

@@ -45,6 +45,8 @@ def stats_text(found: Stats, style: TimeStyle = LOCAL) -> Iterator[str]:
         silence = duration(total.longest_silence_ms or 0)
         partitions = plural(total.committed, "partition")
         yield f"commits     {total.commits:,} of {partitions}, longest silence {silence}"
+    if total.transactional:
+        yield f"transactions {_counts(total.transactional)}"
     for kind, count in sorted(total.findings.items()):
         yield f"finding     {count} {kind}: {RULES[kind].title}"
     yield from _stalls(found, style)

@@ -8,6 +8,7 @@ from raftlog.storage.frames import Frame
 from records import (
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
     RawRecord,
     RecordsError,
     RecordType,
@@ -29,6 +30,8 @@ class CommitKeys:
     def __init__(self, only: Container[str] | None = None) -> None:
         self._only = only
         self._known: dict[bytes, CommitKey | None] = {}
+        self.pending: list[tuple[CommitKey, RawRecord]] = []
+        """The pending offsets that the entry read last has, and those that are not pending any more."""
 
     @property
     def groups(self) -> set[str]:
@@ -40,17 +43,22 @@ class CommitKeys:
 
         With ``only``, other groups are skipped. Raises `RecordsError` if the entry cannot be decoded.
         """
+        self.pending = []
         for sequence, raw in enumerate(iter_records(frame.body)):
             if raw.type == RecordType.OFFSET_COMMIT:
                 key = self._key(raw)
                 if key is not None:
                     yield key, sequence, raw
+            elif raw.type == RecordType.PENDING_OFFSET:
+                key = self._key(raw)
+                if key is not None:
+                    self.pending.append((key, raw))
 
     def _key(self, raw: RawRecord) -> CommitKey | None:
         if raw.key not in self._known:
             decoded = decode_key(raw)
-            if not isinstance(decoded, OffsetCommitKey):
-                raise RecordsError(f"record 1 with the key {raw.key.hex()}")
+            if not isinstance(decoded, OffsetCommitKey | PendingOffsetKey):
+                raise RecordsError(f"a record of type {raw.type} with the key {raw.key.hex()}")
             is_wanted = self._only is None or decoded.group_id in self._only
             partition = TopicPartition(topic=decoded.topic, partition=decoded.partition)
             self._known[raw.key] = (decoded.group_id, partition) if is_wanted else None

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from history.answers.stats import stats
+from history.answers.statstext import stats_text
 from history.facts.rows import TopicPartition
 from history.facts.transactions import GroupTransaction, TransactionOutcome, transactions_of
 from history.render import UTC_STYLE
@@ -82,3 +84,14 @@ def test_without_the_metadata_shard_the_outcome_is_known_and_the_reason_is_not(
     del log.readers[METADATA_SHARD]
     (row,) = transactions_of(log, GROUP, shards.log_of(GROUP).number, None, None)
     assert (row.outcome, row.decision) == (TransactionOutcome.ABORTED, None)
+
+
+def test_statistics_count_what_became_of_offsets(shards: RecordedShards) -> None:
+    for is_commit, offsets in ((True, {0: 5, 1: 6}), (False, {0: 7})):
+        assert begun(shards, "pay", offsets).end(commits=is_commit) == ErrorCode.NONE
+        shards.settle()
+    begun(shards, "late", {2: 1})
+    found = stats(shards.node())
+    assert found.total.transactional == {"pending": 4, "committed": 2, "dropped": 1}
+    assert found.total.commits == 2
+    assert "transactions 4 pending, 2 committed, 1 dropped" in "\n".join(stats_text(found))
