@@ -304,11 +304,12 @@ class Connection:
         fast = self._fast.by_tail
         unanswered = self._unanswered
         is_blocked = self._is_blocked()
-        served = 0
-        while served < len(frames):
+        run_end = 0
+        for number, payload in enumerate(frames):
+            if number < run_end:
+                continue
             if is_blocked or now_ms > end_ms:
-                return served
-            payload = frames[served]
+                return number
             hit = fast.get(payload[CORRELATION_END:]) if fast else None
             if hit is not None and payload.startswith(hit.head):
                 entry = hit.entry
@@ -317,15 +318,16 @@ class Connection:
                     self._answer_fast(hit, payload, now_ms)
                     if unanswered:
                         is_blocked = self._is_blocked()
-                    served += 1
                     continue
                 self._fast.forget(payload[CORRELATION_END:])
-            served += self._serve_run(frames, served, now_ms) or self._serve_slowly(payload, now_ms)
+            run_end = number + (
+                self._serve_run(frames, number, now_ms) or self._serve_slowly(payload, now_ms)
+            )
             if self.closed:
                 return None
             now_ms = host.monotonic_ms()
             is_blocked = self._is_blocked()
-        return served
+        return len(frames)
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.counters.fast_heartbeats += 1
