@@ -395,7 +395,7 @@ class ShardRuntime(Generic[M, D]):
             pending.answer(response)
             return
         self.pending_replies.hold(index, now_ms, pending, response, proof_ms)
-        self.counters.replies_held += 1
+        self.counters.replies_held += pending.num_requests
         if proof_ms > self._proven_ms:
             self.replica.leadership.ask_proof()
         if self._expiry is None:
