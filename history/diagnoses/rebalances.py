@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.leader_state.classic_group import WAITED_FOR_MAX
-from history.facts.rows import EpochRow, begun_ms
+from history.facts.rows import CLASSIC, EpochRow, begun_ms
 from history.render import duration, plural, sentence_list
 from records import Arrival, Phases, ReasonKind
 
@@ -102,7 +102,11 @@ def rebalance_timed_out(case: Case) -> Iterator[Found]:
 
 def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Found:
     timeout_ms = max((one.timeout_ms for one in row.cause.expiries if one.member_id in gone), default=0)
-    others = tuple(one for one in row.members if one not in gone)
+    is_classic = row.protocol == CLASSIC
+    others = tuple(one for one in row.members if one not in gone) if is_classic else ()
+    limit = f"the longest rebalance timeout of the group, {duration(timeout_ms)}"
+    if not is_classic:
+        limit = f"its rebalance timeout of {duration(timeout_ms)} after it was told to"
     sessions = [case.session_at(member_id, row.index) for member_id in gone]
     held = [
         partition
@@ -119,15 +123,16 @@ def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Foun
         to_index=row.index,
         to_ms=row.timestamp_ms,
         words=(
-            f"{members(gone)} did not send {request} within the longest rebalance timeout of the group, "
-            f"{duration(timeout_ms)}, and lost {parts(held)} with its membership; {members(others)} waited "
-            "for it"
+            f"{members(gone)} did not send {request} within {limit}, and lost {parts(held)} with its "
+            "membership" + (f"; {members(others)} waited for it" if others else "")
         ),
         rests_on=(row.index,),
     )
 
 
 def _delays(row: EpochRow) -> Iterator[_Delay]:
+    if row.protocol != CLASSIC:  # members of a consumer group wait for partitions only
+        return
     cause = row.cause
     timeouts_ms = {one.member_id: one.timeout_ms for one in cause.expiries}
     for reason in cause.reasons:

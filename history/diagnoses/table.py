@@ -187,12 +187,13 @@ _TABLE = (
         title="a member did not take part in a rebalance and was removed",
         find=rebalances.rebalance_timed_out,
         means=(
-            "A member of a classic group did not join again, or did not send SyncGroup, within the longest "
-            "rebalance timeout of the group. It was removed, and all others waited for it until then."
+            "A member of the classic protocol did not join again, or did not send SyncGroup, in time, and "
+            "was removed. In a classic group, where the longest rebalance timeout of all members counts, "
+            "all others waited for it until then."
         ),
         reads=(
-            "The cause of record 2: its reasons `JOIN_TIMED_OUT` and `SYNC_TIMED_OUT`, with `timeout_ms` of "
-            "each expiry; the assignments in the records 2 before it."
+            "The cause of record 2, or of record 3 in a consumer group: its reasons `JOIN_TIMED_OUT` and "
+            "`SYNC_TIMED_OUT`, with `timeout_ms` of each expiry; what the member had, from records 2 and 8."
         ),
         do=(
             "Find what blocks between two polls: Java clients join again when the application polls, and "

@@ -15,7 +15,7 @@ from history.telling.prose import explanation_text
 from history.telling.timeline import timeline, timeline_text
 from tests.history.golden_texts import golden
 from tests.support.incidents.world import GROUP
-from tests.support.mixed_story import mixed_world
+from tests.support.mixed_story import late_world, mixed_world
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +50,14 @@ def test_classic_members_that_join_again_are_no_finding(log: NodeLog, facts: Gro
 def test_statistics_count_the_changes_of_protocol(log: NodeLog) -> None:
     by_reason = stats(log).total.by_reason
     assert (by_reason["GROUP_UPGRADED"], by_reason["GROUP_DOWNGRADED"]) == (1, 1)
+
+
+def test_a_classic_member_that_does_not_join_again_keeps_nobody_else_from_working() -> None:
+    facts = facts_of(late_world().node(), GROUP)
+    (found,) = findings_of(facts, None)
+    (late,) = found.members
+    assert found.kind == "REBALANCE_TIMED_OUT"
+    assert found.words == (
+        f"`{late}` did not send JoinGroup within its rebalance timeout of 1 min after it was told to, and "
+        "lost orders 4-5 with its membership"
+    )

@@ -23,6 +23,20 @@ def mixed_world() -> IncidentWorld:
     return world
 
 
+def late_world() -> IncidentWorld:
+    """A consumer member joins a classic group, and one of the classic members never joins again."""
+    world = IncidentWorld(2)
+    world.create_topic("orders", 6)
+    members = [EmbeddedConsumer(world, f"app-{number}", group_id=GROUP) for number in (1, 2, 3)]
+    _live(world, members, 10)
+    world.start()
+    late = members.pop()
+    for _ in range(70):
+        _live(world, members, 1)
+        late.heartbeat()
+    return world
+
+
 def _live(world: IncidentWorld, members: list[EmbeddedConsumer], steps: int) -> None:
     for _ in range(steps):
         world.live(STEP_MS)
