@@ -17,14 +17,14 @@ from pathlib import Path
 
 from cluster.launching.launcher import NodeProcess, launch_node
 from quorate.client import Client
-from tests.clients.stage import SETTINGS, Stage
+from tests.clients.stage import SETTINGS, StagedGroup
 from tests.report import count_fault
 from tests.support import stock_clients
 from tests.support.python_clients import MEMBERS
 
 OK, NOT_RUN = "ok", "not run"
 
-Situation = Callable[[Stage], str]
+Situation = Callable[[StagedGroup], str]
 
 
 def _applied(added: list[Callable[[], int]]) -> int:
@@ -32,7 +32,7 @@ def _applied(added: list[Callable[[], int]]) -> int:
     return added[0]() if added else 0
 
 
-def lost_join_reply(stage: Stage) -> str:
+def lost_join_reply(stage: StagedGroup) -> str:
     """The reply to the join is lost, not that with the member id."""
     applied = stage.fault("drop", stage.joins, after=1 if stage.is_classic else 0, times=1)
     member = stage.join("a")
@@ -41,7 +41,7 @@ def lost_join_reply(stage: Stage) -> str:
     return OK
 
 
-def lost_acknowledgement(stage: Stage) -> str:
+def lost_acknowledgement(stage: StagedGroup) -> str:
     """The reply to what a member says after it has given up partitions: a heartbeat, or SyncGroup."""
     first = stage.join("a")
     stage.goes_on(first)
@@ -58,7 +58,7 @@ def lost_acknowledgement(stage: Stage) -> str:
     return OK
 
 
-def lost_commit_reply(stage: Stage) -> str:
+def lost_commit_reply(stage: StagedGroup) -> str:
     member = stage.join("a")
     stage.goes_on(member)
     errors = len(member.errors)
@@ -68,7 +68,7 @@ def lost_commit_reply(stage: Stage) -> str:
     return "ok: told the application" if len(member.errors) > errors else "ok: sent it again"
 
 
-def fenced_while_revoking(stage: Stage) -> str:
+def fenced_while_revoking(stage: StagedGroup) -> str:
     """A heartbeat is fenced after the callback; a classic member is unknown when it joins again."""
     first = stage.join("a")
     stage.goes_on(first)
@@ -90,7 +90,7 @@ def fenced_while_revoking(stage: Stage) -> str:
     return OK if first.has_lost or stage.is_classic else "ok, but reports no loss"
 
 
-def coordinator_moved_twice(stage: Stage) -> str:
+def coordinator_moved_twice(stage: StagedGroup) -> str:
     member = stage.join("a")
     stage.goes_on(member)
     applied = stage.fault("error", stage.beats, error="NOT_COORDINATOR", times=2)
@@ -99,7 +99,7 @@ def coordinator_moved_twice(stage: Stage) -> str:
     return "loses its partitions" if member.has_lost else OK
 
 
-def coordinator_loads(stage: Stage) -> str:
+def coordinator_loads(stage: StagedGroup) -> str:
     """For 3 s instead of 10, because sessions last 6."""
     member = stage.join("a")
     stage.goes_on(member)
@@ -113,7 +113,7 @@ def coordinator_loads(stage: Stage) -> str:
     return "ok: commits fail" if len(member.errors) > errors else "ok: commits wait"
 
 
-def group_id_not_found(stage: Stage) -> str:
+def group_id_not_found(stage: StagedGroup) -> str:
     """At a heartbeat; classic clients meet this error at a commit."""
     member = stage.join("a")
     stage.goes_on(member)
@@ -131,7 +131,7 @@ def group_id_not_found(stage: Stage) -> str:
     return OK if len(member.errors) > errors else "commits again without a word"
 
 
-def instance_not_released(stage: Stage) -> str:
+def instance_not_released(stage: StagedGroup) -> str:
     """The instance id is another's: at the join, or with the classic protocol at a heartbeat (fenced)."""
     code = "FENCED_INSTANCE_ID" if stage.is_classic else "UNRELEASED_INSTANCE_ID"
     applied = stage.fault("error", stage.beats, error=code, times=3)
@@ -145,7 +145,7 @@ def instance_not_released(stage: Stage) -> str:
     return "tells nobody, sends no more heartbeats" if applied() == 1 else "goes on without a word"
 
 
-def stale_epoch_at_commit(stage: Stage) -> str:
+def stale_epoch_at_commit(stage: StagedGroup) -> str:
     member = stage.join("a")
     stage.goes_on(member)
     errors = len(member.errors)
@@ -156,7 +156,7 @@ def stale_epoch_at_commit(stage: Stage) -> str:
     return "ok: told the application" if len(member.errors) > errors else "ok: commits again"
 
 
-def topic_deleted_while_revoking(stage: Stage) -> str:
+def topic_deleted_while_revoking(stage: StagedGroup) -> str:
     """There is nothing to commit: commits for a topic that is gone are another matter."""
     first = stage.join("a")
     stage.goes_on(first)
@@ -186,7 +186,7 @@ def topic_deleted_while_revoking(stage: Stage) -> str:
     return OK
 
 
-def follower_lost_in_sync(stage: Stage) -> str:
+def follower_lost_in_sync(stage: StagedGroup) -> str:
     """Its request is not carried out, and its connection is closed after a second."""
     if not stage.is_classic:
         return "–"
@@ -200,7 +200,7 @@ def follower_lost_in_sync(stage: Stage) -> str:
     return OK
 
 
-def leader_dies_before_sync(stage: Stage) -> str:
+def leader_dies_before_sync(stage: StagedGroup) -> str:
     if not stage.is_classic:
         return "–"
     leader = stage.join("a", in_process=True)
@@ -213,7 +213,7 @@ def leader_dies_before_sync(stage: Stage) -> str:
     return OK
 
 
-def throttled_heartbeat(stage: Stage) -> str:
+def throttled_heartbeat(stage: StagedGroup) -> str:
     """Heartbeats are half a second apart, unless the client waits."""
     member = stage.join("a")
     stage.goes_on(member)
@@ -251,7 +251,7 @@ def outcome(node: NodeProcess, client: str, number: str) -> str:
     if number == "7" and client == "kafkajs":
         return "–"  # it has no static members
     try:
-        with Stage(node, client) as stage:
+        with StagedGroup(node, client) as stage:
             said = SITUATIONS[number](stage)
             count_fault("clients", "situation of a client")
             return said

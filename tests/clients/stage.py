@@ -32,7 +32,7 @@ WITHIN_S = 40.0
 """Longer than a session, and than what a client waits before it asks again."""
 
 
-class Member(ABC):
+class StagedMember(ABC):
     """What a situation needs of a running consumer."""
 
     name: str
@@ -66,7 +66,7 @@ class Member(ABC):
     def close(self) -> None: ...
 
 
-class InThisProcess(Member):
+class InThisProcess(StagedMember):
     """A client of Python."""
 
     def __init__(self, polled: PolledMember) -> None:
@@ -92,7 +92,7 @@ class InThisProcess(Member):
         self._polled.close()
 
 
-class InAnotherProcess(Member):
+class InAnotherProcess(StagedMember):
     """A client that tells in lines what happens to it."""
 
     def __init__(self, name: str, consumer: VerifiableConsumer) -> None:
@@ -118,7 +118,7 @@ class InAnotherProcess(Member):
         self._consumer.forget()
 
 
-class Stage:
+class StagedGroup:
     """One group with its topic, its members and its faults."""
 
     def __init__(self, node: NodeProcess, client: str) -> None:
@@ -131,14 +131,14 @@ class Stage:
         self.joins = "JoinGroup" if self.is_classic else "ConsumerGroupHeartbeat"
         self._ends = ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> StagedGroup:
         with Client(self.bootstrap) as client:
             client.create_topic(self.topic, PARTITIONS)
         self._feeding = self._ends.enter_context(ExitStack())
         self._feed = self._feeding.enter_context(Feed(self.bootstrap, self.topic, PARTITIONS, every_s=0.1))
         return self
 
-    def falls_silent(self, member: Member) -> None:
+    def falls_silent(self, member: StagedMember) -> None:
         """Produce no more, and wait until the only member has committed everything."""
         self._feeding.close()
         self.wait(lambda: [*member.committed.values()] == [self._feed.produced] * PARTITIONS, "all commits")
@@ -146,7 +146,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self._ends.close()
 
-    def join(self, name: str, instance: str | None = None, in_process: bool = False) -> Member:
+    def join(self, name: str, instance: str | None = None, in_process: bool = False) -> StagedMember:
         """Start one more member under a client id of its own."""
         member = self._start(self.named(name), instance, in_process)
         self._ends.callback(member.close)
@@ -156,7 +156,7 @@ class Stage:
         """The client id that a member of this name has."""
         return f"{name}-{self.group}"
 
-    def _start(self, name: str, instance: str | None, in_process: bool) -> Member:
+    def _start(self, name: str, instance: str | None, in_process: bool) -> StagedMember:
         if self.client in MEMBERS and not in_process:
             settings = {"group.instance.id": instance} if instance else {}
             return InThisProcess(
@@ -171,7 +171,9 @@ class Stage:
         consumer = stock.consumer(self.bootstrap, self.topic, self.group, *options, client_id=name)
         return InAnotherProcess(name, consumer)
 
-    def fault(self, action: str, api: str, member: Member | None = None, **more: Any) -> Callable[[], int]:
+    def fault(
+        self, action: str, api: str, member: StagedMember | None = None, **more: Any
+    ) -> Callable[[], int]:
         """Set a fault; the result tells how often it was applied."""
         body = {"action": action, "api": api, "group": self.group, **more}
         if member is not None:
@@ -192,7 +194,7 @@ class Stage:
         described: dict[str, Any] = ask_json(f"{self.node.url}/v1/groups/{self.group}", 5)["group"]
         return int(described["num_members"])
 
-    def wait_until_shared(self, *members: Member) -> None:
+    def wait_until_shared(self, *members: StagedMember) -> None:
         def are_shared() -> bool:
             owned = [member.assigned for member in members]
             return all(owned) and sum(map(len, owned)) == PARTITIONS and frozenset().union(*owned) == ALL
@@ -202,13 +204,13 @@ class Stage:
 
         wait_for(are_shared, report, WITHIN_S)
 
-    def wait_until_all_commit(self, *members: Member) -> None:
+    def wait_until_all_commit(self, *members: StagedMember) -> None:
         before = [member.committed for member in members]
         self.wait(
             lambda: all(one.committed != old for one, old in zip(members, before, strict=True)), "commits"
         )
 
-    def goes_on(self, *members: Member) -> None:
+    def goes_on(self, *members: StagedMember) -> None:
         """Wait until these members, and no others, share all partitions and commit."""
         self.wait_until_shared(*members)
         self.wait_until_all_commit(*members)

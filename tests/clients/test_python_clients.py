@@ -13,17 +13,17 @@ from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from quorate.groupclient import GroupInfo
 from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, PRODUCERS, Feed, PolledMember, running
+from tests.support.python_groups import (
+    OF_NODES,
+    PARTITIONS,
+    WITHIN_S,
+    committed,
+    wait_until_all_commit,
+    wait_until_shared,
+)
 from tests.support.waiting import wait_for
 
-SETTINGS = {
-    "scratch.log.enable": "true",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "leader.balance.delay.ms": "600000",
-}
-PARTITIONS = 4
-ALL = frozenset(range(PARTITIONS))
-WITHIN_S = 30.0
+SETTINGS = OF_NODES
 
 pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(120)]
 CONSUMER = "confluent-kafka, consumer"
@@ -45,31 +45,6 @@ Join = Callable[..., PolledMember]
 @pytest.fixture
 def join(kind: str, cluster: ClusterProcess, group: str, topic: str) -> Join:
     return lambda name, **settings: MEMBERS[kind](cluster.bootstrap, group, topic, name, **settings)
-
-
-def wait_until_shared(*members: PolledMember) -> None:
-    """Wait until every partition has one owner, and every member has some."""
-
-    def are_shared() -> bool:
-        owned = [member.assigned for member in members]
-        return all(owned) and sum(map(len, owned)) == PARTITIONS and frozenset().union(*owned) == ALL
-
-    wait_for(are_shared, lambda: f"shared: {[(one.assigned, one.errors) for one in members]}", WITHIN_S)
-
-
-def wait_until_all_commit(*members: PolledMember) -> None:
-    before = [dict(member.acknowledged) for member in members]
-    wait_for(
-        lambda: all(member.acknowledged != old for member, old in zip(members, before, strict=True)),
-        lambda: f"committed: {[(one.acknowledged, one.errors) for one in members]}",
-        WITHIN_S,
-    )
-
-
-def committed(cluster: ClusterProcess, group: str) -> dict[int, int]:
-    with Client(cluster.bootstrap) as client:
-        (offsets,) = client.offsets(group).values()
-    return offsets
 
 
 def listed(cluster: ClusterProcess, group: str) -> GroupInfo:

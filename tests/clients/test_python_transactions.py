@@ -19,7 +19,6 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
-from tests.clients.test_python_clients import SETTINGS as OF_CLIENTS
 from tests.support.python_clients import (
     FLUSH_S,
     FROM_KAFKA_PYTHON,
@@ -28,7 +27,10 @@ from tests.support.python_clients import (
     produce_with_confluent,
     running,
 )
+from tests.support.python_groups import OF_NODES
 from tests.support.waiting import wait_for
+
+SETTINGS = OF_NODES
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
@@ -36,7 +38,6 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient, NewTopic
     from kafka.structs import OffsetAndMetadata
 
-SETTINGS = OF_CLIENTS
 MESSAGES = [b"%d" % number for number in range(40)]
 AT_ONCE = 10
 WITHIN_S = 30.0

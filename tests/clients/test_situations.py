@@ -1,4 +1,4 @@
-"""docs/testing-clients.md: the table of clients and situations says what Python's clients do."""
+"""docs/testing-clients.md: the table of clients and situations says what each of them does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cluster.launching.launcher import NodeProcess, launch_node
 from tests.clients.situations import SITUATIONS, outcomes
 from tests.clients.stage import SETTINGS
 from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS
+from tests.support.stock_clients import CLIENTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing-clients.md"
 
@@ -36,3 +37,14 @@ def columns() -> dict[str, dict[str, str]]:
 def test_a_client_does_what_the_page_says(client: str, node_with_messages: NodeProcess) -> None:
     """All situations side by side: nearly all of their time is that of a client's own timers."""
     assert outcomes(node_with_messages, client, at_once=len(SITUATIONS)) == columns()[client]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_in_another_language_does_what_the_page_says(
+    client: str, node_with_messages: NodeProcess
+) -> None:
+    if reason := CLIENTS[client].missing():
+        pytest.skip(reason)
+    assert outcomes(node_with_messages, client, at_once=2) == columns()[client]

@@ -8,13 +8,17 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
-from tests.clients import test_python_clients as quiet
 from tests.report import count_fault
 from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, Feed, PolledMember, running
+from tests.support.python_groups import (
+    OF_NODES,
+    PARTITIONS,
+    committed,
+    wait_until_all_commit,
+    wait_until_shared,
+)
 from tests.support.real_cluster import is_joining, leader_of
 from tests.support.waiting import wait_for
-
-PARTITIONS = quiet.PARTITIONS
 
 pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(120)]
 every_client = pytest.mark.parametrize("kind", MEMBERS)
@@ -22,7 +26,7 @@ every_client = pytest.mark.parametrize("kind", MEMBERS)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path_factory.mktemp("clients") / "cluster", 3, settings=quiet.SETTINGS)
+    started = launch_cluster(tmp_path_factory.mktemp("clients") / "cluster", 3, settings=OF_NODES)
     try:
         yield started
     finally:
@@ -43,8 +47,8 @@ def members(kind: str, cluster: ClusterProcess, group: str) -> Iterator[list[Pol
             client.create_topic(topic, PARTITIONS)
     joined = [MEMBERS[kind](cluster.bootstrap, group, topic, name) for name in ("c1", "c2")]
     with Feed(cluster.bootstrap, topic, PARTITIONS), running(*joined):
-        quiet.wait_until_shared(*joined)
-        quiet.wait_until_all_commit(*joined)
+        wait_until_shared(*joined)
+        wait_until_all_commit(*joined)
         yield joined
 
 
@@ -54,7 +58,7 @@ def check_nothing_lost(cluster: ClusterProcess, group: str, members: list[Polled
     for member in members:
         for number, offset in dict(member.acknowledged).items():
             acknowledged[number] = max(offset, acknowledged.get(number, 0))
-    offsets = quiet.committed(cluster, group)
+    offsets = committed(cluster, group)
     assert {
         number: offsets[number] for number, offset in acknowledged.items() if offsets[number] < offset
     } == {}
@@ -66,8 +70,8 @@ def test_the_coordinator_is_killed(cluster: ClusterProcess, group: str, members:
     killed.kill()
     count_fault("failover", "kill -9 of the coordinator of a stock client")
     try:
-        quiet.wait_until_all_commit(*members)
-        quiet.wait_until_shared(*members)
+        wait_until_all_commit(*members)
+        wait_until_shared(*members)
         check_nothing_lost(cluster, group, members)
     finally:
         killed.start()
@@ -81,6 +85,6 @@ def test_every_node_restarts_in_turn(
         assert node.stop() == 0
         node.start()
         wait_for(lambda node=node: not is_joining(node), "the node to follow")
-        quiet.wait_until_all_commit(*members)
-    quiet.wait_until_shared(*members)
+        wait_until_all_commit(*members)
+    wait_until_shared(*members)
     check_nothing_lost(cluster, group, members)

@@ -160,6 +160,8 @@ def rolled(cluster: ClusterProcess) -> dict[str, str]:
     topic = new_topic(cluster, PARTITIONS)
     clients = {name: stock for name, stock in CLIENTS.items() if stock.missing() is None}
     wrong = dict.fromkeys(clients, "")
+    if not clients:
+        return wrong
     with ExitStack() as running:
         consumers = {
             name: running.enter_context(stock.consumer(cluster.bootstrap, topic, f"rolled-{name}"))

@@ -28,6 +28,7 @@ Clients and requests:
     verifiable        such programs as processes that tell in lines of JSON what happens to them
     polled_consumers  confluent-kafka consumers that are polled in the background
     python_clients    Python's stock clients: members that are polled in the background, and producers
+    python_groups     groups of them, and what a test waits for them to do
     committers        a process whose groups commit as fast as they are acknowledged
 
 Random schedules of a `World`:
@@ -42,10 +43,12 @@ Logs to read:
     memory_log         a log in memory, and a writer of entries made by hand
     payments_log       the scripted story that the golden texts tell
     classic_log        the scripted story of a classic group
+    mixed_story        a group that moves to the other protocol and back
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame
     long_story         a busy group on a real disk: snapshots, archived segments, many commits
     recorded_incident  the recorded cluster in `examples/`
+    recorded_transactions  shards with transactions whose logs can be read back
     table_rows         the rows that an export has, and those of an output of the pipeline
 
 Checks and means:
