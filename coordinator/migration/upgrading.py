@@ -85,6 +85,8 @@ def upgrade_step(
     """Make the group a consumer group, because this member joins it."""
     classic = upgrade.classic
     builder.because(ReasonKind.GROUP_UPGRADED, member_id=member_id)
+    builder.reasons |= classic.reasons  # of the rebalance under way, which the upgrade ends
+    builder.expiries += classic.expiries
     yield upgrade.records
     groups.classic.forget(classic.group_id)
     for member in classic.members.values():

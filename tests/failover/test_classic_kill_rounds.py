@@ -1,8 +1,9 @@
-"""kill -9 of the coordinator under a classic group of three client libraries: nothing acknowledged is lost.
+"""kill -9 of the coordinator under a group of three client libraries: nothing acknowledged is lost.
 
-Four members each of aiokafka, kafka-python and confluent-kafka share one group and commit what they consume.
-A round kills the node that coordinates the group. A member is back when a commit that it began after the kill
-is acknowledged. At the end every commit that a client was told of is in the log of every node.
+Four members each of aiokafka, kafka-python and confluent-kafka share one group and commit what they consume;
+or three each, and three of confluent-kafka with the consumer protocol: a group of both protocols. A round
+kills the node that coordinates the group. A member is back when a commit that it began after the kill is
+acknowledged. At the end every commit that a client was told of is in the log of every node.
 """
 
 from __future__ import annotations
@@ -35,9 +36,14 @@ pytestmark = pytest.mark.filterwarnings(FROM_KAFKA_PYTHON)
 
 GROUP, TOPIC = "mixed-clients", "orders"
 CLASSIC = ("aiokafka", "kafka-python", "confluent-kafka, classic")
-MEMBERS_OF_EACH = 4
-PARTITIONS = MEMBERS_OF_EACH * len(CLASSIC)
-SETTINGS = {"scratch.log.enable": "true"}
+KINDS = {"classic": CLASSIC, "mixed": (*CLASSIC, "confluent-kafka, consumer")}
+"""The kinds of members, by the kind of group."""
+PARTITIONS = 12
+SETTINGS = {
+    "scratch.log.enable": "true",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 ROUNDS, ROUNDS_OF_CHAOS = 2, 20
 START_S = 30.0
 BACK_S = 3.0
@@ -54,23 +60,22 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
 
 
 @pytest.fixture
-def members(cluster: ClusterProcess) -> Iterator[list[PolledMember]]:
-    """The members, each with its partition, which a producer fills."""
+def members(group: str, cluster: ClusterProcess) -> Iterator[list[PolledMember]]:
+    """The members, each with its partition."""
     with Client(cluster.bootstrap) as client:
         client.create_topic(TOPIC, PARTITIONS)
     started = [
         MEMBERS[kind](cluster.bootstrap, GROUP, TOPIC, f"{kind}-{number}")
-        for number in range(MEMBERS_OF_EACH)
-        for kind in CLASSIC
+        for number in range(PARTITIONS // len(KINDS[group]))
+        for kind in KINDS[group]
     ]
     try:
-        with Feed(cluster.bootstrap, TOPIC, PARTITIONS):
-            wait_for(
-                lambda: [len(member.assigned) for member in started] == [1] * PARTITIONS,
-                lambda: f"a partition for each: {[(one.assigned, one.errors[-1:]) for one in started]}",
-                START_S,
-            )
-            yield started
+        wait_for(
+            lambda: [len(member.assigned) for member in started] == [1] * PARTITIONS,
+            lambda: f"a partition for each: {[(one.assigned, one.errors[-1:]) for one in started]}",
+            START_S,
+        )
+        yield started
     finally:
         close(started)
         close_sockets_of_refused_connections()
@@ -110,17 +115,20 @@ def back_after_s(members: list[PolledMember], cluster: ClusterProcess) -> dict[P
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("group", KINDS)
 @pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(ROUNDS_OF_CHAOS, marks=pytest.mark.slow)])
 def test_no_commit_is_lost_and_every_client_is_soon_back(
+    group: str,
     rounds: int,
     members: list[PolledMember],
     cluster: ClusterProcess,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     back_s: dict[str, list[float]] = defaultdict(list)
-    for _ in range(rounds):
-        for member, after_s in back_after_s(members, cluster).items():
-            back_s[member.name.rpartition("-")[0]].append(after_s)
+    with Feed(cluster.bootstrap, TOPIC, PARTITIONS):
+        for _ in range(rounds):
+            for member, after_s in back_after_s(members, cluster).items():
+                back_s[member.name.rpartition("-")[0]].append(after_s)
     close(members)
     acknowledged = [
         ((GROUP, TOPIC, one.partition), one.offset) for member in members for one in member.commits
@@ -132,10 +140,8 @@ def test_no_commit_is_lost_and_every_client_is_soon_back(
         assert report.ok, "\n".join(report_text(report))
     with capsys.disabled():
         for name, all_s in sorted(back_s.items()):
-            print(
-                f"\n{name}: back {median(all_s):.2f} s after the kill (median), {max(all_s):.2f} s (max)",
-                end="",
-            )
+            print(f"\n{group} group, {name}: back {median(all_s):.2f} s after the kill (median), ", end="")
+            print(f"{max(all_s):.2f} s (max)", end="")
         print(f"\n{len(acknowledged)} commits acknowledged")
     late = {name: max(all_s) for name, all_s in back_s.items() if max(all_s) > BACK_S}
     assert not late, f"seconds until every member consumes again: {late}"

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.limits import GroupSettings, Limits, MigrationPolicy
 from records import MemberState, ReasonKind, Trigger
+from tests.support.classic_member import SESSION_MS
 from tests.support.embedded_member import EmbeddedConsumer, Stable, assignment, owned, settled, shared
 from tests.support.world import Client, World
 from wire.errors import ErrorCode
@@ -76,6 +77,23 @@ def test_commits_go_on_through_the_upgrade(world: World, stable: Stable) -> None
     assert a.commit({("orders", 0): 5}) == {("orders", 0): 0}, "a has had it since that generation (KIP-1251)"
     assert a.commit({("orders", 5): 5}) == {("orders", 5): ErrorCode.ILLEGAL_GENERATION}
     assert world.fetch()["orders", 0] == 5
+
+
+def test_the_reasons_of_a_rebalance_under_way_are_those_of_the_upgrade(world: World, stable: Stable) -> None:
+    a, b, _ = stable("a", "b", "c")
+    a.leave(reason="closing")
+    world.sleep(SESSION_MS / 2)
+    b.heartbeat()
+    world.sleep(SESSION_MS / 2 + 1)
+    Client(world, "d").beat()
+    cause = world.log[-1].cause
+    assert [reason.kind for reason in cause.reasons] == [
+        ReasonKind.GROUP_UPGRADED,
+        ReasonKind.MEMBER_LEFT,
+        ReasonKind.SESSION_EXPIRED,
+        ReasonKind.MEMBER_JOINED,
+    ]
+    assert len(cause.expiries) == 1
 
 
 def test_waiting_requests_are_told_to_join_again(world: World, stable: Stable) -> None:

@@ -90,6 +90,12 @@ class ScriptedMember:
         )
         self.call = self.client.send(ApiKey.SYNC_GROUP, 5, request)
 
+    def leave(self, reason: str | None = None) -> int:
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason=reason)
+        request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
+        answer = self.client.ask(ApiKey.LEAVE_GROUP, 5, request)
+        return int(answer.error_code or answer.members[0].error_code)
+
     def _assign(self, num_partitions: dict[str, int]) -> list[SyncGroupRequestAssignment]:
         """Give each member of this leader its range of each topic."""
         topics = {
@@ -200,15 +206,7 @@ class ClassicStage:
         return lines
 
     def classic_leave(self, name: str, reason: str | None = None) -> list[str]:
-        member = self.classic_member(name)
-        identity = MemberIdentity(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            reason=reason and reason.replace("_", " "),
-        )
-        request = LeaveGroupRequest(group_id=member.group_id, members=[identity])
-        answer = member.client.ask(ApiKey.LEAVE_GROUP, 5, request)
-        code = answer.error_code or answer.members[0].error_code
+        code = self.classic_member(name).leave(reason and reason.replace("_", " "))
         return [f"{name}: {error_words(code)}" if code else f"{name}: left"]
 
     def classic_describe(self, group: str) -> list[str]:

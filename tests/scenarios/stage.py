@@ -14,6 +14,7 @@ from cluster.simulator import ConnectionGone, Machine, Network, WireClient, Worl
 from raftlog.env.simulated_files import Crash
 from records import METADATA_SHARD, ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
 from tests.scenarios.classic_stage import CLASSIC_COMMANDS, ClassicStage
+from tests.scenarios.living import LIVING_COMMANDS, LivingStage
 from tests.scenarios.wording import error_words, ranges
 from tests.support.requests import commit_request
 from tests.support.sim_node import Consumer
@@ -49,10 +50,11 @@ class PowerFailure(BaseException):
     """The machine lost power in the middle of a call to its disk."""
 
 
-class Stage(ClassicStage):
+class Stage(ClassicStage, LivingStage):
     """One performance."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.world = World(848)
         self.network = Network(self.world)
         self.settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0}
@@ -358,4 +360,5 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "describe": Stage.describe,
     "log": Stage.log,
     **CLASSIC_COMMANDS,
+    **LIVING_COMMANDS,
 }
