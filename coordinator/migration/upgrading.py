@@ -66,8 +66,8 @@ def plan_upgrade(
     if not groups.has_classic_members(group_id):
         return None
     classic = groups.classic_group(group_id, ctx)
-    if classic is None:  # a consumer group; records of a classic one were left by compaction
-        return None
+    if classic is None or not classic.members:
+        return None  # records of a classic group were left by compaction; or all members left a rebalance
     try:
         _check(groups, classic, ctx)
         members = _members(classic, ctx, groups.limits)

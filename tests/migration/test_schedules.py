@@ -55,7 +55,8 @@ class Processes:
         name = f"p{self.number}"
         kind = self.random.choice(["consumer", "eager", "cooperative"])
         if kind == "consumer":
-            self.slots[slot] = Client(self.world, name, self.topics(), instance_id=instance_id)
+            regex = "pay.*" if self.random.random() < 0.3 else ""  # as clients say that they have none
+            self.slots[slot] = Client(self.world, name, self.topics(), regex=regex, instance_id=instance_id)
         else:
             version = self.random.choice([3, 9]) if instance_id is None else 9
             self.slots[slot] = process = EmbeddedConsumer(
@@ -189,6 +190,8 @@ class Processes:
 
     def partitions(self) -> set[tuple[str, int]]:
         topics = {name for one in self.slots if one is not None for name in one.topics}
+        if any(isinstance(one, Client) and one.regex for one in self.slots):
+            topics.add("payments")
         return {
             (name, number)
             for name in topics

@@ -173,6 +173,19 @@ def test_a_member_may_change_its_protocol_under_its_id(world: World, stable: Sta
     shared(world, again, b)
 
 
+def test_a_rebalance_that_all_members_left_does_not_keep_the_group(world: World, stable: Stable) -> None:
+    (a,) = stable("a")
+    b = EmbeddedConsumer(world, "b")
+    b.protocols = {"range": b.subscription()}
+    assert b.send_join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    a.leave()
+    assert world.shard.groups.classic.get("g").state.value == "PreparingRebalance"  # type: ignore[union-attr]
+    c = Client(world, "c")
+    assert c.beat().error_code == 0
+    settled(world, b, c)
+    shared(world, b, c)
+
+
 def test_sessions_are_those_that_the_members_named(world: World, stable: Stable) -> None:
     a, b = stable("a", "b")
     c = Client(world, "c")
