@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -511,3 +512,35 @@ def test_every_crash_point() -> None:
     for dies_at in range(1, num_entries + 1):
         for kept in (True, False):
             run(dies_at, kept)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_producers_that_fail_over_all_the_time(seed: int) -> None:
+    """Each has a partition of two groups; leaders die after every sixth entry or so."""
+    random = Random(seed)
+    shards = Shards()
+    producers = [Producer(shards, f"t{number}") for number in range(3)]
+    expected = [0] * len(producers)
+    shards.dies = lambda log: random.choice([None] * 10 + [True, False])
+    for producer in producers:
+        producer.until_done(producer.init)
+    for round_ in range(1, 8):
+        for number in random.sample(range(3), 3):
+            producer, commits = producers[number], random.random() < 0.7
+            offsets = {number: round_}
+            for group_id in random.sample((GROUP, OTHER_GROUP), 2):
+                producer.until_done(lambda p=producer, g=group_id: p.add_group(g))  # type: ignore[misc]
+                producer.until_done(
+                    lambda p=producer, g=group_id, o=offsets: p.commit_offsets(o, g)  # type: ignore[misc]
+                )
+            producer.until_done(lambda p=producer, c=commits: p.end(commits=c))  # type: ignore[misc]
+            if commits:
+                expected[number] = round_
+            if random.random() < 0.3:
+                shards.settle()
+    shards.settle()
+    committed = {number: offset for number, offset in enumerate(expected) if offset}
+    shards.dies = lambda log: None
+    assert shards.fetch(GROUP, is_stable=True) == shards.fetch(OTHER_GROUP, is_stable=True) == committed
+    assert not shards.pending()
+    shards.check()
