@@ -180,8 +180,10 @@ class Runs:
                     (shard, group_id, STORED_ORIGINS[kind], None, sequence, *blank[:4], blob, None)
                     for sequence, blob in blobs
                 ]
-        names = self.log.catalog().names
-        shared = Shared(cluster_id=CLUSTER, shards=spans, names=names, notes=notes)
+        catalog = self.log.catalog()
+        shared = Shared(
+            cluster_id=CLUSTER, shards=spans, names=catalog.names, shapes=catalog.shapes, notes=notes
+        )
         batches = derive_batches(shared, self._batches(rows))
         self._take([row for batch in batches for row in batch.to_pylist()])
 
