@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.apache import launch_kafka
 from quorate.client import Client
-from tests.differential.test_scratch_log import Asking
+from tests.differential.blocking import Asking
 from tests.support.transactions import GROUP, OTHER_GROUP, TOPIC, LedShard, Producer, Shards
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
