@@ -37,7 +37,7 @@ BUDGETS_S: dict[str, int] = {
     "clients": 420,
     "failover": 600,
     "java": 400,
-    "languages": 300,
+    "languages": 450,
     "differential": 400,
 }
 SLOW_BUDGET_S = 3_600
