@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.apache import java_is_missing
-from tests.differential.generating import generate, generate_classic, generate_mixed
+from tests.differential.generating import generate_each
 from tests.differential.kept import regressions, scenarios
 from tests.differential.run import Servers, explain, make_arena, play_all, servers
 from tests.differential.script import Script, parse
@@ -54,7 +54,7 @@ def main() -> int:
     print(f"seeds {first} to {first + options.scripts - 1}", flush=True)
     scripts = [*regressions(), *scenarios()]
     for seed in range(first, first + options.scripts):
-        scripts += [generate(seed), generate_classic(seed), generate_mixed(seed)]
+        scripts += generate_each(seed)
     if options.script:
         scripts = [parse(options.script.read_text("utf-8"), options.script.name)]
     with (

@@ -54,6 +54,8 @@ class Circumstances:
     """The group is a classic one."""
     is_rebalancing: bool = False
     """The group is a classic one, between two generations."""
+    has_aborted: bool = False
+    """A transaction with offsets of the group was aborted, by its producer or by the next one."""
     has_refused_upgrade: bool = False
     """A consumer was refused because the group has classic members."""
     has_dropped: bool = False
@@ -251,6 +253,12 @@ def _is_still_owned(situation: Situation) -> bool:
     return is_join and situation.before.is_rebalancing
 
 
+def _was_aborted(situation: Situation) -> bool:
+    """A group whose only offsets were those of an aborted transaction."""
+    difference = situation.difference
+    return situation.before.has_aborted and (difference.kafka, difference.ours) == (0, GROUP_ID_NOT_FOUND)
+
+
 def _cannot_be_read(situation: Situation) -> bool:
     """A consumer joins a classic group whose members' metadata is no subscription."""
     difference = situation.difference
@@ -331,6 +339,7 @@ ACCEPTED: Final = (
     Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),
     Accepted("deleted-topics-vanish", HEARTBEAT, "assignment", _vanished, Then.LEAVES),
     Accepted("upgraded-by-static-member", HEARTBEAT, "member_epoch", _replaces_classic, Then.ENDS),
+    Accepted("aborted-leaves-nothing", ("DELETE_GROUPS", "OFFSET_DELETE"), "", _was_aborted, Then.ENDS),
     Accepted("unreadable-subscription", HEARTBEAT, "error_code", _cannot_be_read, Then.ENDS),
     Accepted("unreadable-subscription", ("JOIN_GROUP", "SYNC_GROUP"), ALONE_THERE, _was_interrupted),
     Accepted("stranger-that-owns", JOINED, "error_code", _owns_as_stranger, Then.ENDS),

@@ -155,6 +155,11 @@ def tree_of(
                 _embedded(tree, "metadata", subscription_of)
         case ApiKey.SYNC_GROUP if is_mixed:
             tree["assignment"] = partitions_of(tree["assignment"])
+        case ApiKey.INIT_PRODUCER_ID:
+            tree["producer_id"] = tree["producer_id"] >= 0
+            tree["producer_epoch"] = tree["producer_epoch"] >= 0
+        case ApiKey.TXN_OFFSET_COMMIT:
+            shape.topics(tree)
         case ApiKey.LEAVE_GROUP:
             for member in tree.get("members", ()):
                 member["member_id"] = side.who_is(member["member_id"])

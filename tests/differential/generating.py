@@ -9,6 +9,12 @@ from tests.differential.classic_generating import classic_disorder
 from tests.differential.disorder import Disorder
 from tests.differential.mixed_generating import mixed_disorder
 from tests.differential.script import MEMBERS, RANGE_TOPICS, SETTLE, UNIFORM_TOPIC, Script, Step
+from tests.differential.transactions import transactions
+
+
+def generate_each(seed: int) -> list[Script]:
+    """Return a script of each kind."""
+    return [generate(seed), generate_classic(seed), generate_mixed(seed), generate_transactional(seed)]
 
 
 def generate(seed: int) -> Script:
@@ -27,6 +33,11 @@ def generate_classic(seed: int) -> Script:
 def generate_mixed(seed: int) -> Script:
     """Return the script of a seed with members of both protocols."""
     return Script(f"mixed seed {seed}", tuple(mixed_disorder(random.Random(seed))))
+
+
+def generate_transactional(seed: int) -> Script:
+    """Return the script of a seed with transactional producers."""
+    return Script(f"transactional seed {seed}", tuple(transactions(random.Random(seed))))
 
 
 def _disorder(rng: random.Random) -> Iterator[Step]:

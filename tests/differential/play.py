@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.differential import settled, topics
+from tests.differential import settled, topics, transactions
 from tests.differential.accepted import ALONE, ALONE_THERE, Circumstances, Situation, Then, accepted
 from tests.differential.asked import Asked
 from tests.differential.asking import ask_for
@@ -132,6 +132,8 @@ class _Performance:
             return self._goes_on(step, await self._settle())
         if step.verb in CLASSIC_VERBS:
             return self._played_on(step, await self._classic.step(step))
+        if step.verb in transactions.VERBS:
+            return await self._transact(step)
         self._circumstances.is_classic = self._classic.is_classic
         self._circumstances.is_rebalancing = self._classic.is_rebalancing
         asked = [ask_for(step, side, self.played.group_id) for side in self._sides]
@@ -164,6 +166,21 @@ class _Performance:
         if then is Then.LEAVES:
             return await self.step(Step("leave", step.who, {"epoch": "-1"}))
         return then is Then.ON
+
+    async def _transact(self, step: Step) -> bool:
+        group_id = self.played.group_id
+        asked = [transactions.ask_for(step, side, group_id) for side in self._sides]
+        if asked[0] is None or asked[1] is None:
+            return True
+        both = (asked[0], asked[1])
+        answers = await asyncio.gather(
+            *(
+                transactions.answer_of(step, side, one, group_id)
+                for side, one in zip(self._sides, both, strict=True)
+            )
+        )
+        self._circumstances.has_aborted |= step.verb == "tinit" or step.get("result") == "abort"
+        return self._compare(step, both, answers) is Then.ON
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
         then = self._compare(step, both, answers)

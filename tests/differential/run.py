@@ -31,6 +31,7 @@ from tests.support.waiting import until
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.init_producer_id import InitProducerIdRequest
 
 HEARTBEAT_MS: Final = "1000"
 SESSION_MS_MAX: Final = "60000"
@@ -49,6 +50,7 @@ KAFKA_SETTINGS: Final = {
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,
     "group.max.size": str(len(MEMBERS)),
+    "transaction.state.log.num.partitions": "1",
     "num.network.threads": "1",
     "num.io.threads": "1",
 }
@@ -59,6 +61,8 @@ QUORATE_SETTINGS: Final = {
     "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
+    "scratch.log.enable": "true",  # without it there are no transactions
+    "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": CLASSIC_SESSION_MS_MIN,
     "group.max.session.timeout.ms": SESSION_MS_MAX,
@@ -161,12 +165,14 @@ async def _prepare(address: Address) -> TopicIds:
     for name in SHARED_TOPICS:
         code = await topics.create(side, name, int(name[1:]))
         assert code in (0, 36), f"creating {name}: error {code}"  # 36: it exists from an earlier run
-    await side.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="any", key_type=0))
+    for key_type in (0, 1):
+        await side.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="any", key_type=key_type))
 
     async def are_known() -> bool:
         return len(await side.learn_topics(list(SHARED_TOPICS))) >= len(SHARED_TOPICS)
 
     await until(partial(_serves, side), READY_S_MAX)
+    await until(partial(_serves_producers, side), READY_S_MAX)
     await until(are_known, READY_S_MAX)
     await side.close()
     return {name: side.topic_ids[name] for name in SHARED_TOPICS}
@@ -186,6 +192,12 @@ async def _serves(side: Side) -> bool:
     if answer.error_code or not answer.assignment.topic_partitions:
         return False
     return len(answer.assignment.topic_partitions[0].partitions) == int(UNIFORM_TOPIC[1:])
+
+
+async def _serves_producers(side: Side) -> bool:
+    init = InitProducerIdRequest(transactional_id="ready", transaction_timeout_ms=10_000)
+    answer = await side.ask(ApiKey.INIT_PRODUCER_ID, 4, init)
+    return not answer.error_code
 
 
 async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = SIDE_BY_SIDE) -> RunResult:

@@ -25,6 +25,9 @@ that is no member.
     cbeat a generation=same               Heartbeat; generation: same, before, above, none; id, instance
     cleave a                              LeaveGroup; members=a,b@i-b,@i-c for several
     ccommit a topic=t3 offset=7           OffsetCommit with the generation
+    tinit a, tadd a, tend a result=abort  InitProducerId, AddOffsetsToTxn, EndTxn; epoch=before, above
+    tcommit a partition=0 offset=7        TxnOffsetCommit; member=c of the classic member c
+    tfetch - stable=1                     OffsetFetch with require_stable
     expire -                              wait until a session or another timer has changed the group
     settle -                              all members heartbeat until nothing changes; then judge both
 
@@ -80,6 +83,10 @@ class Script:
     def has_settling(self) -> bool:
         """Uniform, where group sizes depend on ties: only settled groups can be judged."""
         return any(step.verb == SETTLE for step in self.steps)
+
+    @property
+    def is_transactional(self) -> bool:
+        return any(step.verb == "tinit" for step in self.steps)
 
     @property
     def is_mixed(self) -> bool:

@@ -98,6 +98,14 @@ class ClassicModel:
         return bool(self.member_id) and self.leader == self.member_id
 
 
+@dataclass(slots=True)
+class ProducerModel:
+    """The id and epoch of a transactional producer, as its server gave them."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
 class ScriptConnection:
     """A connection to a server. It has one request at a time."""
 
@@ -174,6 +182,7 @@ class Side:
         """Replaced processes of static members."""
         self.times_joined: Counter[str] = Counter()
         self.classics: dict[str, ClassicModel] = {}
+        self.producers: dict[str, ProducerModel] = {}
         self.made_ids: dict[str, str] = {}
         """Member ids that the server has made, each with its name here."""
         self._times_named: Counter[str] = Counter()
