@@ -52,7 +52,7 @@ def test_statistics_count_the_changes_of_protocol(log: NodeLog) -> None:
     assert (by_reason["GROUP_UPGRADED"], by_reason["GROUP_DOWNGRADED"]) == (1, 1)
 
 
-def test_a_classic_member_that_does_not_join_again_keeps_nobody_else_from_working() -> None:
+def test_a_classic_member_that_does_not_join_again_keeps_no_other_from_working() -> None:
     facts = facts_of(late_world().node(), GROUP)
     (found,) = findings_of(facts, None)
     (late,) = found.members
