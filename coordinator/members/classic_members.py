@@ -23,7 +23,7 @@ from coordinator.classic.joining import (
     validate_join,
 )
 from coordinator.classic.members import validate_sync
-from coordinator.classic.phases import refused_join
+from coordinator.classic.phases import DETAIL_CHARS_MAX, refused_join
 from coordinator.group_context import GroupContext
 from coordinator.limits import MigrationPolicy
 from coordinator.members.regexes import drop_unsubscribed
@@ -126,7 +126,8 @@ def _join(
         classic = groups.classic.get(group_id)
         if classic is not None:
             return _joined(request, member_id, classic.generation)
-    yield from update_step(groups, group_id, member_id, metadata, joining.report, ctx, builder)
+    detail = (request.reason or "")[:DETAIL_CHARS_MAX]
+    yield from update_step(groups, group_id, member_id, metadata, joining.report, ctx, builder, detail)
     groups.syncs.arm(key, ctx.monotonic_ms, ctx.wall_ms, rebalance_timeout_ms(request))
     return _joined(request, member_id, groups.projection.groups[group_id].members[member_id].current.epoch)
 

@@ -29,15 +29,16 @@ def update_step(
     report: Report,
     ctx: Context,
     builder: DecisionBuilder,
+    detail: str = "",
 ) -> Step:
     """Write the member's metadata if it changed, the epoch and the target that follow, and the member's next
-    assignment."""
+    assignment. `detail` is why the client joins, if it says so (KIP-800)."""
     group = groups.projection.groups.get(group_id)
     member = group.member(member_id) if group is not None else None
     before: Before | None = None
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
-        _say_what_changed(builder, group, member, metadata, member_id, groups.limits)
+        _say_what_changed(builder, group, member, metadata, member_id, groups.limits, detail)
         bumps = bool(builder.reasons)
         epoch = (group.epoch if group is not None else 0) + bumps
         yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
@@ -60,13 +61,14 @@ def _say_what_changed(
     metadata: ConsumerGroupMemberMetadataValue,
     member_id: str,
     limits: Limits,
+    detail: str,
 ) -> None:
     """Add reasons for an epoch bump.
 
     These are a new member, a changed subscription, and a changed rack if the assignor uses racks. Other
     changes only change record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
-        builder.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
+        builder.because(ReasonKind.MEMBER_JOINED, member_id=member_id, detail=detail)
         return
     is_step = builder.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED)
     if is_step and replace(metadata, classic_member_metadata=member.metadata.classic_member_metadata) != (
@@ -74,7 +76,7 @@ def _say_what_changed(
     ):  # a classic client tells with every JoinGroup what it owns
         builder.trigger = Trigger.MEMBER_UPDATED
     if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
-        builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
+        builder.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id, detail=detail)
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
         builder.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # otherwise once it is resolved

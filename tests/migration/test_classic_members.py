@@ -57,6 +57,12 @@ def test_a_classic_member_joins_a_consumer_group(world: World, consumer: Client)
     shared(world, consumer, a)
 
 
+def test_the_cause_has_the_reason_that_the_client_gives(world: World, consumer: Client) -> None:
+    ready(world).join(reason="r" * 300)
+    [reason] = world.log[-1].cause.reasons
+    assert (reason.kind, reason.detail) == (ReasonKind.MEMBER_JOINED, "r" * 255)
+
+
 def test_the_description_tells_both_kinds(world: World, consumer: Client) -> None:
     a = joined(world)
     metadata = world.group().members[a.member_id].metadata
