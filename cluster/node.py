@@ -26,6 +26,7 @@ from cluster.interval_rule import IntervalRule
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
+from cluster.runtime.answers import Unavailable
 from cluster.runtime.catalog_duties import CatalogDuties, CatalogRuntime
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.runtime.group_duties import GroupDuties, GroupRuntime
@@ -367,11 +368,10 @@ class Node:
         """
         if api_key in ONE_GROUP_APIS:
             pending = PendingReply(api_key, api_version, body, reply)
-            requests = self.shard_for(body.group_id).requests
             if api_key == ApiKey.TXN_OFFSET_COMMIT and not self._knows_transaction(body):
-                self.metadata.duties.known_waits.when_known(lambda: requests.submit(pending, client))
+                self._submit_when_known(pending, body, client)
             else:
-                requests.submit(pending, client)
+                self.shard_for(body.group_id).requests.submit(pending, client)
             return
         fan = FANS.get(api_key)
         if api_key == ApiKey.INIT_PRODUCER_ID and self.format_level < TRANSACTIONS_SINCE:
@@ -407,6 +407,21 @@ class Node:
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
         return error is ErrorCode.NONE
+
+    def _submit_when_known(
+        self, pending: PendingReply, request: TxnOffsetCommitRequest, client: ClientInfo
+    ) -> None:
+        """Submit a commit whose transaction this node may only not know yet, once that is certain."""
+        runtime = self.shard_for(request.group_id)
+
+        def unknown() -> None:
+            if runtime.is_ready and not self._knows_transaction(request):
+                pending.refuse(Unavailable.STALE)
+            else:
+                runtime.requests.submit(pending, client)
+
+        submit = functools.partial(runtime.requests.submit, pending, client)
+        self.metadata.duties.known_waits.when_known(submit, unknown)
 
     def _raise_level_first(self, *asked: Any) -> None:
         """Raise the format level to one that has transactions, then submit the first request that needs it.

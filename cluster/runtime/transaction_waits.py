@@ -3,7 +3,8 @@
 EndTxn is answered when the transaction is complete: clients then begin the next one at once, instead of
 asking again and again. TxnOffsetCommit is decided on the committed catalog of the group's node; if that does
 not have the producer's transaction, it may only be late, so the request waits until the catalog is known to
-be as new as the request. Both waits are bounded and then end as Kafka's would without them.
+be as new as the request. Both waits are bounded. A client whose transaction is then neither known nor known
+to be foreign has to ask again: the codes of a foreign transaction would end its producer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KNOWN_MAX_MS: Final = 1_000.0
 """Longest wait for a newer catalog."""
 
 WAITING_MAX: Final = 1_000
-"""At most this many requests wait for a newer catalog; others are decided on the one that is there."""
+"""At most this many requests wait for a newer catalog; the clients of others have to ask again."""
 
 
 class EndReply(PendingReply):
@@ -107,20 +108,23 @@ class KnownWaits:
         self._committed = committed
         self._num_waiting = 0
 
-    def when_known(self, then: Callable[[], None]) -> None:
-        """Call `then` when everything committed by now is known here, or after `KNOWN_MAX_MS`."""
+    def when_known(self, then: Callable[[], None], unknown: Callable[[], None]) -> None:
+        """Call `then` when everything committed by now is known here; `unknown` after `KNOWN_MAX_MS`, or if
+        too many requests wait."""
         asked_ms = self._host.monotonic_ms()
-        if self._committed.known_ms >= asked_ms or self._num_waiting >= WAITING_MAX:
+        if self._committed.known_ms >= asked_ms:
             then()
-            return
-        self._num_waiting += 1
-        self._host.call_later(KNOWN_LOOK_MS, self._look, asked_ms, then)
+        elif self._num_waiting >= WAITING_MAX:
+            unknown()
+        else:
+            self._num_waiting += 1
+            self._host.call_later(KNOWN_LOOK_MS, self._look, asked_ms, then, unknown)
 
-    def _look(self, asked_ms: float, then: Callable[[], None]) -> None:
+    def _look(self, asked_ms: float, then: Callable[[], None], unknown: Callable[[], None]) -> None:
         self._committed.observe_horizon()
-        is_late = self._host.monotonic_ms() - asked_ms >= KNOWN_MAX_MS
-        if self._committed.known_ms < asked_ms and not is_late:
-            self._host.call_later(KNOWN_LOOK_MS, self._look, asked_ms, then)
+        is_known = self._committed.known_ms >= asked_ms
+        if not is_known and self._host.monotonic_ms() - asked_ms < KNOWN_MAX_MS:
+            self._host.call_later(KNOWN_LOOK_MS, self._look, asked_ms, then, unknown)
             return
         self._num_waiting -= 1
-        then()
+        (then if is_known else unknown)()

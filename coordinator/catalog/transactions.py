@@ -251,12 +251,15 @@ def add_partitions(
         version,
     )
     new = _ongoing(value, ctx)
-    topics = {topic.topic_id: topic for topic in new.topics}
+    added: dict[str, set[int]] = {}
     for name, partitions in asked:
+        added.setdefault(name, set()).update(partitions)
+    topics = {topic.topic_id: topic for topic in new.topics}
+    for name, union in added.items():
         found = context.catalog.topic(name)
         assert found is not None
-        known = topics.get(found.topic_id)
-        union = {*(known.partitions if known is not None else ()), *partitions}
+        if found.topic_id in topics:
+            union.update(topics[found.topic_id].partitions)
         topics[found.topic_id] = TransactionTopic(
             name=name, topic_id=found.topic_id, partitions=tuple(sorted(union))
         )

@@ -15,6 +15,7 @@ from coordinator.group_context import GroupContext
 from coordinator.leader_state.decisions import TransactionEnd
 from coordinator.state.pendingoffsets import pending_tombstone, superseded
 from coordinator.state.projection import Projection
+from coordinator.steps import size_of
 from records import (
     METADATA_SHARD,
     PendingOffsetKey,
@@ -29,8 +30,11 @@ from records import (
     offset_commit_key,
 )
 
-RESOLVED_AT_ONCE = 1_000
-"""Pending offsets resolved in one decision: about 20 ms of the event loop, and less on a follower."""
+RECORDS_AT_ONCE = 1_000
+"""Records in one decision, or a few more: about 20 ms of the event loop, and less on a follower."""
+
+BYTES_AT_ONCE = 1 << 20
+"""Size of these records, whose metadata may be long: far less than an entry may have."""
 
 _NO_EXPIRY = -1
 
@@ -43,12 +47,13 @@ def resolve_next(groups: GroupContext, ctx: Context, builder: DecisionBuilder) -
     builder.detail = f"{decision.transactional_id or f'producer {decision.producer_id}'} {verb}"
     builder.refer(METADATA_SHARD, max(decision.decided, decision.transaction))
     records: list[RawRecord] = []
-    pending = list(_pending(groups.projection, decision))
-    for key, value in pending[:RESOLVED_AT_ONCE]:
-        records.append(pending_tombstone(key))
-        if decision.is_commit and not value.superseded:
-            records += _committed(groups.projection, key, value)
-    is_last = len(pending) <= RESOLVED_AT_ONCE
+    num_bytes, is_last = 0, True
+    for resolved in _resolved(groups.projection, decision):
+        num_bytes += size_of(resolved)
+        if records and (len(records) >= RECORDS_AT_ONCE or num_bytes > BYTES_AT_ONCE):
+            is_last = False
+            break
+        records += resolved
     if is_last and decision.decided > groups.projection.resolved_decision:
         value_ = TransactionsResolvedValue(decided=decision.decided)
         records.append(encode_record(Record(TransactionsResolvedKey(), value_)))
@@ -63,6 +68,19 @@ def resolve_next(groups: GroupContext, ctx: Context, builder: DecisionBuilder) -
     return None
 
 
+def _resolved(projection: Projection, decision: TransactionEnd) -> Iterator[list[RawRecord]]:
+    """The records that resolve what is left of a transaction's offsets; an entry may end after each.
+
+    Those that an offset supersedes are marked first, so that an entry which ends in between loses none."""
+    for key, value in _pending(projection, decision):
+        records = [pending_tombstone(key)]
+        if decision.is_commit and not value.superseded:
+            for mark in superseded(projection.pending, key.group_id, key.topic, key.partition, value.index):
+                yield [mark]
+            records.append(_committed(key, value))
+        yield records
+
+
 def _pending(
     projection: Projection, decision: TransactionEnd
 ) -> Iterator[tuple[PendingOffsetKey, PendingOffsetValue]]:
@@ -73,10 +91,8 @@ def _pending(
                 yield key, value
 
 
-def _committed(
-    projection: Projection, key: PendingOffsetKey, value: PendingOffsetValue
-) -> Iterator[RawRecord]:
-    yield encode_offset_commit(
+def _committed(key: PendingOffsetKey, value: PendingOffsetValue) -> RawRecord:
+    return encode_offset_commit(
         offset_commit_key(key.group_id, key.topic, key.partition),
         value.offset,
         value.leader_epoch,
@@ -85,4 +101,3 @@ def _committed(
         _NO_EXPIRY,
         value.topic_id,
     )
-    yield from superseded(projection.pending, key.group_id, key.topic, key.partition, value.index)

@@ -59,19 +59,26 @@ def test_a_reply_does_not_wait_for_ever(world: World, host: VirtualHost, is_depo
     assert len(told) == 1
 
 
-def test_a_request_waits_until_the_catalog_is_as_new(world: World, host: VirtualHost) -> None:
+def test_a_request_waits_until_the_catalog_is_as_new(
+    world: World, host: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.runtime.transaction_waits.WAITING_MAX", 1)
     committed: Any = SimpleNamespace(known_ms=-1.0, observe_horizon=lambda: None)
     waits, told = KnownWaits(host, committed), list[str]()
-    waits.when_known(lambda: told.append("waited"))
+
+    def ask(name: str) -> None:
+        waits.when_known(lambda: told.append(name), lambda: told.append(f"{name}, unknown"))
+
+    ask("waited")
+    ask("one too many")
     world.run_for(200)
-    assert not told
+    assert told == ["one too many, unknown"]
     committed.known_ms = host.monotonic_ms()
-    waits.when_known(lambda: told.append("at once"))
-    assert told == ["at once"]
+    ask("at once")
     world.run_for(50)
-    assert told == ["at once", "waited"]
-    waits.when_known(lambda: told.append("late"))
+    assert told[1:] == ["at once", "waited"]
+    ask("late")
     world.run_for(KNOWN_MAX_MS / 2)
-    assert told == ["at once", "waited"]
+    assert told[3:] == []
     world.run_for(KNOWN_MAX_MS)
-    assert told == ["at once", "waited", "late"]
+    assert told[3:] == ["late, unknown"]

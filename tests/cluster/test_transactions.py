@@ -68,11 +68,11 @@ class Nodes(ThreeNodes):
             self.until_done(lambda: self.ask(self.controller, ApiKey.ADD_OFFSETS_TO_TXN, 3, request))[0]
         )
 
-    def pend(self, offset: int, group_id: str = GROUP, **fields: Any) -> int:
+    def pending_request(self, offset: int, group_id: str = GROUP, **fields: Any) -> TxnOffsetCommitRequest:
         part = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=""
         )
-        request = TxnOffsetCommitRequest(
+        return TxnOffsetCommitRequest(
             transactional_id="t",
             group_id=group_id,
             producer_id=self.producer_id,
@@ -80,6 +80,9 @@ class Nodes(ThreeNodes):
             topics=[TxnOffsetCommitRequestTopic(name="orders", partitions=[part])],
             **fields,
         )
+
+    def pend(self, offset: int, group_id: str = GROUP, **fields: Any) -> int:
+        request = self.pending_request(offset, group_id, **fields)
         shard = shard_of(group_id, self.cluster[1].identity.num_shards)
         return int(
             self.until_done(
@@ -230,6 +233,24 @@ def test_a_transaction_times_out_and_its_producer_is_fenced(nodes: Nodes) -> Non
     nodes.cluster.wait_for(nodes.is_complete)
     assert nodes.end() == ErrorCode.PRODUCER_FENCED
     assert nodes.fetch() == {}
+
+
+def test_a_commit_at_a_node_without_news_of_its_transaction_is_asked_again(nodes: Nodes) -> None:
+    """The group's node does not hear from the leader of the metadata shard: it does not know that the group
+    was added, and must not say that it was not."""
+    group_id = GROUP if nodes.controller != nodes.leader else other_group(nodes)
+    leader = nodes.cluster.wait_for_leader(shard_of(group_id, nodes.cluster[1].identity.num_shards))
+    nodes.init()
+    nodes.world.run_for(200)
+    nodes.cluster.cut(nodes.controller, leader)
+    assert nodes.add_group(group_id) == ErrorCode.NONE
+    answer = nodes.ask(leader, ApiKey.TXN_OFFSET_COMMIT, 3, nodes.pending_request(7, group_id))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    nodes.network.heal_all()
+    assert nodes.pend(7, group_id) == ErrorCode.NONE
+    assert nodes.end() == ErrorCode.NONE
+    nodes.cluster.wait_for(nodes.is_complete)
+    assert nodes.fetch(group_id) == {0: 7}
 
 
 def test_a_foreign_commit_is_refused_for_good_and_soon(nodes: Nodes) -> None:

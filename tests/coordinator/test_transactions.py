@@ -4,6 +4,7 @@ and what a failure between any two entries may not change (E.4 of the specificat
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +14,10 @@ from coordinator.catalog.transactions import EPOCH_LAST
 from coordinator.limits import Limits
 from records import TransactionState
 from tests.support.transactions import GROUP, OTHER_GROUP, Producer, Shards
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 NONE = ErrorCode.NONE
 UNSTABLE = -ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -99,7 +103,7 @@ def test_a_group_without_offsets_does_not_keep_a_transaction(shards: Shards, pro
 
 
 def test_many_offsets_are_resolved_in_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.offsets.resolving.RESOLVED_AT_ONCE", 3)
+    monkeypatch.setattr("coordinator.offsets.resolving.RECORDS_AT_ONCE", 3)
     monkeypatch.setattr("coordinator.offsets.transactional.PARTITIONS_AT_ONCE", 3)
     for dying in range(1, 4):
         shards = Shards()
@@ -115,6 +119,45 @@ def test_many_offsets_are_resolved_in_several_entries(monkeypatch: pytest.Monkey
         shards.settle()
         assert shards.fetch(GROUP, is_stable=True) == {number: number + 1 for number in range(8)}
         assert shards.state() is TransactionState.COMPLETE_COMMIT
+        shards.check()
+
+
+def test_offsets_with_long_metadata_are_resolved_in_entries_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once they and what they supersede would be too much for one entry."""
+    shards = Shards()
+    producers = [Producer(shards, f"t{number}") for number in range(4)]
+    for producer in producers:
+        producer.init()
+        pend(producer, {number: number + 1 for number in range(8)})
+    monkeypatch.setattr("coordinator.steps.DECISION_BYTES_MAX", 1_500)
+    monkeypatch.setattr("coordinator.offsets.resolving.BYTES_AT_ONCE", 500)
+    producers[-1].end()
+    shards.settle()
+    assert shards.fetch(GROUP) == {number: number + 1 for number in range(8)}
+    assert shards.state("t3") is TransactionState.COMPLETE_COMMIT
+    shards.check()
+
+
+def test_what_a_transaction_supersedes_is_marked_in_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.offsets.resolving.RECORDS_AT_ONCE", 3)
+    for dying, kept in itertools.product(range(1, 12), (True, False)):
+        shards = Shards()
+        producers = [Producer(shards, f"t{number}") for number in range(10)]
+        for number, producer in enumerate(producers):
+            producer.init()
+            pend(producer, {0: number, 1: number})
+        producers[-1].end()
+        log = shards.log_of(GROUP)
+        first, countdown = log.next_index, itertools.count(1)
+        shards.dies = lambda one, log=log, c=countdown, d=dying, k=kept: (  # type: ignore[misc]
+            k if one is log and next(c) == d else None
+        )
+        shards.settle()
+        assert max(len(raws) for index, raws in log.entries if index >= first) <= 5
+        for producer in producers[:-1]:
+            producer.until_done(producer.end)
+        shards.settle()
+        assert shards.fetch(GROUP, is_stable=True) == {0: 9, 1: 9}
         shards.check()
 
 
@@ -273,6 +316,28 @@ def test_a_transaction_has_a_bound() -> None:
     assert producer.end() == NONE
     shards.settle()
     assert shards.state() is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_request_that_names_a_topic_many_times_is_short_work() -> None:
+    shards = Shards()
+    topics = [CreatableTopic(name="large", num_partitions=10_000, replication_factor=1)]
+    shards.ask(shards.metadata, ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics))
+    producer = Producer(shards)
+    producer.init()
+    assert producer.add(*range(5_000), topic="large") == NONE
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="t",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name="large", partitions=[number]) for number in range(10_000)
+        ],
+    )
+    began = time.process_time()
+    shards.ask(shards.metadata, ApiKey.ADD_PARTITIONS_TO_TXN, 3, request)
+    assert time.process_time() - began < 0.5  # it is 0.03 s; with work for each name anew, 2 s
+    (topic,) = shards.transaction().topics
+    assert topic.partitions == tuple(range(10_000))
 
 
 # Fencing.

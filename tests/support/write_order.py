@@ -49,7 +49,7 @@ WRITE_ORDER: Final[dict[int, str]] = {
     Trigger.OFFSETS_COMMITTED: "(1 )+(1006 )*",
     Trigger.OFFSETS_DELETED: "(-1 )*(-1006 )*",
     Trigger.OFFSETS_PENDING: "(1006 )+",
-    Trigger.OFFSETS_RESOLVED: "(-1006 (1 (1006 )*)?)*",
+    Trigger.OFFSETS_RESOLVED: "(1006 |-1006 (1 )?)*",
     Trigger.GROUP_DELETED: _GROUP_GONE,
     Trigger.OFFSETS_EXPIRED: _GROUP_GONE,
     Trigger.TOPIC_CREATED: _CATALOG,
