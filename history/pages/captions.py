@@ -19,6 +19,7 @@ from history.facts.rows import (
     TermRow,
     TopicPartition,
     WaitEnd,
+    begun_ms,
 )
 from history.reading.notes import Note
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
@@ -125,6 +126,7 @@ class Captions:
             "before": row.epoch_before,
             "index": row.index,
             "at": row.timestamp_ms,
+            "began": begun_ms(row),
             "target": row.target_ms,
             "settled": row.settled_ms,
             "settledIndex": row.settled_index,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd
+from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd, begun_ms
 from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural
 
@@ -147,7 +147,7 @@ def _restless(facts: GroupRows, edges: Sequence[int], signs: Signs) -> str:
     for row in facts.epochs:
         until = row.settled_ms if row.settled_ms is not None else row.end_ms
         until = facts.last_ms if until is None else until
-        for column in _columns(edges, row.timestamp_ms, until) if until > row.timestamp_ms else ():
+        for column in _columns(edges, begun_ms(row), until) if until > begun_ms(row) else ():
             cells[column] = signs.bar
     return "".join(cells).rstrip()
 

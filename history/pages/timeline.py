@@ -149,7 +149,7 @@ def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
         for session in member["sessions"]:
             session["at"], session["end"] = since(session["at"]), since(session["end"])
     for event in (*data["epochs"], *data["terms"], *data["gone"], *data["faults"], *data["findings"]):
-        for name in ("at", "target", "settled", "end"):
+        for name in ("at", "began", "target", "settled", "end"):
             if name in event:
                 event[name] = since(event[name])
     for epoch in data["epochs"]:
@@ -220,7 +220,7 @@ def settled_words(row: EpochRow) -> str:
 def figures(facts: GroupRows) -> list[tuple[str, str]]:
     """Key figures, each a (label, value)."""
     restless = sum(
-        max(_first(row.settled_ms, row.end_ms, facts.last_ms) - row.timestamp_ms, 0) for row in facts.epochs
+        max(_first(row.settled_ms, row.end_ms, facts.last_ms) - begun_ms(row), 0) for row in facts.epochs
     )
     unowned_ms = sum(
         max(_first(span.to_ms, facts.last_ms) - span.from_ms, 0)

@@ -137,9 +137,9 @@ const Model = (() => {
     let at = 0;
     for (const epoch of epochs) {
       const to = settledBy(epoch);
-      while (at < shares.length && edges[at + 1] <= epoch.at) at++;
+      while (at < shares.length && edges[at + 1] <= epoch.began) at++;
       for (let slice = at; slice < shares.length && edges[slice] < to; slice++)
-        shares[slice] += (Math.min(to, edges[slice + 1]) - Math.max(epoch.at, edges[slice])) / (edges[slice + 1] - edges[slice]);
+        shares[slice] += (Math.min(to, edges[slice + 1]) - Math.max(epoch.began, edges[slice])) / (edges[slice + 1] - edges[slice]);
     }
     return shares;
   }
@@ -161,7 +161,7 @@ const Model = (() => {
       for (let at = sliceOf(from); at < count && edges[at] < to; at++)
         into[at] += weight * (Math.min(to, edges[at + 1]) - Math.max(from, edges[at])) / (edges[at + 1] - edges[at]);
     };
-    for (const epoch of epochs) add(restless, Math.max(epoch.at, 0), settledBy(epoch), 1);
+    for (const epoch of epochs) add(restless, Math.max(epoch.began, 0), settledBy(epoch), 1);
     for (const row of rows)
       for (let at = 0; at < row.segments.length; at += SIZE)
         if (row.segments[at + 2] === HAND.UNOWNED) add(unowned, row.segments[at], row.segments[at] + row.segments[at + 1], row.partitions.length);
@@ -170,7 +170,7 @@ const Model = (() => {
 
   /* Quiet times, in which the group is stable and no member joins or leaves: [[from, to], …], not sorted by length. */
   function quiet(longer) {
-    const busy = epochs.map((epoch) => [epoch.at, settledBy(epoch)]);
+    const busy = epochs.map((epoch) => [epoch.began, settledBy(epoch)]);
     for (const term of terms) busy.push([term.at, term.at]);
     for (const finding of findings) busy.push([finding.at, finding.at]);
     for (const fault of data.faults) busy.push([fault.at, fault.at]);
