@@ -9,6 +9,7 @@ from coordinator.classic.phases import (
     drop,
     join_timed_out,
     note,
+    note_timeout,
     rebalance,
     sync_timed_out,
 )
@@ -114,7 +115,6 @@ def _session_ended(
     if is_waiting and not member.is_new:
         return
     builder.trigger = Trigger.SESSION_EXPIRED
-    note(group, ReasonKind.SESSION_EXPIRED, member_id)
-    group.expiries.append(expiry)
+    note_timeout(group, ReasonKind.SESSION_EXPIRED, expiry)
     drop(groups, group, member_id, builder)
     yield from _after_departure(groups, group, ctx, builder)

@@ -185,9 +185,11 @@ def _join_new(
 
 
 def new_member_id(groups: GroupContext, instance_id: str | None, ctx: Context) -> str:
-    """An id for a new member, which tells its client or its instance."""
-    named = ctx.client_id[: groups.limits.member_id_bytes_max] if instance_id is None else instance_id
-    return f"{named}-{ctx.fresh_id()}"
+    """An id for a new member, which tells its client or its instance, as far as it fits."""
+    named = ctx.client_id if instance_id is None else instance_id
+    unique = f"-{ctx.fresh_id()}"
+    room = max(groups.limits.member_id_bytes_max - len(unique), 0)
+    return named.encode()[:room].decode(errors="ignore") + unique
 
 
 def _add(

@@ -18,7 +18,7 @@ from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
-from records import RawRecord, Reason, ReasonKind, Trigger
+from records import Expiry, RawRecord, Reason, ReasonKind, Trigger
 from wire.errors import ErrorCode
 from wire.messages.join_group import FIRST_WITH_NULL_PROTOCOL, JoinGroupResponse, JoinGroupResponseMember
 from wire.messages.sync_group import SyncGroupResponse
@@ -33,6 +33,13 @@ def note(group: ClassicGroup, kind: ReasonKind, member_id: str = "", detail: str
     """Note why the next generation begins, unless very much is noted already."""
     if len(group.reasons) < REASONS_MAX:
         group.reasons[Reason(kind=kind, member_id=member_id, detail=detail[:DETAIL_CHARS_MAX])] = None
+
+
+def note_timeout(group: ClassicGroup, kind: ReasonKind, expiry: Expiry) -> None:
+    """Note a reason that is a timeout, with its evidence, within the same bound."""
+    note(group, kind, expiry.member_id)
+    if len(group.expiries) < REASONS_MAX:
+        group.expiries.append(expiry)
 
 
 def rebalance(groups: GroupContext, group: ClassicGroup, ctx: Context, builder: DecisionBuilder) -> Step:
@@ -94,8 +101,7 @@ def join_timed_out(
     else:
         late = [one for one in group.members.values() if one.join is None and one.instance_id is None]
         for member in reversed(late):  # the leader last, so that no other is looked for each time
-            note(group, ReasonKind.JOIN_TIMED_OUT, member.member_id)
-            group.expiries.append(deadline.evidence(member.member_id))
+            note_timeout(group, ReasonKind.JOIN_TIMED_OUT, deadline.evidence(member.member_id))
             drop(groups, group, member.member_id, builder)
         yield from complete_join(groups, group, ctx, builder)
 
@@ -159,8 +165,7 @@ def sync_timed_out(
     late = [member_id for member_id in group.members if member_id in group.not_synced]
     if late:
         for member_id in reversed(late):
-            note(group, ReasonKind.SYNC_TIMED_OUT, member_id)
-            group.expiries.append(deadline.evidence(member_id))
+            note_timeout(group, ReasonKind.SYNC_TIMED_OUT, deadline.evidence(member_id))
             drop(groups, group, member_id, builder)
         yield from prepare_rebalance(groups, group, ctx, builder)
 

@@ -114,6 +114,26 @@ def test_reasons_of_clients_are_kept_short(world: World, stable: Make) -> None:
     assert not group_of(world).reasons
 
 
+def test_evidence_of_timeouts_is_bounded(world: World) -> None:
+    """No generation is completed, so nothing is written: the evidence waits for the entry of the next one."""
+    a = ClassicConsumer(world, "a")
+    a.join(rebalance_timeout_ms=100)
+    world.work()
+    a.joined()
+    for number in range(11):
+        for _ in range(100):
+            ClassicConsumer(world, "late", version=3, protocols={"range": b""}).join(rebalance_timeout_ms=100)
+        a.join(rebalance_timeout_ms=100)
+        a.joined()
+        a.protocols = {"range": b"%d" % number}
+        a.join(rebalance_timeout_ms=100)
+        world.sleep(150)
+        a.joined()
+    assert len(group_of(world).expiries) == 1_000
+    assert a.sync({}).error_code == 0
+    assert not group_of(world).expiries
+
+
 def test_unused_member_ids_are_bounded() -> None:
     world = World(limits=Limits(classic_pending_max=2))
     a, b, c = (ClassicConsumer(world, name) for name in "abc")

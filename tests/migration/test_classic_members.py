@@ -63,6 +63,18 @@ def test_the_cause_has_the_reason_that_the_client_gives(world: World, consumer: 
     assert (reason.kind, reason.detail) == (ReasonKind.MEMBER_JOINED, "r" * 255)
 
 
+@pytest.mark.parametrize("named", ["c" * 32_767, "é" * 249])
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_member_with_a_long_name_joins_again_under_its_id(
+    world: World, consumer: Client, named: str, is_static: bool
+) -> None:
+    """The id that a member is given is one that it may use."""
+    a = joined(world, "a", instance_id=named.encode()[:256].decode()) if is_static else joined(world, named)
+    assert len(a.member_id.encode()) <= world.shard.groups.limits.member_id_bytes_max
+    settled(world, consumer, a)
+    shared(world, consumer, a)
+
+
 def test_the_description_tells_both_kinds(world: World, consumer: Client) -> None:
     a = joined(world)
     metadata = world.group().members[a.member_id].metadata
