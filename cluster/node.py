@@ -162,6 +162,7 @@ class Node:
         self._make_clock(identity)
         make_catalog = functools.partial(CatalogShard, limits, identity.num_shards)
         self.metadata = ShardRuntime(self, directory, METADATA_SHARD, make_catalog, CatalogDuties)
+        self.metadata.replica.keeps_leadership = self._has_messages
         self.shards = [
             ShardRuntime(self, directory, number, functools.partial(GroupShard, number, limits), GroupDuties)
             for number in range(identity.num_shards)
@@ -169,6 +170,11 @@ class Node:
         runtimes = {runtime.shard: runtime for runtime in self.all_shards}
         voters = identity.voters or (identity.node_id,)
         self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
+
+    def _has_messages(self) -> bool:
+        """Whether messages would be lost if another node led the metadata shard."""
+        scratch_log = self.kafka.context.scratch_log
+        return scratch_log is not None and scratch_log.num_bytes > 0
 
     def _make_clock(self, identity: NodeIdentity) -> None:
         num_logs = identity.num_shards + 1

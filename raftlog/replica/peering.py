@@ -68,6 +68,8 @@ _SETTLED = (ReplicaState.FOLLOWING, ReplicaState.READY)
 class Owner(Candidate, Protocol):
     """The replica, as this module sees it."""
 
+    keeps_leadership: Callable[[], bool]
+
     @property
     def is_current(self) -> bool: ...
 
@@ -436,6 +438,8 @@ class Peering:
 
     def _look_who_should_lead(self, now_ms: float) -> None:
         obstacle = self.candidacy.obstacle()
+        if obstacle is Obstacle.NONE and self._owner.keeps_leadership():
+            return
         to = self._balancing.successor(
             now_ms, self._raft.progress, self._journal.last_index, can_serve=obstacle is Obstacle.NONE
         )

@@ -79,6 +79,8 @@ class Replica:
         self._links = links
         self._linked: set[int] = set()
         self.shard = shard
+        self.keeps_leadership: Callable[[], bool] = lambda: False
+        """Whether a node that leads does not hand the shard to the preferred one."""
         self.home = directory.shard_path(shard)
         identity: LogIdentity = directory.identity.log(shard)
         self._journal = Journal(

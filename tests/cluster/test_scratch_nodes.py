@@ -44,8 +44,8 @@ def fetched(ask: Ask, offset: int) -> Any:
 class Nodes(ThreeNodes):
     """Three nodes with a scratch log, and the topic `orders`."""
 
-    def __init__(self) -> None:
-        super().__init__(settings={"scratch_log_enable": True})
+    def __init__(self, **settings: object) -> None:
+        super().__init__(settings={"scratch_log_enable": True} | settings)
 
     @property
     def controller(self) -> int:
@@ -95,6 +95,22 @@ def test_a_new_leader_begins_empty_behind_all_offsets_and_the_old_one_keeps_noth
     assert offsets(nodes.read(new, offset=3).records) == [first]
     assert nodes.create("clicks", 1) == 0
     assert nodes.produce(new, b"z", topic="clicks") == (0, 0)
+
+
+def test_messages_are_not_given_up_so_that_the_preferred_node_leads() -> None:
+    nodes = Nodes(leader_balance_delay_ms=1_000)
+    nodes.cluster.wait_for(lambda: nodes.cluster.leader_of(METADATA_SHARD) == 1)
+    nodes.cluster[1].kill()
+    count_fault("cluster", "leader killed")
+    leader = nodes.controller
+    code, offset = nodes.produce(leader, b"x")
+    assert code == 0
+    nodes.cluster[1].boot()
+    nodes.world.run_for(10_000)
+    assert nodes.controller == leader
+    assert len(offsets(nodes.read(leader, offset).records)) == 1
+    assert nodes.delete("orders") == 0
+    nodes.cluster.wait_for(lambda: nodes.cluster.leader_of(METADATA_SHARD) == 1)
 
 
 def test_the_messages_of_a_deleted_topic_are_dropped_and_its_successor_begins_at_0() -> None:
