@@ -1,6 +1,6 @@
-"""The empty log of every partition: ListOffsets and Fetch, so that unmodified consumers work.
+"""The empty log of every partition, without a scratch log: ListOffsets and Fetch, so that consumers work.
 
-Topics hold no messages, but consumers fetch between heartbeats, and from offsets that they committed
+Topics hold no messages then, but consumers fetch between heartbeats, and from offsets that they committed
 elsewhere. So every requested offset *is* the end of the log: the high watermark is the fetch offset, and no
 consumer gets OFFSET_OUT_OF_RANGE, which would reset its position. A fetch waits as long as requested
 (`max_wait_ms`), like one at the end of a real log, or until its connection has other work: a client that has

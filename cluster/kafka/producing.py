@@ -1,6 +1,6 @@
-"""Produce, which is served in order to refuse it, and to keep librdkafka's consumers from spinning.
+"""Produce without a scratch log: served to refuse it, and to keep librdkafka's consumers from spinning.
 
-Topics hold no messages, so nothing can be produced, and every batch is refused with an error that is not
+Topics hold no messages then, so nothing can be produced, and every batch is refused with an error that is not
 retried. The API is advertised all the same, because librdkafka takes a node without Produce 3 for one that
 predates the message format of Fetch 4, and then fetches in a busy loop (docs/architecture.md).
 
