@@ -170,6 +170,8 @@ class Limits:
     transactional_id_bytes_max: int = bound(1_024, "bytes", "the record of an id contains it")
     transaction_partitions_max: int = bound(10_000, "partitions in one AddPartitionsToTxn",
         "a request takes a few milliseconds of the event loop")
+    transaction_groups_max: int = bound(1_000, "groups of one transaction",
+        "its record is a few milliseconds of the event loop on each node; a program has one or two")
     transaction_bytes_max: int = bound(262_144, "bytes",
         "record of a transaction: each request that adds partitions or a group writes them all")
     install_records_max: int = bound(500, "records",

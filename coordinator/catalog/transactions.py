@@ -301,6 +301,8 @@ def add_offsets(
         raise _refused(ErrorCode.INVALID_REQUEST, "the group id is too long")
     new = _ongoing(value, ctx)
     if all(one.group_id != group_id for one in new.groups):
+        if len(new.groups) >= context.limits.transaction_groups_max:
+            raise _refused(ErrorCode.INVALID_REQUEST, "the transaction has too many groups")
         added = TransactionGroup(group_id=group_id, shard=shard_of(group_id, context.num_shards))
         new = replace(new, groups=(*new.groups, added))
     yield from _extend(context, request.transactional_id, value, new, ctx, builder)

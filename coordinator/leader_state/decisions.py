@@ -74,19 +74,22 @@ class Decisions:
     def _add_unknown(
         self, group_id: str, producer_id: int, projection: Projection, catalog: CatalogView
     ) -> None:
-        """Note a transaction that the catalog, though new enough, does not have: nobody can commit it.
+        """Note a transaction of which the catalog, though new enough, will not make a decision for the group.
 
-        The metadata shard forgets a transaction only after this shard has followed its end. So this takes a
-        metadata shard that was restored from an older copy."""
-        transaction = max(
-            value.transaction for _, value in projection.pending.of_producer(group_id, producer_id)
-        )
+        It may not have the transaction, or have it without the group, or take it for one that was followed
+        here. The metadata shard forgets a transaction only after this shard has followed its end. So this
+        takes a metadata shard that was restored from an older copy."""
+        transaction = projection.pending.transaction_of(group_id, producer_id)
         transactional_id = catalog.transactions.id_of(producer_id) or ""
         value = catalog.transactions.of(transactional_id)
         is_known = (
             value is not None
             and value.began == transaction
-            and (value.state == TransactionState.ONGOING or value.state in DECIDED)
+            and any(one.group_id == group_id for one in value.groups)
+            and (
+                value.state == TransactionState.ONGOING
+                or (value.state in DECIDED and value.decided > projection.resolved_decision)
+            )
         )
         if not is_known and transaction <= catalog.version:
             is_commit = value is not None and value.began == transaction and value.state in COMMITS

@@ -95,6 +95,10 @@ class PendingOffsets:
         """The ids of producers with pending offsets of the group."""
         return list(self._groups.get(group_id, ()))
 
+    def transaction_of(self, group_id: str, producer_id: int) -> int:
+        """The newest transaction of a producer that has pending offsets of the group."""
+        return max(value.transaction for value in self._groups[group_id][producer_id].values())
+
     def of_producer(
         self, group_id: str, producer_id: int
     ) -> Iterator[tuple[PendingOffsetKey, PendingOffsetValue]]:

@@ -318,6 +318,17 @@ def test_a_transaction_has_a_bound() -> None:
     assert shards.state() is TransactionState.COMPLETE_COMMIT
 
 
+def test_a_transaction_has_a_bounded_number_of_groups() -> None:
+    shards = Shards(Limits(transaction_groups_max=2))
+    producer = Producer(shards)
+    producer.init()
+    errors = [producer.add_group(group_id) for group_id in ("a", "b", "c", "b")]
+    assert errors == [NONE, NONE, ErrorCode.INVALID_REQUEST, NONE]
+    assert producer.end() == NONE
+    shards.settle()
+    assert shards.state() is TransactionState.COMPLETE_COMMIT
+
+
 def test_a_request_that_names_a_topic_many_times_is_short_work() -> None:
     shards = Shards()
     topics = [CreatableTopic(name="large", num_partitions=10_000, replication_factor=1)]
