@@ -37,7 +37,7 @@ class TransactionTimers:
         self._followed: dict[int, int] = {}
 
     def follow(self, transactional_id: str, value: TransactionValue, ctx: Context) -> None:
-        """Set the id's timer after a record; the time that has passed since the record counts."""
+        """Set the id's timer after a record; the time that has certainly passed since the record counts."""
         key = (transactional_id, "")
         self._due.pop(transactional_id, None)
         if value.state in DECIDED:
@@ -47,7 +47,7 @@ class TransactionTimers:
         since_ms, timeout_ms = value.last_update_timestamp_ms, self._limits.transactional_id_expiration_ms
         if value.state == TransactionState.ONGOING:
             since_ms, timeout_ms = value.start_timestamp_ms, value.timeout_ms
-        passed_ms = max(0, ctx.wall_ms - since_ms)
+        passed_ms = max(0, ctx.past_ms - since_ms)
         self._deadlines.arm(key, ctx.monotonic_ms, ctx.wall_ms, max(0, timeout_ms - passed_ms))
 
     def shard_followed(self, shard: int, decided: int, view: TransactionsView) -> None:

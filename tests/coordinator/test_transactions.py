@@ -469,6 +469,16 @@ def test_a_transaction_times_out(shards: Shards, fails_over: bool) -> None:
     shards.check()
 
 
+def test_a_leader_whose_clock_is_ahead_ends_no_transaction_early(shards: Shards, producer: Producer) -> None:
+    producer.add_group()
+    began = shards.ctx(shards.metadata)
+    ahead = replace(began, wall_ms=began.wall_ms + 3_600_000, settled_ms=lambda: began.wall_ms)
+    machine = shards.metadata.machine
+    for _ in machine.becoming_ready(lambda: ahead):
+        pass
+    assert machine.next_deadline_ms() == began.monotonic_ms + producer.timeout_ms
+
+
 def test_an_unused_transactional_id_expires() -> None:
     shards = Shards(Limits(transactional_id_expiration_ms=60_000))
     idle, busy = Producer(shards, "idle"), Producer(shards, "busy")
