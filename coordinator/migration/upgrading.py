@@ -99,7 +99,10 @@ def upgrade_step(
 def _check(groups: GroupContext, classic: ClassicGroup, ctx: Context) -> None:
     """Raise `CannotUpgrade` for what Kafka checks before it reads what the members say."""
     if not groups.classic.is_served:
-        raise CannotUpgrade("it has members, and the classic protocol is not served: stop them first")
+        raise CannotUpgrade(
+            "it has members, and the classic protocol is not served: serve it again "
+            "(group.coordinator.rebalance.protocols) until they have left"
+        )
     if not MigrationPolicy(groups.limits.migration_policy).allows_upgrade:
         raise CannotUpgrade(
             f"group.consumer.migration.policy is {groups.limits.migration_policy}: stop its members first"

@@ -32,7 +32,9 @@ def test_a_classic_group_with_members_is_not_taken_over(without_classic: World) 
     """GROUP_ID_NOT_FOUND 69: a non-empty classic group that cannot be upgraded."""
     world = without_classic
     world.shard.apply(encode_record(classic_group(members=1)), 1)
-    assert world.join("a").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    refused = world.join("a")
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "group.coordinator.rebalance.protocols" in (refused.error_message or ""), "the only way out"
     assert world.heartbeat("a", 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
