@@ -53,7 +53,13 @@ class StagedMember(ABC):
 
     @property
     @abstractmethod
-    def has_lost(self) -> bool: ...
+    def has_lost(self) -> bool:
+        """Whether it was told to have lost partitions."""
+
+    @property
+    @abstractmethod
+    def gave_up(self) -> bool:
+        """Whether it lost partitions, also if its client only says that they were revoked."""
 
     @abstractmethod
     def when_revoking(self, call: Callable[[], None]) -> bool:
@@ -76,6 +82,7 @@ class InThisProcess(StagedMember):
     committed = property(lambda self: dict(self._polled.acknowledged))
     errors = property(lambda self: self._polled.errors)
     has_lost = property(lambda self: bool(self._polled.lost))
+    gave_up = has_lost
 
     def when_revoking(self, call: Callable[[], None]) -> bool:
         def once() -> None:
@@ -95,12 +102,13 @@ class InThisProcess(StagedMember):
 class InAnotherProcess(StagedMember):
     """A client that tells in lines what happens to it."""
 
-    def __init__(self, name: str, consumer: VerifiableConsumer) -> None:
-        self.name, self._consumer = name, consumer
+    def __init__(self, name: str, consumer: VerifiableConsumer, waits_in_callback: bool = False) -> None:
+        self.name, self._consumer, self._waits_in_callback = name, consumer, waits_in_callback
 
     assigned = property(lambda self: frozenset(self._consumer.assigned))
     committed = property(lambda self: {number: at for (_, number), at in [*self._consumer.committed.items()]})
     has_lost = property(lambda self: "partitions_lost" in self._consumer.events)
+    gave_up = property(lambda self: bool(self._consumer.revoked))
 
     @property
     def errors(self) -> list[str]:
@@ -109,7 +117,12 @@ class InAnotherProcess(StagedMember):
         return [*self._consumer.commit_errors, *told, *ended]
 
     def when_revoking(self, call: Callable[[], None]) -> bool:
-        return False
+        def once() -> None:
+            self._consumer.while_revoking = lambda: None
+            call()
+
+        self._consumer.while_revoking = once
+        return self._waits_in_callback
 
     def kill(self) -> None:
         self._consumer.kill()
@@ -148,7 +161,18 @@ class StagedGroup:
 
     def join(self, name: str, instance: str | None = None, in_process: bool = False) -> StagedMember:
         """Start one more member under a client id of its own."""
-        member = self._start(self.named(name), instance, in_process)
+        return self._joined(self._start(self.named(name), instance, in_process))
+
+    def join_to_revoke(self, name: str) -> StagedMember:
+        """Start a member that can be told what to do in its callback, if its client has one."""
+        stock = stock_clients.CLIENTS.get(self.client)
+        if stock is None or not stock.waits_in_callback:
+            return self.join(name)
+        named = self.named(name)
+        consumer = stock.consumer(self.bootstrap, self.topic, self.group, client_id=named, role="wait")
+        return self._joined(InAnotherProcess(named, consumer, waits_in_callback=True))
+
+    def _joined(self, member: StagedMember) -> StagedMember:
         self._ends.callback(member.close)
         return member
 

@@ -37,4 +37,4 @@ def test_a_row_is_what_its_test_runs(test: str, clients: list[str]) -> None:
     path, _, name = test.partition("::")
     module = importlib.import_module(re.sub(r"\.py$", "", path).replace("/", "."))
     (parameters,) = [one for one in getattr(module, name).pytestmark if one.name == "parametrize"]
-    assert list(parameters.args[1]) == clients
+    assert [getattr(one, "values", (one,))[0] for one in parameters.args[1]] == clients

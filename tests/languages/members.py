@@ -16,6 +16,11 @@ MESSAGES = 300
 KEYS = ("--repeating-keys", "50")
 """So many keys that every partition has some."""
 WITHIN_S = 30.0
+KCAT_SLOW = [
+    *(name for name in CLIENTS if name != "kcat"),
+    pytest.param("kcat", marks=pytest.mark.slow),
+]
+"""Every client, for tests with many commits; kcat commits every five seconds."""
 
 
 def wait_until_shared(*consumers: VerifiableConsumer) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cluster.launching.launcher import ClusterProcess
 from tests.languages.asking import listed, new_topic, stored
 from tests.languages.members import (
+    KCAT_SLOW,
     KEYS,
     MESSAGES,
     PARTITIONS,
@@ -28,7 +29,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", KCAT_SLOW)
 def test_members_consume_what_is_produced_share_it_and_leave(
     name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
@@ -51,7 +52,7 @@ def test_members_consume_what_is_produced_share_it_and_leave(
     assert not first.commit_errors
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", KCAT_SLOW)
 def test_the_next_member_goes_on_where_the_last_one_committed(
     name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:
@@ -133,7 +134,7 @@ def test_no_commit_is_lost_when_the_coordinator_is_killed(
     assert {number for number, offset in newest(*consumers).items() if offsets[number] < offset} == set()
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", KCAT_SLOW)
 def test_producer_and_consumer_go_on_at_the_end_when_the_messages_are_lost(
     name: str, cluster: ClusterProcess, group: str, running: ExitStack
 ) -> None:

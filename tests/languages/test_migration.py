@@ -22,8 +22,10 @@ from tests.support.verifiable import VerifiableConsumer
 
 pytestmark = pytest.mark.timeout(180)
 
+KCAT = pytest.param("kcat", marks=pytest.mark.slow)
 
-@pytest.mark.parametrize("name", ["java-classic", "franz-go", "kafkajs"])
+
+@pytest.mark.parametrize("name", ["java-classic", "franz-go", "kafkajs", KCAT])
 def test_a_group_moves_to_the_consumer_protocol_and_back(
     name: str, one_node: ClusterProcess, group: str, running: ExitStack
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.waiting import wait_for
 
 MESSAGES = 500
 WITHIN_S = 60.0
+JAVA_CONSUMER = pytest.param("java-consumer", marks=pytest.mark.slow)
 
 
 def committed(cluster: ClusterProcess, group: str) -> int:
@@ -47,7 +48,7 @@ def values(cluster: ClusterProcess, topic: str, isolation: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["java-classic", "franz-go", "kafkajs"])
+@pytest.mark.parametrize("name", ["java-classic", JAVA_CONSUMER, "franz-go", "kafkajs"])
 def test_a_loop_that_aborts_and_is_killed_copies_each_message_once(
     name: str, one_node: ClusterProcess, group: str
 ) -> None:

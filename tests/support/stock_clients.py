@@ -2,7 +2,7 @@
 
 Each has a consumer and a producer with the options and the lines of Kafka's VerifiableConsumer and
 VerifiableProducer (`tests.support.verifiable`), and an exactly-once loop with the options of its
-TransactionalMessageCopier. Go's program is built, and KafkaJS is installed, once, in
+TransactionalMessageCopier; kcat has no loop. Go's program is built, and KafkaJS is installed, once, in
 `build` (`make clean` removes it), named by the checksum of its source.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -24,6 +25,8 @@ REPOSITORY: Final = Path(__file__).parents[2]
 CACHE: Final = REPOSITORY / "build" / "clients"
 GO: Final = REPOSITORY / "tests" / "languages" / "franz_go"
 JAVASCRIPT: Final = REPOSITORY / "tests" / "languages" / "kafkajs"
+KCAT: Final = REPOSITORY / "tests" / "languages" / "kcat"
+JAVA: Final = REPOSITORY / "tests" / "languages" / "java" / "ConsumerProtocol.java"
 FETCHED_S_MAX: Final = 300.0
 """Seconds to fetch a client from its registry, and to build it."""
 
@@ -39,14 +42,22 @@ class StockClient:
     """The reason why it cannot run here, in one line; None if it can."""
 
     program: Callable[[str, str], tuple[list[str], dict[str, str]]]
-    """The command and its environment, given `consume`, `produce` or `copy`, and a client id."""
+    """The command and its environment, given `consume`, `produce`, `copy` or `wait`, and a client id."""
 
-    has_static_members: bool = True
+    waits_in_callback: bool = False
+    """Whether its program has a role `wait`: to consume, and to wait for a line in the callback for revoked
+    partitions, after the line `partitions_revoking`."""
 
     def consumer(
-        self, bootstrap: str, topic: str, group: str, *options: str, client_id: str = "consumer"
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        *options: str,
+        client_id: str = "consumer",
+        role: str = "consume",
     ) -> VerifiableConsumer:
-        command, env = self.program("consume", client_id)
+        command, env = self.program(role, client_id)
         names = ("--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group)
         return VerifiableConsumer([*command, *names, *options], env)
 
@@ -85,6 +96,8 @@ def _node_is_missing() -> str | None:
 
 def _java(protocol: str) -> Callable[[str, str], tuple[list[str], dict[str, str]]]:
     def program(role: str, client_id: str) -> tuple[list[str], dict[str, str]]:
+        if role == "wait" or (role == "copy" and protocol == "consumer"):
+            return java_command(str(JAVA), role, "--client-id", client_id), {}
         if role == "copy":
             return java_command("org.apache.kafka.tools.TransactionalMessageCopier"), {}
         config = {"client.id": client_id}
@@ -128,6 +141,17 @@ def _install_kafkajs(into: Path) -> None:
     _fetch(["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"], into)
 
 
+def _kcat_is_missing() -> str | None:
+    if shutil.which("kcat") is None:
+        return "no kcat: install it (the package kcat of Debian and others)"
+    return None if shutil.which("setpriv") else "no setpriv: install util-linux"
+
+
+def _kcat(role: str, client_id: str) -> tuple[list[str], dict[str, str]]:
+    options = ["--client-id", client_id, "--session-timeout", str(SESSION_MS)]
+    return [sys.executable, str(KCAT / "client.py"), role, *options], {}
+
+
 def _once(name: str, source: Path, make: Callable[[Path], None]) -> Path:
     """Return the folder that `make` filled for this source, now or in an earlier run."""
     kept = CACHE / f"{name}-{_checksum(source.iterdir()):08x}"
@@ -155,8 +179,9 @@ def _fetch(command: list[str], folder: Path) -> None:
 
 CLIENTS: Final = {
     "java-classic": StockClient(java_is_missing, _java("classic")),
-    "java-consumer": StockClient(java_is_missing, _java("consumer")),
+    "java-consumer": StockClient(java_is_missing, _java("consumer"), waits_in_callback=True),
     "franz-go": StockClient(_go_is_missing, _franz_go),
-    "kafkajs": StockClient(_node_is_missing, _kafkajs, has_static_members=False),
+    "kafkajs": StockClient(_node_is_missing, _kafkajs),
+    "kcat": StockClient(_kcat_is_missing, _kcat),
 }
 """Every client by the name that the tests' ids have."""

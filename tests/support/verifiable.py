@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -26,7 +27,12 @@ class VerifiableProcess:
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | (env or {})
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | (env or {}),
         )
         self.events: list[str] = []
         self.other_lines: list[str] = []
@@ -67,9 +73,16 @@ class VerifiableProcess:
         self._process.kill()
         self._process.wait()
         self._reader.join(timeout=5)
-        with contextlib.suppress(OSError):
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def answer(self) -> None:
+        """Write the line that it waits for."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it was killed, or forgotten
+            print(file=self._process.stdin, flush=True)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -99,6 +112,8 @@ class VerifiableConsumer(VerifiableProcess):
         self.committed: dict[Part, int] = {}
         """The newest offset of each partition whose commit succeeded."""
         self.commit_errors: list[str] = []
+        self.while_revoking: Callable[[], None] = lambda: None
+        """Runs while it waits in its callback for revoked partitions, if it is a program that does."""
         super().__init__(command, env)
 
     @property
@@ -122,6 +137,11 @@ class VerifiableConsumer(VerifiableProcess):
                 self.commit_errors.append(event["error"])
         elif name == "partitions_assigned":
             self.parts = self.parts | _parts(event)
+        elif name == "partitions_revoking":
+            try:
+                self.while_revoking()
+            finally:
+                self.answer()
         elif name in ("partitions_revoked", "partitions_lost"):
             self.parts = self.parts - _parts(event)
             self.revoked += _parts(event)
