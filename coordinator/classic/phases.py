@@ -195,12 +195,19 @@ def drop(
 def refuse_waiting(
     group: ClassicGroup, member: GenerationMember, builder: DecisionBuilder, code: ErrorCode
 ) -> None:
-    """Answer the member's requests that wait with an error; one that was removed has no id any more."""
+    """Answer the member's requests that wait with an error."""
+    refuse_join(group, member, builder, code)
+    answer_sync(group, member, builder, code)
+
+
+def refuse_join(
+    group: ClassicGroup, member: GenerationMember, builder: DecisionBuilder, code: ErrorCode
+) -> None:
+    """Answer the member's JoinGroup that waits, if any, with an error; one that was removed has no id."""
     token = group.take_join(member)
     if token is not None:
         member_id = "" if code is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
         builder.answers.append((token, refused_join(member_id, code, member.join_version)))
-    answer_sync(group, member, builder, code)
 
 
 # Replies.

@@ -2,7 +2,7 @@
 
 Each classic member becomes a member of the consumer group under its own id, at the epoch that was its
 generation, with the partitions of its last assignment; requests of it that wait are answered
-REBALANCE_IN_PROGRESS. The new member's join then begins the next epoch, and Heartbeat tells the classic
+so that it joins again. The new member's join then begins the next epoch, and Heartbeat tells the classic
 members to join again.
 
 A refused upgrade changes nothing. Its client gets GROUP_ID_NOT_FOUND with the reason, which the node's log
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused
 from coordinator.assignors.spi import MemberAssignment
-from coordinator.classic.phases import refuse_waiting
+from coordinator.classic.phases import answer_sync, refuse_join
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.limits import DECISION_BYTES_MAX, Limits, MigrationPolicy
@@ -90,7 +90,10 @@ def upgrade_step(
     yield upgrade.records
     groups.classic.forget(classic.group_id)
     for member in classic.members.values():
-        refuse_waiting(classic, member, builder, ErrorCode.REBALANCE_IN_PROGRESS)
+        # aiokafka's consumer ends when a JoinGroup is answered REBALANCE_IN_PROGRESS, as Kafka does it here.
+        # After a failover every client looks for the coordinator, finds this one, and joins again.
+        refuse_join(classic, member, builder, ErrorCode.NOT_COORDINATOR)
+        answer_sync(classic, member, builder, ErrorCode.REBALANCE_IN_PROGRESS)
         key = classic.group_id, member.member_id
         if groups.sessions.get(key) is None:
             groups.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, member.session_timeout_ms)

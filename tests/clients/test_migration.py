@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
@@ -15,6 +17,7 @@ SETTINGS = {
     "scratch.log.enable": "true",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "1500",
 }
 PARTITIONS = 6
 ALL = frozenset(range(PARTITIONS))
@@ -48,6 +51,13 @@ def wait_until_shared_and_committing(members: list[PolledMember]) -> None:
 def group_type(cluster: ClusterProcess, group: str) -> str:
     with Client(cluster.bootstrap) as client:
         return next((one.group_type for one in client.groups() if one.group_id == group), "")
+
+
+def num_members(admin: AdminClient, group: str) -> int:
+    try:
+        return len(admin.describe_consumer_groups([group])[group].result(WITHIN_S).members)
+    except KafkaException:  # nobody has joined yet
+        return 0
 
 
 @pytest.mark.parametrize(
@@ -94,3 +104,17 @@ def test_members_move_one_by_one_and_back(
     consumed = Counter(int(value) for one in everyone for value in one.values)
     complete = range(min(offsets.values()))
     assert all(consumed[number] >= PARTITIONS for number in complete), "messages were skipped"
+
+
+def test_a_group_moves_while_its_first_members_wait_for_others(cluster: ClusterProcess, group: str) -> None:
+    """Their JoinGroup waits for the initial delay when a consumer joins, and every client tries again."""
+    topic = f"of-{group}"
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(topic, PARTITIONS)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        members = [MEMBERS[kind](cluster.bootstrap, group, topic, kind) for kind in EAGER]
+        with Feed(cluster.bootstrap, topic, PARTITIONS), running(*members):
+            wait_for(lambda: num_members(admin, group) == len(members), "all of them wait")
+            last = MEMBERS[CONSUMER](cluster.bootstrap, group, topic, CONSUMER)
+            with running(last):
+                wait_until_shared_and_committing([*members, last])

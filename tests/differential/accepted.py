@@ -30,6 +30,7 @@ UNKNOWN_SERVER_ERROR: Final = -1
 UNKNOWN_MEMBER_ID: Final = 25
 GROUP_ID_NOT_FOUND: Final = 69
 REBALANCE_IN_PROGRESS: Final = 27
+NOT_COORDINATOR: Final = 16
 GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 GROUP_MAX_SIZE_REACHED: Final = 81
@@ -271,6 +272,12 @@ def _was_interrupted(situation: Situation) -> bool:
     return is_told and situation.before.has_refused_upgrade
 
 
+def _waits_at_upgrade(situation: Situation) -> bool:
+    """A JoinGroup waits when a consumer joins: it is answered by the code that all clients try again for."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (REBALANCE_IN_PROGRESS, NOT_COORDINATOR)
+
+
 def _owns_as_stranger(situation: Situation) -> bool:
     """A client that is no member joins a consumer group, and says that it owns partitions: we fence it."""
     difference = situation.difference
@@ -342,6 +349,7 @@ ACCEPTED: Final = (
     Accepted("aborted-leaves-nothing", ("DELETE_GROUPS", "OFFSET_DELETE"), "", _was_aborted, Then.ENDS),
     Accepted("unreadable-subscription", HEARTBEAT, "error_code", _cannot_be_read, Then.ENDS),
     Accepted("unreadable-subscription", ("JOIN_GROUP", "SYNC_GROUP"), ALONE_THERE, _was_interrupted),
+    Accepted("joining-at-upgrade", JOINED, "error_code", _waits_at_upgrade),
     Accepted("stranger-that-owns", JOINED, "error_code", _owns_as_stranger, Then.ENDS),
     Accepted("upgraded-in-rebalance", HEARTBEAT, "assignment", _is_still_owned, Then.ENDS),
     Accepted("consumer-of-downgraded", HEARTBEAT, "error_code", _was_consumer),

@@ -124,7 +124,7 @@ class EmbeddedConsumer(ClassicConsumer):
             self.phase = "joined"
             return
         self.phase = "unjoined"
-        if answer.error_code not in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
+        if answer.error_code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.MEMBER_ID_REQUIRED):
             self._lose(answer.error_code)
 
     def _sync_group(self) -> None:
