@@ -162,7 +162,8 @@ def answers(shards: Shards) -> Answers:
     until_done(shards, one.add_group)
     one.commit_offsets({0: 30})
     two = Producer(shards)
-    said["second"] = two.init(), one.end(), one.add(0), until_done(shards, two.init), two.epoch - one.epoch
+    fenced = two.init(), one.end(), until_done(shards, lambda: one.add(0))
+    said["second"] = fenced, until_done(shards, two.init), two.epoch - one.epoch
     shards.see()
     said["first of two"] = [one.init(named=True, version=version) for version in (3, 4)]
     said["nothing of it"] = stable(shards, 0)
