@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.apache import java_is_missing
 from cluster.launching.launcher import ClusterProcess, launch_cluster
-from tests.java.toolbox import Tools
+from tests.java.consumers import Fleet
+from tests.java.toolbox import TOPICS, Tools
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -54,3 +55,17 @@ def group() -> str:
 def topic() -> str:
     """A topic name; the test creates the topic."""
     return f"topic-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def made(request: pytest.FixtureRequest, tools: Tools, topic: str) -> str:
+    """A topic that exists, with the PARTITIONS of the requesting module."""
+    tools.run(TOPICS, "--create", "--topic", topic, "--partitions", str(request.module.PARTITIONS))
+    return topic
+
+
+@pytest.fixture
+def fleet(tools: Tools, made: str, group: str) -> Iterator[Fleet]:
+    """Consumers of the topic `made`, none of them started yet."""
+    with Fleet(tools.bootstrap, made, group) as started:
+        yield started

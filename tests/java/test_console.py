@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tests.java.toolbox import (
     GROUPS,
     OFFSETS,
     PRODUCER_PERFORMANCE,
-    TOPICS,
     Tools,
     rows,
 )
@@ -26,18 +24,6 @@ from tests.java.toolbox import (
 PARTITIONS = 2
 LINES = [f"key-{number}:value {number}" for number in range(20)]
 CONSUME_MS = "20000"
-
-
-@pytest.fixture
-def made(tools: Tools, topic: str) -> str:
-    tools.run(TOPICS, "--create", "--topic", topic, "--partitions", str(PARTITIONS))
-    return topic
-
-
-@pytest.fixture
-def fleet(tools: Tools, made: str, group: str) -> Iterator[Fleet]:
-    with Fleet(tools.bootstrap, made, group) as started:
-        yield started
 
 
 def produced(tools: Tools, topic: str) -> None:

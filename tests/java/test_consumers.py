@@ -3,23 +3,12 @@ the leader is killed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from benchmarks.raw import RawGroup
 from cluster.launching.launcher import ClusterProcess
 from tests.java.consumers import Fleet
 from tests.java.toolbox import TOPICS, Tools
 
 PARTITIONS = 6
-
-
-@pytest.fixture
-def fleet(tools: Tools, topic: str, group: str) -> Iterator[Fleet]:
-    tools.run(TOPICS, "--create", "--topic", topic, "--partitions", str(PARTITIONS))
-    with Fleet(tools.bootstrap, topic, group) as started:
-        yield started
 
 
 def test_partitions_of_a_killed_consumer_go_to_the_others(fleet: Fleet) -> None:

@@ -7,28 +7,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from cluster.launching.launcher import ClusterProcess
 from tests.java.consumers import Fleet
-from tests.java.toolbox import CONFIGS, CONSUMER_GROUPS, GROUPS, TOPICS, Tools, rows
+from tests.java.toolbox import CONFIGS, CONSUMER_GROUPS, GROUPS, Tools, rows
 
 PARTITIONS = 6
 KNOWN_EVERYWHERE_S_MAX = 10.0
-
-
-@pytest.fixture
-def made(tools: Tools, topic: str) -> str:
-    tools.run(TOPICS, "--create", "--topic", topic, "--partitions", str(PARTITIONS))
-    return topic
-
-
-@pytest.fixture
-def fleet(tools: Tools, made: str, group: str) -> Iterator[Fleet]:
-    with Fleet(tools.bootstrap, made, group) as started:
-        yield started
 
 
 def committed(tools: Tools, topic: str, group: str) -> None:
