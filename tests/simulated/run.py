@@ -22,6 +22,7 @@ from history.checking.invariants import InvariantChecker
 from raftlog.replica.replica import Replica
 from raftlog.storage.frames import frames_in
 from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
+from tests.report import count_fault
 from tests.simulated.actors import Actor, Member, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
@@ -352,3 +353,14 @@ class Run:
             f"shard {shard} entry {found.index}: {found.rule}: {found.found}" for found in checker.violations
         ]
         return committed
+
+
+def outcome_of(run: Run, acknowledged_min: int) -> Outcome:
+    """Play a run, in which every invariant must hold and so many commits succeed; report its faults."""
+    outcome = run.play()
+    for kind, count in outcome.faults.items():
+        count_fault("simulated", kind, count)
+    print(outcome.say())
+    assert outcome.violations == [], outcome.say()
+    assert outcome.num_acknowledged >= acknowledged_min
+    return outcome

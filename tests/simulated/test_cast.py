@@ -13,8 +13,7 @@ import pytest
 
 from coordinator.group_context import GroupContext
 from records import Trigger
-from tests.report import count_fault
-from tests.simulated.run import Outcome, Run
+from tests.simulated.run import Outcome, Run, outcome_of
 
 SMALL: Final = {
     "assign_inline_cost_max": 60,
@@ -49,13 +48,7 @@ def play(seed: int, duration_ms: float) -> Outcome:
         has_cast=True,
         limits=SMALL if seed % 2 else None,
     )
-    outcome = run.play()
-    for kind, count in outcome.faults.items():
-        count_fault("simulated", kind, count)
-    print(outcome.say())
-    assert outcome.violations == [], outcome.say()
-    assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
-    return outcome
+    return outcome_of(run, ACKNOWLEDGED_MIN)
 
 
 def test_every_part_is_played() -> None:

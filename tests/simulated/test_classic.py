@@ -13,10 +13,9 @@ import pytest
 
 from coordinator.leader_state.classic_groups import ClassicGroups, ClassicTimer
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, Trigger, encode_record
-from tests.report import count_fault
 from tests.simulated.actors import Member
 from tests.simulated.classic import CLASSIC, COOPERATIVE, ClassicMember, Generations
-from tests.simulated.run import MACHINE, TOPICS, Outcome, Run
+from tests.simulated.run import MACHINE, TOPICS, Outcome, Run, outcome_of
 from tests.support.classic_log import generation
 from tests.support.memory_log import GROUP
 
@@ -43,13 +42,7 @@ def run_of(seed: int, duration_ms: float, initial_delay_ms: int = 0) -> Run:
 
 
 def play(seed: int, duration_ms: float, initial_delay_ms: int = 0) -> Outcome:
-    outcome = run_of(seed, duration_ms, initial_delay_ms).play()
-    for kind, count in outcome.faults.items():
-        count_fault("simulated", kind, count)
-    print(outcome.say())
-    assert outcome.violations == [], outcome.say()
-    assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
-    return outcome
+    return outcome_of(run_of(seed, duration_ms, initial_delay_ms), ACKNOWLEDGED_MIN)
 
 
 def test_every_part_is_played() -> None:

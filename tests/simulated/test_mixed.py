@@ -11,10 +11,9 @@ from typing import Any, Final
 import pytest
 
 from records import ReasonKind, Trigger
-from tests.report import count_fault
 from tests.simulated.actors import Member
 from tests.simulated.classic import CLASSIC, COOPERATIVE, EAGER, Migrant
-from tests.simulated.run import MACHINE, TOPICS, Outcome, Run
+from tests.simulated.run import MACHINE, TOPICS, Outcome, Run, outcome_of
 
 SHORT_MS: Final = 20_000.0
 LONG_MS: Final = 45_000.0
@@ -23,7 +22,7 @@ ACKNOWLEDGED_MIN: Final = 300
 
 TRIGGERS: Final = {Trigger.GENERATION_COMPLETED, Trigger.MEMBER_ACKED, Trigger.MEMBER_REPLACED}
 REASONS: Final = {ReasonKind.GROUP_UPGRADED, ReasonKind.GROUP_DOWNGRADED}
-"""What a run must have had for both kinds of group to have been there."""
+"""The reasons that a run must have had for both kinds of group to have been there."""
 
 
 def mixed_kinds(group_number: int, number: int) -> tuple[type[Member], dict[str, Any]]:
@@ -35,15 +34,8 @@ def mixed_kinds(group_number: int, number: int) -> tuple[type[Member], dict[str,
 
 def play(seed: int, duration_ms: float) -> Outcome:
     settings = MACHINE["settings"] | CLASSIC
-    outcome = Run(
-        seed, duration_ms=duration_ms, period_ms=PERIOD_MS, kinds_of=mixed_kinds, settings=settings
-    ).play()
-    for kind, count in outcome.faults.items():
-        count_fault("simulated", kind, count)
-    print(outcome.say())
-    assert outcome.violations == [], outcome.say()
-    assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
-    return outcome
+    run = Run(seed, duration_ms=duration_ms, period_ms=PERIOD_MS, kinds_of=mixed_kinds, settings=settings)
+    return outcome_of(run, ACKNOWLEDGED_MIN)
 
 
 def test_every_part_is_played() -> None:
