@@ -42,7 +42,7 @@ millisecond."""
 
 def session_timeout_ms(member: Member, settings: GroupSettings) -> int:
     """The session timeout of a member; one of the classic protocol has named its own."""
-    classic = member.metadata.classic_member_metadata if member.metadata is not None else None
+    classic = member.classic
     return settings.session_timeout_ms if classic is None else classic.session_timeout_ms
 
 
@@ -303,6 +303,13 @@ class GroupContext:
         self.forget_joining((group_id, member_id))
         self.reports.forget((group_id, member_id))
         self.moved_ms.pop((group_id, member_id), None)
+
+    def forget_protocol(self, group_id: str, ctx: Context) -> None:
+        """Forget what belongs to the former protocol of a group that changed it; its offsets are kept."""
+        self.forget_group(group_id)
+        if self.projection.has_offsets(group_id):
+            self.expect_expiry(group_id, ctx.past_ms, ctx)
+            self.checks[group_id] = Trigger.READY_CHECK
 
     def forget_group(self, group_id: str) -> None:
         self.pacing.forget(group_id)

@@ -16,6 +16,8 @@ from wire.encoding import encoder
 from wire.errors import MalformedFrame
 from wire.schema import Message, array_of, binary, int32, message, nested, string
 
+CONSUMER = "consumer"
+"""Protocol type of the groups whose members embed this protocol."""
 VERSION_NEWEST = 3
 NO_GENERATION = -1
 

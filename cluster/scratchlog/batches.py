@@ -207,7 +207,7 @@ class RecordBatch:
 
 
 _FIELDS: Final = Struct(">hiqqqhii")
-"""What the CRC covers of a header: from the attributes on."""
+"""The part of a header that the CRC covers: from the attributes on."""
 _BEFORE_FIELDS: Final = Struct(">qiibI")
 _MARKER: Final = Struct(">Bxxx BhhBhiB")
 

@@ -41,7 +41,7 @@ def _after(sequence: int, count: int) -> int:
 
 
 class _Producer:
-    """What one producer last wrote to one partition."""
+    """The last batches of one producer in one partition."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "next_sequence")
 

@@ -24,8 +24,8 @@ class OpenTransaction(NamedTuple):
     """The number of bytes that had been appended to the log before it."""
 
 
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records consumers of committed records leave out."""
+class AbortedTxn(NamedTuple):
+    """A transaction whose records consumers of committed records leave out, named as in Kafka's index."""
 
     producer_id: int
     first_offset: int
@@ -42,7 +42,7 @@ class PartitionTransactions:
 
     def __init__(self) -> None:
         self._open: dict[int, OpenTransaction] = {}  # by producer id
-        self._aborted: list[AbortedTransaction] = []
+        self._aborted: list[AbortedTxn] = []
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -69,9 +69,9 @@ class PartitionTransactions:
             return
         oldest = self.oldest
         stable = marker_offset + 1 if oldest is None else oldest.first_offset
-        self._aborted.append(AbortedTransaction(producer_id, transaction.first_offset, marker_offset, stable))
+        self._aborted.append(AbortedTxn(producer_id, transaction.first_offset, marker_offset, stable))
 
-    def aborted_in(self, begin: int, end: int) -> list[AbortedTransaction]:
+    def aborted_in(self, begin: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records from offset `begin` to before `end`."""
         first = bisect_left(self._aborted, begin, key=attrgetter("last_offset"))
         found = []

@@ -28,14 +28,12 @@ from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.targets.epochs import Step
 from records import ReasonKind, Trigger
-from wire.embedded import ConsumerProtocolSubscription, decode
+from wire.embedded import CONSUMER, ConsumerProtocolSubscription, decode
 from wire.errors import ErrorCode, MalformedFrame
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 MEMBER_ID_REQUIRED_SINCE = 4
 """First version in which a new dynamic member is given its member id before it joins (KIP-394)."""
-CONSUMER = "consumer"
-"""Protocol type of consumers, whose metadata is a subscription."""
 SKIPS_ASSIGNMENT_SINCE = 9
 """First version in which the leader can be told to keep its assignments (KIP-814)."""
 
@@ -134,10 +132,7 @@ def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder,
     gone = writes.group_tombstones(projected) if projected is not None else []
     yield [*gone, writes.classic_group(group.group_id, group.value(ctx.wall_ms))]
     if gone:
-        groups.forget_group(group.group_id)
-        if groups.projection.has_offsets(group.group_id):
-            groups.expect_expiry(group.group_id, ctx.past_ms, ctx)
-            groups.checks[group.group_id] = Trigger.READY_CHECK
+        groups.forget_protocol(group.group_id, ctx)
     groups.classic.put(group)
     groups.expect_end(group.group_id, ctx)
 

@@ -24,7 +24,7 @@ MEMBERS_PER_STEP = 100
 
 
 class ClassicTimer(Enum):
-    """What a timer of a classic group ends."""
+    """The timers of a classic group, by what each of them ends."""
 
     SESSION = "the session of a member, or the wait for a member id that was given out"
     JOIN = "the join phase"

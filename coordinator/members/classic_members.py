@@ -30,7 +30,7 @@ from coordinator.members.regexes import drop_unsubscribed
 from coordinator.members.statics import existing_member, replace_static_member
 from coordinator.members.updating import reconcile_step, update_step
 from coordinator.migration.downgrading import downgrade_step, plan_downgrade, turns_classic
-from coordinator.migration.embedded import CONSUMER, assignment_bytes, by_id
+from coordinator.migration.embedded import assignment_bytes, by_id
 from coordinator.state import writes
 from coordinator.state.machines import ClassicMemberFacts, GroupState, must_join_again
 from coordinator.state.model import Group, Member
@@ -46,7 +46,7 @@ from records import (
     TopicPartitions,
     Trigger,
 )
-from wire.embedded import ConsumerProtocolSubscription, decode, version_of
+from wire.embedded import CONSUMER, ConsumerProtocolSubscription, decode, version_of
 from wire.errors import ErrorCode, MalformedFrame
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -225,7 +225,7 @@ def _member_of(groups: GroupContext, group: Group, request: JoinGroupRequest) ->
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """What a JoinGroup says: the subscription, and the partitions that the member owns."""
+    """The content of a JoinGroup: the subscription, and the partitions that the member owns."""
 
     subscription: ConsumerProtocolSubscription
     report: Report
@@ -293,12 +293,8 @@ def sync_consumer_group(
     """Tell a classic member which partitions it may use."""
     validate_sync(request, version)
     groups.require_catalog(group, ctx)
-    member = _classic_member(groups, group, request.member_id, request.group_instance_id)
+    member, classic = _classic_member(groups, group, request.member_id, request.group_instance_id)
     _require_epoch(member, request.generation_id)
-    metadata = member.metadata
-    assert metadata is not None
-    classic = metadata.classic_member_metadata
-    assert classic is not None
     protocol = classic.supported_protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, protocol.name):
         raise RequestRefused(
@@ -327,12 +323,8 @@ def heartbeat_consumer_group(
     groups: GroupContext, group: Group, request: HeartbeatRequest, ctx: Context
 ) -> HeartbeatResponse:
     """Continue the session of a classic member, and tell it whether to join again."""
-    member = _classic_member(groups, group, request.member_id, request.group_instance_id)
+    member, classic = _classic_member(groups, group, request.member_id, request.group_instance_id)
     _require_epoch(member, request.generation_id)
-    metadata = member.metadata
-    assert metadata is not None
-    classic = metadata.classic_member_metadata
-    assert classic is not None
     groups.restart_session((group.group_id, member.member_id), classic.session_timeout_ms, ctx)
     current = member.current
     waits = current.state is MemberState.UNRELEASED_PARTITIONS and bool(held_by_others(group, member))
@@ -352,14 +344,16 @@ def _expect_join(groups: GroupContext, group: Group, member: Member, ctx: Contex
         groups.joins.arm(key, ctx.monotonic_ms, ctx.wall_ms, metadata.rebalance_timeout_ms)
 
 
-def _classic_member(groups: GroupContext, group: Group, member_id: str, instance_id: str | None) -> Member:
+def _classic_member(
+    groups: GroupContext, group: Group, member_id: str, instance_id: str | None
+) -> tuple[Member, ClassicMemberMetadata]:
     member = existing_member(groups, group, member_id, instance_id)
-    if not member.is_classic:
+    if member.classic is None:
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"Member {member_id} of group {group.group_id} speaks the consumer protocol.",
         )
-    return member
+    return member, member.classic
 
 
 def _require_epoch(member: Member, generation: int) -> None:

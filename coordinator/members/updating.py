@@ -1,4 +1,4 @@
-"""What a request changes that tells a member's metadata: the member, the group's epoch, its target.
+"""The changes that a member's metadata makes: to the member, the group's epoch and its target.
 
 Heartbeats of the consumer protocol and JoinGroup requests of the classic protocol both end here, so a group
 treats members of both kinds alike.

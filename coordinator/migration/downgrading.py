@@ -20,14 +20,14 @@ from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.leader_state.classic_groups import ClassicTimer
 from coordinator.limits import DECISION_BYTES_MAX, MigrationPolicy
-from coordinator.migration.embedded import CONSUMER, assignment_bytes
+from coordinator.migration.embedded import assignment_bytes
 from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
-from records import RawRecord, ReasonKind, Trigger
-from wire.embedded import version_of
+from records import RawRecord, ReasonKind
+from wire.embedded import CONSUMER, version_of
 from wire.errors import MalformedFrame
 
 
@@ -92,7 +92,7 @@ def turns_classic(groups: GroupContext, group: Group, gone: Collection[str], *, 
 def _as_classic(member: Member) -> GenerationMember:
     metadata = member.metadata
     assert metadata is not None
-    classic = metadata.classic_member_metadata
+    classic = member.classic
     assert classic is not None
     return GenerationMember(
         member.member_id,
@@ -115,10 +115,7 @@ def downgrade_step(
     yield downgrade.records
     for member_id in member_ids:
         groups.forget_member(group_id, member_id)
-    groups.forget_group(group_id)
-    if groups.projection.offsets.has_group(group_id):
-        groups.expect_expiry(group_id, ctx.past_ms, ctx)
-        groups.checks[group_id] = Trigger.READY_CHECK
+    groups.forget_protocol(group_id, ctx)
     groups.classic.put(classic)
     for member in classic.members.values():
         groups.classic.arm(

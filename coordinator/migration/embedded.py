@@ -7,9 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from coordinator.topics import CatalogView
 from wire.embedded import ConsumerProtocolAssignment, TopicPartitionsByName, encode
 
-CONSUMER = "consumer"
-"""Protocol type of the groups whose members embed this protocol."""
-
 
 def by_id(topics: Iterable[TopicPartitionsByName], catalog: CatalogView) -> dict[bytes, set[int]]:
     """These partitions by topic id, without those that the catalog does not have."""

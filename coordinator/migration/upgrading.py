@@ -19,7 +19,7 @@ from coordinator.classic.phases import answer_sync, refuse_join
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
 from coordinator.limits import DECISION_BYTES_MAX, Limits, MigrationPolicy
-from coordinator.migration.embedded import CONSUMER, by_id
+from coordinator.migration.embedded import by_id
 from coordinator.state import writes
 from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import Current
@@ -34,7 +34,7 @@ from records import (
     RawRecord,
     ReasonKind,
 )
-from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
+from wire.embedded import CONSUMER, ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
 from wire.errors import ErrorCode, MalformedFrame
 
 UPGRADE_BYTES_MAX = DECISION_BYTES_MAX // 2

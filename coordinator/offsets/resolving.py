@@ -84,7 +84,7 @@ def _resolved(projection: Projection, decision: TransactionEnd) -> Iterator[list
 def _pending(
     projection: Projection, decision: TransactionEnd
 ) -> Iterator[tuple[PendingOffsetKey, PendingOffsetValue]]:
-    """What is left of the transaction's pending offsets here."""
+    """The transaction's pending offsets that are left here."""
     for group_id in decision.group_ids:
         for key, value in projection.pending.of_producer(group_id, decision.producer_id):
             if value.transaction <= decision.transaction:

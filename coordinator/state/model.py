@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from coordinator.state.machines import GroupFacts, GroupState, group_state, member_state
 from coordinator.state.reconcile import AWAY_EPOCH, NO_METADATA, AssignorMetadata, Current, PartitionEpochs
 from records import (
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
@@ -57,9 +58,14 @@ class Member:
         return self.current.epoch == AWAY_EPOCH
 
     @property
+    def classic(self) -> ClassicMemberMetadata | None:
+        """The part of record 5 that a member of the classic protocol has (`coordinator.members`)."""
+        return self.metadata.classic_member_metadata if self.metadata is not None else None
+
+    @property
     def is_classic(self) -> bool:
-        """Whether the member speaks the classic protocol (`coordinator.members.classic`)."""
-        return self.metadata is not None and self.metadata.classic_member_metadata is not None
+        """Whether the member speaks the classic protocol."""
+        return self.classic is not None
 
     def copy(self) -> Member:
         """The member as it is now."""

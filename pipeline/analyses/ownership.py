@@ -31,7 +31,7 @@ NEVER = (1 << 63) - 1
 CONSUMERS = "consumer"
 """The protocol type of classic groups whose assignments name partitions."""
 _ASSIGNED = "array<struct<member_id: string, assigned: map<string, array<int>>>>"
-"""What is read of the column `members`."""
+"""The fields that are read from the column `members`."""
 _CLASSIC = int(RecordType.GROUP_METADATA)
 _CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 _MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)

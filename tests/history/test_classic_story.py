@@ -25,9 +25,9 @@ from tests.support.classic_log import (
     completed,
     generation,
     group_log,
-    metadata_log,
 )
 from tests.support.memory_log import GROUP, ORDERS, MemoryReader, Writer
+from tests.support.payments_log import metadata_log
 
 SHARDS = 4
 

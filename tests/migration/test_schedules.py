@@ -148,7 +148,7 @@ class Processes:
         self.check()
 
     def used(self) -> list[set[tuple[str, int]]]:
-        """What the processes use that are members of the group, each as often as it is used."""
+        """The partitions that the group's members use, each as often as it is used."""
         return [
             self.uses(process) for process in self.slots if process is not None and self.is_member(process)
         ]

@@ -1,4 +1,4 @@
-"""What history tells of a group that changes its protocol twice."""
+"""History tells a group that changes its protocol twice."""
 
 from __future__ import annotations
 

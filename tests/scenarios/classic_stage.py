@@ -221,7 +221,7 @@ class ClassicStage:
         return lines
 
     def explain(self, group: str) -> list[str]:
-        """What `quorate log explain` says of the group."""
+        """The output of `quorate log explain` for the group."""
         runtime = self.runtime_of(group)
         readers = {
             shard: MemoryReader(written=committed(self.runtime_of(shard).replica))

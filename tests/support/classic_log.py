@@ -20,7 +20,6 @@ from records import (
 )
 from tests.support.memory_log import (
     GROUP,
-    ORDERS,
     Writer,
     current,
     gone,
@@ -101,15 +100,6 @@ def phases(ended_ms: int, joining_ms: int, syncing_ms: int, **arrivals: int) -> 
 
 def because(kind: ReasonKind, member_id: str, detail: str = "") -> Reason:
     return Reason(kind=kind, member_id=member_id, detail=detail)
-
-
-def metadata_log() -> Writer:
-    """orders is created with 6 partitions and grows to 8 at index 3, 40 s into the story."""
-    log = Writer()
-    log.term(1)
-    log.topic("orders", ORDERS, 6, Trigger.TOPIC_CREATED)
-    log.after(40_000).topic("orders", ORDERS, 8, Trigger.TOPIC_GROWN)
-    return log
 
 
 def group_log() -> Writer:
