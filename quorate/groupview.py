@@ -26,7 +26,7 @@ CELL_LINES_MAX = 8
 """Limit on lines for what one member owns, on a screen; a pipe gets all."""
 
 NO_EPOCH = -1
-"""Of a member of a classic group, which has no target either."""
+"""Shown for a member of a classic group, which has no target either."""
 
 STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
 

@@ -30,7 +30,7 @@ TIMES_MAX: Final = 1_000_000
 
 
 class Action(StrEnum):
-    """What a fault does to a request that matches."""
+    """The effect of a fault on a request that matches."""
 
     DELAY = "delay"
     """The request is carried out; its reply leaves later."""
@@ -105,7 +105,7 @@ class FaultRule:
         return self.rate >= 1.0 or zlib.crc32(f"{self.seed} {number}".encode()) < self.rate * 2**32
 
     def words(self) -> str:
-        """What it does, in words."""
+        """The fault's effect in words."""
         later = f" after {self.delay_ms} ms" if self.delay_ms else ""
         match self.action:
             case Action.DELAY:

@@ -39,7 +39,7 @@ Answer = Generator[None, None, object]
 
 
 class ReplyFault(Protocol):
-    """What a fault does to a reply (`injecting`)."""
+    """The effect of a fault on a reply (`injecting`)."""
 
     def changed(self, body: Any) -> Any: ...
     def holds(self, exchange: Exchange, data: bytes) -> bool: ...

@@ -34,7 +34,7 @@ GROUPS_PER_NOTE_MAX: Final = 8
 
 
 class AppliedFault:
-    """What a fault does to the reply of a request that is carried out, or answered with an error."""
+    """The effect of a fault on the reply to a request that is carried out, or answered with an error."""
 
     __slots__ = ("_context", "_fault")
 

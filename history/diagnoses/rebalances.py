@@ -36,7 +36,7 @@ TIMEOUTS = {ReasonKind.JOIN_TIMED_OUT: "JoinGroup", ReasonKind.SYNC_TIMED_OUT: "
 
 
 class _For(StrEnum):
-    """What the group waited for."""
+    """The request that the group waited for."""
 
     JOIN = "to join again"
     ASSIGNMENTS = "to send the assignments"

@@ -36,7 +36,7 @@ from .rows import TopicPartition
 
 
 class TransactionOutcome(StrEnum):
-    """What became of the offsets of a transaction."""
+    """The end of a transaction's offsets."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

@@ -58,7 +58,7 @@ def changes_between(
 
 
 def shape_at(shapes: DatedShapes, name: str, ms: int) -> TopicShape:
-    """What the topic of this name was at a time.
+    """The id and the partitions that the topic of this name had at a time.
 
     A topic that no record describes gets an id that is a function of its name, and no partitions."""
     if not shapes:

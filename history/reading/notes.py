@@ -25,7 +25,7 @@ _HEARTBEATS = (
     ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT,
     *(ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP),
 )
-"""What a member sends by itself, which shows that it is alive."""
+"""The APIs that a member calls by itself, which shows that it is alive."""
 _REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
@@ -44,7 +44,7 @@ def refusal_words(note: Note) -> str:
 
 
 def fault_words(note: Note, who: str) -> str:
-    """What a fault that an operator had set did to a request of ``who``."""
+    """The effect of an operator's fault on a request of ``who``, in words."""
     api, by = api_title(note["api"]), f"fault {note['fault']} of an operator"
     later = f" {duration(note['delay_ms'])} later" if note["delay_ms"] else ""
     match note["action"]:

@@ -71,7 +71,7 @@ def with_notes(
 def fault_steps(
     notes: Iterable[Note], group_id: str, say_member: Callable[[str], str], style: TimeStyle
 ) -> list[NoteStep]:
-    """What faults set by an operator did to requests of the group, in order."""
+    """The effects of operators' faults on requests of the group, in order."""
     mine = [note for note in notes if note.get("kind") == FAULT and note.get("group") == group_id]
     return list(_folded(sorted(mine, key=lambda note: note["at_ms"]), say_member, style))
 

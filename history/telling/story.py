@@ -129,7 +129,7 @@ class EpochStep:
     what_if: tuple[str, ...] = ()
     """Counterfactuals where they are certain, and what is unknown about them."""
     phases: tuple[str, ...] = ()
-    """Of a classic group: how long its members and its leader were waited for, in words."""
+    """How long a classic group waited for its members and for its leader, in words."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     took_ms: int | None

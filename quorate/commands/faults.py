@@ -291,7 +291,7 @@ def _scope(fault: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sentence(fault: Mapping[str, Any]) -> str:
-    """What the fault does, to what, and how often."""
+    """The fault in words: its effect, on which requests, and how often."""
     often = [] if fault["times"] is None else [f"at most {plural(fault['times'], 'time')} on each node"]
     if fault["after"]:
         often.append(f"after {plural(fault['after'], 'request')}")

@@ -1,4 +1,4 @@
-"""What one client can make a group hold is bounded, and large groups stay cheap."""
+"""One client can make a group hold a bounded amount only, and large groups stay cheap."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Watched(World):
         super().failover()
 
     def next_assignment(self) -> bytes:
-        """What a leader assigns: it says which SyncGroup it comes from."""
+        """A leader's assignment, which says which SyncGroup it comes from."""
         self.syncs += 1
         return b"sync %d" % self.syncs
 

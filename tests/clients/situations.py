@@ -230,7 +230,7 @@ def throttled_heartbeat(stage: StagedGroup) -> str:
 
 
 def _loss(member: StagedMember) -> str:
-    """What became of the partitions of the only member, if it did not keep them."""
+    """The fate of the partitions of the only member, if it did not keep them."""
     if member.has_lost:
         return "loses its partitions"
     return "gives up its partitions, joins again" if member.gave_up else ""

@@ -33,7 +33,7 @@ WITHIN_S = 40.0
 
 
 class StagedMember(ABC):
-    """What a situation needs of a running consumer."""
+    """The parts of a running consumer that a situation needs."""
 
     name: str
 
@@ -49,7 +49,7 @@ class StagedMember(ABC):
     @property
     @abstractmethod
     def errors(self) -> list[str]:
-        """What the client told its application."""
+        """The events that the client told its application."""
 
     @property
     @abstractmethod

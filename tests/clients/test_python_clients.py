@@ -126,7 +126,7 @@ def test_its_group_moves_to_the_consumer_protocol_and_back(
 
 
 def test_clients_of_all_kinds_share_a_group(cluster: ClusterProcess, group: str, topic: str) -> None:
-    """Of both protocols."""
+    """The group has members of both protocols."""
     members = [kind(cluster.bootstrap, group, topic, name) for name, kind in MEMBERS.items()]
     with Feed(cluster.bootstrap, topic, PARTITIONS), running(*members):
         wait_until_shared(*members)

@@ -1,4 +1,4 @@
-"""What requests about transactions wait for, and for how long at most."""
+"""Requests about transactions wait for other nodes and shards, and how long at most."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _instance_id(step: Step, model: ClassicModel) -> str | None:
 
 
 def _said(which: str, told: str | None) -> str | None:
-    """What a step says of the protocol: what the member was told, unless it names something else."""
+    """The protocol that a step names: the one that the member was told, unless the step has its own."""
     return None if which == "none" else which or told
 
 

@@ -52,7 +52,7 @@ def assigned_by_range(members: dict[str, bytes], side: Side) -> dict[str, bytes]
 
 
 def subscription_of(data: bytes) -> tuple[list[str], Owned] | None:
-    """What a subscription says, without the generation, which each side numbers in its own way."""
+    """The content of a subscription without the generation, which each side numbers in its own way."""
     try:
         said = decode(ConsumerProtocolSubscription, data)
     except MalformedFrame:

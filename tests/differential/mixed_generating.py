@@ -50,7 +50,7 @@ class MixedDisorder:
         yield Step("describe")
 
     def _subscribed(self, who: str) -> str:
-        """What a member wants: now and then something else than before."""
+        """The topics that a member wants, which change now and then."""
         if who not in self._wants or self._rng.random() < 0.1:
             topics = self._topics if self._rng.random() < 0.8 else self._rng.sample(self._topics, 1)
             self._wants[who] = "|".join(sorted(topics))

@@ -89,7 +89,7 @@ class ClassicModel:
     protocol: str | None = None
     leader: str = ""
     members: dict[str, bytes] = field(default_factory=dict)
-    """What the leader was told: the ids of all members, and their metadata."""
+    """The ids of all members and their metadata, as the leader was told them."""
     owned: Owned = field(default_factory=dict)
     """Its newest assignment, if that says partitions."""
 

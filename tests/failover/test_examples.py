@@ -44,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
 
 
 class Said:
-    """What a program has printed so far."""
+    """The output of a program so far."""
 
     def __init__(self, out: Path) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""What a test makes, and asks of the coordinator, beside the stock clients."""
+"""Topics and groups that a test makes, and questions to the coordinator, beside the stock clients."""
 
 from __future__ import annotations
 

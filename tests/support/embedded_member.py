@@ -54,7 +54,7 @@ class EmbeddedConsumer(ClassicConsumer):
         self.assignors = tuple(assignors)
         self.owned: set[Partition] = set()
         self.lost: list[set[Partition]] = []
-        """What it gave up without a chance to commit."""
+        """The partitions that it gave up without a chance to commit."""
         self.phase = "unjoined"
         self.loses_reply: Callable[[], bool] = lambda: False
         """Asked about each reply; the client gives up waiting for a lost one, and joins again."""
@@ -209,7 +209,7 @@ Stable = Callable[..., list[EmbeddedConsumer]]
 
 
 def owned(world: World, *clients: EmbeddedConsumer | Client) -> list[set[tuple[str, int]]]:
-    """What each client owns, by topic name."""
+    """The partitions that each client owns, by topic name."""
     names = {topic.topic_id: topic.name for topic in world.catalog.view}
     return [
         client.owned

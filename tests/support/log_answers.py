@@ -151,7 +151,7 @@ MEASURED: Final[dict[str, Any]] = {
     ],
     "transaction without records": [1, [0, [0]], []],
 }
-"""What Apache Kafka 4.3.0 answered; None: nothing."""
+"""The answer of Apache Kafka 4.3.0; None: nothing."""
 
 UNREAD: Final = "records are never read when they come, and never decompressed"
 NO_CLIENT: Final = "no client sends it, and it is refused where Kafka lets it pass"
@@ -170,4 +170,4 @@ OTHERWISE: Final[dict[str, tuple[Any, str]]] = {
     "fetch isolation 2": ([0, [0, 1]], "Kafka says UNKNOWN_SERVER_ERROR; read as uncommitted"),
     "offset isolation 2": ([0, -1, 2], "Kafka says UNKNOWN_SERVER_ERROR; read as uncommitted"),
 }
-"""What Quorate answers instead, and why."""
+"""The answer of Quorate instead, and the reason."""

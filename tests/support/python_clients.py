@@ -36,7 +36,7 @@ FROM_KAFKA_PYTHON = "ignore:(read|open)_text is deprecated"
 
 POLL_S = 0.05
 LONG_POLL_MS = 1_000
-"""Of kafka-python: a poll that ends while its member waits for SyncGroup may lose the assignment
+"""In kafka-python, a poll that ends while its member waits for SyncGroup may lose the assignment
 (docs/clients.md), which a long one makes unlikely."""
 
 END_S = 20.0
@@ -73,13 +73,13 @@ class PolledMember(ABC):
         }
         self.assigned: frozenset[int] = frozenset()
         self.values: list[bytes] = []
-        """What it has consumed."""
+        """The messages that it has consumed."""
         self.acknowledged: dict[int, int] = {}
         """The newest offset of each partition whose commit succeeded."""
         self.commits: list[Commit] = []
         """Every commit that succeeded."""
         self.errors: list[str] = []
-        """What polls and commits raised or reported."""
+        """The errors that polls and commits raised or reported."""
         self.lost: list[frozenset[int]] = []
         """Partitions that it was told to have lost, by a client that tells that apart."""
         self.while_revoking: Callable[[], None] = lambda: None
