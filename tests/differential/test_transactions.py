@@ -110,91 +110,164 @@ def stable(shards: Shards, *partitions: int) -> dict[int, int]:
 
 
 def answers(shards: Shards) -> Answers:
-    said: Answers = {}
-    one = Producer(shards)
-    said["init"] = until_done(shards, one.init), one.epoch
+    """The answers of one transaction after the other, by name of the question."""
+    producer, successor = Producer(shards), Producer(shards)
+    return {
+        **initialized(shards, producer),
+        **without_a_transaction(producer),
+        **in_a_transaction(shards, producer),
+        **refused_offsets(producer),
+        **as_another_producer(shards, producer),
+        **committed(shards, producer),
+        **aborted(shards, producer),
+        **replaced(shards, producer, successor),
+        **initialized_by_name(shards, successor),
+        **group_deleted(shards, successor),
+        **timed_out(shards),
+        **replaced_and_back(shards),
+    }
+
+
+def initialized(shards: Shards, producer: Producer) -> Answers:
+    said: Answers = {"init": (until_done(shards, producer.init), producer.epoch)}
     shards.see()
     said["timeouts"] = [Producer(shards, "u").init(timeout_ms=ms) for ms in (0, 900_000, 900_001)]
     said["empty id"] = Producer(shards, "").init()
     half = Producer(shards)
     half.producer_id = 5
     said["half a producer"] = half.init(named=True)
-    said["end nothing"] = one.end(), one.end(commits=False)
-    said["offsets of no group"] = [one.commit_offsets({0: 1}, version=version) for version in (3, 4)]
-    said["unknown"] = one.add(0, topic="missing"), one.add(99)
-    said["partitions"] = one.add(0, 1), one.add(0)
-    said["not this group"] = one.commit_offsets({0: 1})
-    said["group"] = one.add_group()
-    said["offsets"] = one.commit_offsets({0: 1})
-    said["pending"] = [shards.fetch(GROUP, 0, 1, is_stable=is_stable) for is_stable in (False, True)]
-    said["all, stable"] = shards.fetch(GROUP, is_stable=True)
-    said["the empty group"] = one.commit_offsets({0: 1}, "")
-    said["unknown partition"] = one.commit_offsets({99: 1})
-    said["generation"] = one.commit_offsets({0: 3}, generation_id=5, member_id="m")
-    said["member"] = one.commit_offsets({0: 3}, member_id="m")
-    said["instance"] = one.commit_offsets({0: 3}, group_instance_id="i")
-    later = Producer(shards)
-    later.producer_id, later.epoch = one.producer_id, one.epoch + 1
+    return said
+
+
+def without_a_transaction(producer: Producer) -> Answers:
+    return {
+        "end nothing": (producer.end(), producer.end(commits=False)),
+        "offsets of no group": [producer.commit_offsets({0: 1}, version=version) for version in (3, 4)],
+    }
+
+
+def in_a_transaction(shards: Shards, producer: Producer) -> Answers:
+    return {
+        "unknown": (producer.add(0, topic="missing"), producer.add(99)),
+        "partitions": (producer.add(0, 1), producer.add(0)),
+        "not this group": producer.commit_offsets({0: 1}),
+        "group": producer.add_group(),
+        "offsets": producer.commit_offsets({0: 1}),
+        "pending": [shards.fetch(GROUP, 0, 1, is_stable=is_stable) for is_stable in (False, True)],
+        "all, stable": shards.fetch(GROUP, is_stable=True),
+    }
+
+
+def refused_offsets(producer: Producer) -> Answers:
+    return {
+        "the empty group": producer.commit_offsets({0: 1}, ""),
+        "unknown partition": producer.commit_offsets({99: 1}),
+        "generation": producer.commit_offsets({0: 3}, generation_id=5, member_id="m"),
+        "member": producer.commit_offsets({0: 3}, member_id="m"),
+        "instance": producer.commit_offsets({0: 3}, group_instance_id="i"),
+    }
+
+
+def as_another_producer(shards: Shards, producer: Producer) -> Answers:
+    """Requests with another epoch, id or transactional id than the one whose transaction is open."""
+    said: Answers = {}
+    other = Producer(shards)
+    other.producer_id, other.epoch = producer.producer_id, producer.epoch + 1
     for version in (1, 2):
-        said[f"another epoch, {version}"] = [
-            later.add(0, version=version), later.add_group(version=version), later.end(version=version)
-        ]  # fmt: skip
-    said["offsets of another epoch"] = later.commit_offsets({0: 9})
-    later.producer_id, later.epoch = one.producer_id + 1, one.epoch
-    said["another id"] = later.add(0), later.add_group(), later.end(), later.commit_offsets({0: 9})
-    other = Producer(shards, "other")
-    other.producer_id, other.epoch = one.producer_id, one.epoch
-    said["another transactional id"] = other.add(0), other.add_group(), other.end()
-    said["commit offsets under another transactional id"] = other.commit_offsets({2: 9})
-    said["plain commit"] = shards.commit(GROUP, {0: 7})
-    said["end"] = one.end(), stable(shards, 0, 1), until_done(shards, one.end), one.end(commits=False)
-    said["too late"] = one.commit_offsets({0: 9})
-    until_done(shards, one.add_group)
-    said["deleted while pending"] = (
-        one.commit_offsets({0: 20, 2: 21}), shards.delete_offsets(GROUP, 2, 3), stable(shards, 2)
-    )  # fmt: skip
-    said["abort"] = (
-        one.end(commits=False),
-        stable(shards, 0),
-        until_done(shards, lambda: one.end(commits=False)),
-    )
-    said["commit after the abort"] = one.end()
-    until_done(shards, one.add_group)
-    one.commit_offsets({0: 30})
-    two = Producer(shards)
-    fenced = two.init(), one.end(), until_done(shards, lambda: one.add(0))
-    said["second"] = fenced, until_done(shards, two.init), two.epoch - one.epoch
+        said[f"another epoch, {version}"] = (
+            other.add(0, version=version),
+            other.add_group(version=version),
+            other.end(version=version),
+        )
+    said["offsets of another epoch"] = other.commit_offsets({0: 9})
+    other.producer_id, other.epoch = producer.producer_id + 1, producer.epoch
+    said["another id"] = other.add(0), other.add_group(), other.end(), other.commit_offsets({0: 9})
+    renamed = Producer(shards, "other")
+    renamed.producer_id, renamed.epoch = producer.producer_id, producer.epoch
+    said["another transactional id"] = renamed.add(0), renamed.add_group(), renamed.end()
+    said["commit offsets under another transactional id"] = renamed.commit_offsets({2: 9})
+    return said
+
+
+def committed(shards: Shards, producer: Producer) -> Answers:
+    return {
+        "plain commit": shards.commit(GROUP, {0: 7}),
+        "end": (producer.end(), stable(shards, 0, 1)),
+        "end again": (until_done(shards, producer.end), producer.end(commits=False)),
+        "too late": producer.commit_offsets({0: 9}),
+    }
+
+
+def aborted(shards: Shards, producer: Producer) -> Answers:
+    until_done(shards, producer.add_group)
+    return {
+        "offsets to abort": producer.commit_offsets({0: 20, 2: 21}),
+        "deleted while pending": (shards.delete_offsets(GROUP, 2, 3), stable(shards, 2)),
+        "abort": (producer.end(commits=False), stable(shards, 0)),
+        "abort again": until_done(shards, lambda: producer.end(commits=False)),
+        "commit after the abort": producer.end(),
+    }
+
+
+def replaced(shards: Shards, producer: Producer, successor: Producer) -> Answers:
+    """The successor initializes itself while the producer has offsets pending."""
+    until_done(shards, producer.add_group)
+    producer.commit_offsets({0: 30})
+    said: Answers = {
+        "replace": successor.init(),
+        "replaced": (producer.end(), until_done(shards, lambda: producer.add(0))),
+        "successor": (until_done(shards, successor.init), successor.epoch - producer.epoch),
+    }
     shards.see()
-    said["first of two"] = [one.init(named=True, version=version) for version in (3, 4)]
+    said["initialize the replaced"] = [producer.init(named=True, version=version) for version in (3, 4)]
     said["nothing of it"] = stable(shards, 0)
-    before = two.producer_id, two.epoch
-    said["named"] = two.init(named=True), two.epoch - before[1]
-    two.producer_id, two.epoch = before
-    said["repeated"] = two.init(named=True), two.epoch - before[1]
+    return said
+
+
+def initialized_by_name(shards: Shards, producer: Producer) -> Answers:
+    """A producer that names its id and epoch, and repeats that because the reply was lost."""
+    before = producer.producer_id, producer.epoch
+    said: Answers = {"named": (producer.init(named=True), producer.epoch - before[1])}
+    producer.producer_id, producer.epoch = before
+    said["repeated"] = producer.init(named=True), producer.epoch - before[1]
     shards.see()
-    said["deleted group"] = (
-        until_done(shards, lambda: two.add_group(OTHER_GROUP)), two.commit_offsets({0: 1}, OTHER_GROUP),
-        shards.delete_group(OTHER_GROUP), shards.delete_group(OTHER_GROUP), two.end(),
-    )  # fmt: skip
-    short = Producer(shards, "short", timeout_ms=500)
-    until_done(shards, short.init)
-    said["short"] = until_done(shards, lambda: short.add(0))
+    return said
+
+
+def group_deleted(shards: Shards, producer: Producer) -> Answers:
+    return {
+        "another group": until_done(shards, lambda: producer.add_group(OTHER_GROUP)),
+        "offsets of the other group": producer.commit_offsets({0: 1}, OTHER_GROUP),
+        "delete it": (shards.delete_group(OTHER_GROUP), shards.delete_group(OTHER_GROUP)),
+        "end without the group": producer.end(),
+    }
+
+
+def timed_out(shards: Shards) -> Answers:
+    producer = Producer(shards, "short", timeout_ms=500)
+    until_done(shards, producer.init)
+    said: Answers = {"short": until_done(shards, lambda: producer.add(0))}
     shards.sleep(3_000)
-    said["timed out"] = until_done(shards, short.end), short.add(0)
-    said["recovers"] = until_done(shards, lambda: short.init(named=True)), short.end()
-    zombie, next_one = Producer(shards, "z"), Producer(shards, "z")
+    said["timed out"] = until_done(shards, producer.end), producer.add(0)
+    said["recovers"] = until_done(shards, lambda: producer.init(named=True)), producer.end()
+    return said
+
+
+def replaced_and_back(shards: Shards) -> Answers:
+    zombie, successor = Producer(shards, "z"), Producer(shards, "z")
     until_done(shards, zombie.init)
-    until_done(shards, next_one.init)
-    next_one.add(0)
-    said["a replaced producer initializes itself again"] = zombie.init(named=True)
+    until_done(shards, successor.init)
+    successor.add(0)
+    said: Answers = {"a replaced producer initializes itself again": zombie.init(named=True)}
     shards.sleep(500)
-    said["the next producer ends its transaction"] = next_one.end()
+    said["the next producer ends its transaction"] = successor.end()
     return said
 
 
 def test_every_answer_is_a_code_of_kafka() -> None:
     said = answers(Shards())
-    assert said["end"] == (0, {0: 7, 1: -1}, 0, ErrorCode.INVALID_TXN_STATE)
+    assert said["end"] == (0, {0: 7, 1: -1})
+    assert said["end again"] == (0, ErrorCode.INVALID_TXN_STATE)
     assert said["recovers"] == (0, ErrorCode.INVALID_TXN_STATE)
 
 
