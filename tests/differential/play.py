@@ -121,6 +121,10 @@ class _Performance:
         self._circumstances = Circumstances()
         self._told: dict[str, Told] = {}
         self._placed: list[Placed] = [{}, {}]
+        self._has_left = False
+        """The group is a consumer group that all members have left."""
+        self._is_refused = False
+        """The step's JoinGroup was refused with UNKNOWN_MEMBER_ID."""
         self._probes = topics.Probes(group_id)
         self._classic = ClassicSteps(sides, group_id, self._goes_on_after, self._may_answer_alone)
 
@@ -184,10 +188,16 @@ class _Performance:
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
         then = self._compare(step, both, answers)
-        if both[0].api is ApiKey.LEAVE_GROUP:
-            self._circumstances.has_acted = True
-        elif both[0].api is ApiKey.JOIN_GROUP and not answers[0].error_code:
-            self._circumstances.has_acted = False
+        match both[0].api:
+            case ApiKey.LEAVE_GROUP:
+                self._circumstances.has_acted = True
+            case ApiKey.JOIN_GROUP:
+                self._circumstances.has_acted &= bool(answers[0].error_code)
+                self._is_refused = answers[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            case ApiKey.DESCRIBE_GROUPS:  # after each step
+                self._has_left &= bool(answers[0].groups[0].error_code)
+                self._circumstances.has_refused_join |= self._is_refused and self._has_left
+                self._is_refused = False
         return then is Then.ON
 
     def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> bool:
@@ -275,7 +285,7 @@ class _Performance:
                 self._told.pop(step.who, None)
             elif asked.member is not None:
                 self._told[step.who] = Told.after(self._told.get(step.who), asked.body)
-            self._circumstances.is_empty = not self._told
+            self._has_left = self._circumstances.is_empty = not self._told
         if step.verb == "delete" and not answers[0].results[0].error_code:
             self._epochs = EpochMap()
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from coordinator.state.reconcile import NOT_REPORTED
 from history.reading.opening import open_node
 from history.reading.source import Walk
 from raftlog.storage.frames import Frame
-from records import RawRecord, RecordType, Trigger, decode_entry, decode_key
+from records import ConsumerGroupCurrentMemberAssignmentKey as AssignmentKey
+from records import ConsumerGroupCurrentMemberAssignmentValue as Assignment
+from records import RawRecord, RecordType, Trigger, decode_entry, decode_key, decode_value
 
 MEMBERS_TYPES: Final = frozenset(
     {
@@ -42,6 +45,8 @@ class WrittenLog:
     is_tombstone: bool
     whose: str
     at_ms: int
+    is_first_report: bool = False
+    """See `is_first_report`."""
 
     @property
     def word(self) -> str:
@@ -67,6 +72,7 @@ def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
     """Return our decisions by group; records that belong to no group are left out."""
     log = open_node(str(data))
     found: dict[str, list[Decision]] = defaultdict(list)
+    assignments: dict[AssignmentKey, Assignment] = {}
     for shard in log.shards:
         for item in Walk(shard, log.reader(shard)):
             if not isinstance(item, Frame):
@@ -75,17 +81,31 @@ def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
             by_group: dict[str, list[WrittenLog]] = defaultdict(list)
             for record in entry.records:
                 if record.type < OURS_FROM:
-                    group_id, written = _ours(record, item.timestamp_ms)
+                    group_id, written = _ours(record, item.timestamp_ms, assignments)
                     by_group[group_id].append(written)
             for group_id, records in by_group.items():
                 found[group_id].append(Decision(Trigger(entry.cause.trigger), tuple(records)))
     return found
 
 
-def _ours(record: RawRecord, at_ms: int) -> tuple[str, WrittenLog]:
-    key = decode_key(record)
-    whose = key.member_id if record.type in MEMBERS_TYPES else ""
-    return key.group_id, WrittenLog(record.type, record.value is None, whose, at_ms)
+def _ours(raw: RawRecord, at_ms: int, assignments: dict[AssignmentKey, Assignment]) -> tuple[str, WrittenLog]:
+    key = decode_key(raw)
+    whose = key.member_id if raw.type in MEMBERS_TYPES else ""
+    is_first = False
+    if isinstance(key, AssignmentKey) and raw.value is not None:
+        value = decode_value(raw)
+        is_first = key in assignments and is_first_report(assignments[key], value)
+        assignments[key] = value
+    return key.group_id, WrittenLog(raw.type, raw.value is None, whose, at_ms, is_first)
+
+
+def is_first_report(before: Assignment, after: Assignment) -> bool:
+    """Return whether a current assignment only notes that the member has reported what it must revoke.
+
+    Its previous epoch is −1 until then. Kafka makes no such note, as it accepts every report.
+    """
+    noted = replace(before, previous_member_epoch=after.previous_member_epoch)
+    return before.previous_member_epoch == NOT_REPORTED and after == noted != before
 
 
 def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:

@@ -5,6 +5,8 @@ both sides wrote for one group and leaves out known differences:
 
 - always the subscribed topics (4), which Kafka no longer writes, and the classic group (2), which Kafka
   writes for a group that has only offsets;
+- always the note that a member has reported what it must revoke, which Kafka does not make
+  (`record_logs.is_first_report`);
 - if a member leaves or topics change, the targets (7 and 6), which we compute with the change and Kafka with
   the next heartbeat;
 - if the group has expressions or its topics change, the epoch (3), which we raise with every join and every
@@ -130,11 +132,14 @@ class Logs:
     """By trigger."""
     groups_beside: int = 0
     records_beside: int = 0
+    first_reports: int = 0
+    """Records that only ours writes; see `record_logs.is_first_report`."""
     complaints: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return (
-            f"  record logs: {self.records_beside} records of {self.groups_beside} groups beside Kafka's; "
+            f"  record logs: {self.records_beside} records of {self.groups_beside} groups beside Kafka's, "
+            f"{self.first_reports} first reports of ours left out; "
             f"the order within {self.decisions.total()} decisions of ours: "
             + ", ".join(f"{count} {trigger}" for trigger, count in self.decisions.most_common())
         )
@@ -160,9 +165,11 @@ def compare_logs(both: Servers, same: Iterable[Played]) -> Logs:
             for one in decision.records
             if one.at_ms <= played.ended_ms
         ]
+        compared = [one for one in own if not one.is_first_report]
         logs.groups_beside += 1
         logs.records_beside += len(theirs)
-        complaint = beside(theirs, own, _left_out(played.script))
+        logs.first_reports += len(own) - len(compared)
+        complaint = beside(theirs, compared, _left_out(played.script))
         if complaint is not None:
             logs.complaints.append(f"{played.script.name}: {complaint}")
     if logs.groups_beside and not logs.records_beside:
