@@ -10,7 +10,7 @@ was overtaken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from history.facts.rows import (
     EpochRow,
@@ -216,6 +216,15 @@ class Teller:
     focus: Focus = EVERYTHING
     _told: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """(Member, partition) -> epoch ms at which the member was asked to revoke it."""
+    _places: dict[str, tuple[int, str]] = field(init=False)
+    """Static member that replaced another -> the entry, and the other."""
+
+    def __post_init__(self) -> None:
+        self._places = {
+            session.member_id: (session.from_index, session.replaced)
+            for session in self.facts.sessions
+            if session.replaced is not None
+        }
 
     def epochs(self) -> Iterator[EpochStep]:
         idle = {
@@ -322,8 +331,11 @@ class Teller:
 
     def _moves(self, row: EpochRow) -> tuple[Move, ...]:
         together: dict[tuple[str, str | None, str | None], list[int]] = {}
+        at = row.index if row.target_index is None else row.target_index
         for moved in row.moves:
-            if self.focus.has_move(moved):
+            if moved.target is not None and moved.target in self._places:
+                moved = replace(moved, target=self._predecessor(moved.target, at))
+            if moved.source != moved.target and self.focus.has_move(moved):
                 key = (moved.partition.topic, moved.source, moved.target)
                 together.setdefault(key, []).append(moved.partition.partition)
         return tuple(
@@ -335,6 +347,12 @@ class Teller:
             )
             for (topic, source, target), numbers in together.items()
         )
+
+    def _predecessor(self, member_id: str, index: int) -> str:
+        """Return who had the place of a static member at an entry: it may have been replaced since."""
+        while (taken := self._places.get(member_id)) is not None and taken[0] > index:
+            member_id = taken[1]
+        return member_id
 
     def _progress(
         self, row: EpochRow, idle: Mapping[tuple[TopicPartition, int | None], int]
