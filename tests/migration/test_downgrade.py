@@ -105,6 +105,7 @@ def test_a_group_too_large_for_the_classic_protocol_stays() -> None:
 
 
 def test_a_classic_process_takes_the_place_of_the_last_consumer_member(world: World) -> None:
+    """KAFKA-17317: nobody leaves, and yet no member speaks the consumer protocol any more."""
     a = EmbeddedConsumer(world, "a")
     settled(world, a)
     c = Client(world, "c", instance_id="i")
@@ -118,6 +119,10 @@ def test_a_classic_process_takes_the_place_of_the_last_consumer_member(world: Wo
     assert a.heartbeat() == 0
     shared(world, a, b)
     assert c.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    entry = world.log[-1]
+    assert [reason.kind for reason in entry.cause.reasons] == [ReasonKind.GROUP_DOWNGRADED]
+    world.failover()
+    assert [one.heartbeat() for one in (a, b)] == [0, 0], "nor after a failover"
 
 
 def test_a_classic_process_with_other_topics_takes_the_place(world: World) -> None:
