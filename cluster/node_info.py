@@ -22,8 +22,11 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientInfo:
-    """The sender of a request: client id of its header, address, authenticated principal ("" if none)."""
+    """The sender of a request: client id of its header, address, authenticated principal ("" if none).
+
+    `is_one_of_several` says of a client that joins a group that others are about to join it too."""
 
     client_id: str = ""
     host: str = ""
     principal: str = ""
+    is_one_of_several: bool = False

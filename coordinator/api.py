@@ -34,7 +34,8 @@ class Context:
     that has certainly passed, even if this node's clock is wrong; None means `wall_ms`. `next_index` is the
     index that this decision's entry will get. `turn` numbers the turns of the event loop: a group computes at
     most one target per turn, and 0 means that every decision is a turn of its own. `stopwatch_ms` measures
-    the cost of computing a target.
+    the cost of computing a target. `is_one_of_several` says of a client that joins that others are on their
+    way.
     """
 
     monotonic_ms: float
@@ -50,6 +51,7 @@ class Context:
     client_id: str = ""
     client_host: str = ""
     principal: str = ""
+    is_one_of_several: bool = False
 
     @property
     def past_ms(self) -> int:

@@ -149,6 +149,8 @@ class Limits:
     classic_initial_delay_ms: int = bound(100, "ms",
         "Kafka's group.initial.rebalance.delay.ms, there 3,000: how long a group without members waits for "
         "more of them; enough for clients that start together")
+    classic_several_delay_ms: int = bound(100, "ms",
+        "the same where that is 0, and the first client to join comes with others; alone it does not wait")
     classic_session_timeout_min_ms: int = bound(6_000, "ms", "Kafka's group.min.session.timeout.ms")
     classic_session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's group.max.session.timeout.ms")
     classic_group_size_max: int = bound(2_500, "members",

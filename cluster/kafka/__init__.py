@@ -11,6 +11,7 @@ commit_runs   commits that follow each other, served in one call
 exchange      one request and the reply that it waits for
 steady        cached replies to steady heartbeats: the fast path
 cluster_apis  versions, nodes, topics, coordinators
+arrivals      clients that start together, by what they ask
 auto_topics   topics created because a client asks for them, where there is a scratch log
 topic_pages   topics with their partitions, in pages
 configs       DescribeConfigs, ListConfigResources, IncrementalAlterConfigs

@@ -288,6 +288,8 @@ def find_coordinator(context: ListenerContext, exchange: Exchange, request: Find
             message += ", and transactions (1)"
         _reply_coordinators(exchange, [_no_coordinator(key, code, message) for key in keys])
         return
+    if len(keys) == 1 and not is_transaction and exchange.connection is not None:  # as a consumer asks
+        context.arrivals.asked(keys[0], exchange.connection.peer, exchange.started_ms)
     num_shards = context.settings.cluster_shards
     shards = [METADATA_SHARD if is_transaction else shard_of(key, num_shards) for key in keys]
 

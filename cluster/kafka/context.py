@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from cluster.faults.table import FaultTable
+from cluster.kafka.arrivals import Arrivals
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import KafkaNode
@@ -46,6 +47,7 @@ class ListenerContext:
             self.frame_bytes_max = max(self.frame_bytes_max, settings.scratch_log_request_max_bytes)
         self.counters = KafkaCounters()
         self.faults = FaultTable()
+        self.arrivals = Arrivals()
         self.leaders = LeaderWaits(host, node)
         self.limited_log = RateLimitedLogger(
             LOG, host.monotonic_ms, burst=CLIENT_LINES_AT_ONCE, repeat_ms=CLIENT_LINE_MS

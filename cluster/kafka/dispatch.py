@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from cluster.kafka import (
@@ -200,7 +201,10 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 a single group is at the top level
             connection.uses(group.group_id)
-    context.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
+    client = exchange.client
+    if api_key == ApiKey.JOIN_GROUP and context.arrivals.are_several(body.group_id, exchange.started_ms):
+        client = replace(client, is_one_of_several=True)
+    context.node.submit(api_key, exchange.api_version, body, client, exchange.reply)
 
 
 def _unsupported(

@@ -400,6 +400,7 @@ class ShardRequests:
             client_id=client.client_id,
             client_host=client.host,
             principal=client.principal,
+            is_one_of_several=client.is_one_of_several,
         )
 
     def append(self, decision: Decision, ctx: Context) -> None:

@@ -67,6 +67,8 @@ def prepare_rebalance(
     group.move(ClassicState.PREPARING_REBALANCE)
     if is_initial:
         delay_ms = groups.limits.classic_initial_delay_ms
+        if not delay_ms and ctx.is_one_of_several:
+            delay_ms = groups.limits.classic_several_delay_ms
         group.has_new_member = False
         group.initial_delay_ms = delay_ms
         group.initial_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -94,7 +96,7 @@ def join_timed_out(
         return
     if group.previous is ClassicState.EMPTY and group.has_new_member and group.initial_left_ms:
         group.has_new_member = False
-        delay_ms = min(groups.limits.classic_initial_delay_ms, group.initial_left_ms)
+        delay_ms = min(group.initial_delay_ms, group.initial_left_ms)
         group.initial_left_ms = max(group.initial_left_ms - group.initial_delay_ms, 0)
         group.initial_delay_ms = delay_ms
         groups.classic.arm(ClassicTimer.JOIN, group.group_id, delay_ms, ctx)

@@ -99,6 +99,36 @@ def test_the_initial_delay_ends_with_the_longest_rebalance_timeout() -> None:
     assert first.joined().error_code == 0
 
 
+def test_without_a_delay_a_client_that_comes_alone_does_not_wait(world: World) -> None:
+    alone = ClassicConsumer(world, "alone")
+    alone.join()
+    world.work()
+    assert alone.joined().error_code == 0
+
+
+def test_without_a_delay_the_first_of_several_clients_waits_for_the_others(world: World) -> None:
+    a, b, c = (ClassicConsumer(world, name, is_one_of_several=True) for name in "abc")
+    a.join()
+    world.sleep(90)
+    b.join()
+    world.sleep(90)
+    assert a.joined() is None, "b came, so as long again"
+    c.join()
+    world.sleep(90)
+    assert a.joined() is None
+    world.sleep(100)
+    rebalanced(a, b, c)
+    assert {one.generation for one in (a, b, c)} == {1}
+
+
+def test_a_delay_that_is_set_is_the_same_for_several_clients() -> None:
+    world = World(limits=Limits(classic_initial_delay_ms=30))
+    a = ClassicConsumer(world, "a", is_one_of_several=True)
+    a.join()
+    world.sleep(60)
+    assert a.joined().error_code == 0
+
+
 def test_a_member_that_comes_later_lets_the_others_join_again(world: World, stable: Make) -> None:
     a, b = stable("a", "b")
     c = ClassicConsumer(world, "c")

@@ -14,6 +14,7 @@ from tests.support.three_nodes import GROUP, ThreeNodes
 from wire.apis import ApiKey
 from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode
 from wire.errors import ErrorCode
+from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -112,6 +113,22 @@ def stable(nodes: ThreeNodes, *joiners: Joiner) -> None:
     assert [reply.assignment for reply in answered(nodes, *syncs)] == [
         joiner.assignment for joiner in joiners
     ]
+
+
+def test_without_an_initial_delay_only_clients_that_come_together_wait() -> None:
+    nodes = ThreeNodes(settings={"group_initial_rebalance_delay_ms": 0})
+    joiners = [Joiner(nodes, name) for name in "abc"]
+    find = FindCoordinatorRequest(coordinator_keys=[GROUP])
+    asked = [joiner.client.send(ApiKey.FIND_COORDINATOR, 4, find) for joiner in joiners]
+    answered(nodes, *asked)
+    replies = answered(nodes, *[joiner.join() for joiner in joiners])
+    assert [reply.generation_id for reply in replies] == [1, 1, 1]
+
+    nodes = ThreeNodes(settings={"group_initial_rebalance_delay_ms": 0})
+    alone = Joiner(nodes, "alone")
+    alone.client.ask(ApiKey.FIND_COORDINATOR, 4, find)
+    call = alone.join()
+    assert nodes.world.run_until(lambda: call.response is not None, within_ms=20)
 
 
 def test_a_generation_survives_its_leader(nodes: ThreeNodes) -> None:

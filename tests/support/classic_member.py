@@ -29,6 +29,7 @@ class ClassicConsumer:
         instance_id: str | None = None,
         protocols: dict[str, bytes] | None = None,
         version: int = 9,
+        is_one_of_several: bool = False,
     ) -> None:
         self.world = world
         self.client_id = client_id
@@ -36,6 +37,7 @@ class ClassicConsumer:
         self.instance_id = instance_id
         self.protocols = protocols or {"range": client_id.encode()}
         self.version = version
+        self.is_one_of_several = is_one_of_several
         self.member_id = ""
         self.generation = -1
         self.leader = ""
@@ -61,7 +63,13 @@ class ClassicConsumer:
         )
         for name, value in changes.items():
             setattr(request, name, value)
-        answer = self.world.handle(ApiKey.JOIN_GROUP, self.version, request, client_id=self.client_id)
+        answer = self.world.handle(
+            ApiKey.JOIN_GROUP,
+            self.version,
+            request,
+            client_id=self.client_id,
+            is_one_of_several=self.is_one_of_several,
+        )
         if isinstance(answer, Later):
             self._join = answer.token
             return None
