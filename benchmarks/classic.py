@@ -10,6 +10,12 @@ from typing import Any
 
 from benchmarks import load
 from wire.apis import ApiKey
+from wire.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitionsByName,
+    encode,
+)
 from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -24,19 +30,50 @@ ASSIGNMENT = bytes(100)
 """The sizes of a subscription with a topic or two, and of an assignment; their contents are the client's."""
 
 
+class Opaque:
+    """What members and their leader say that a coordinator does not read."""
+
+    subscription = SUBSCRIPTION
+
+    def assignment(self, place: int, count: int) -> bytes:
+        """The assignment of one of `count` members."""
+        return ASSIGNMENT
+
+
+class Embedded(Opaque):
+    """Consumers that share the partitions of some topics, as the consumer protocol's coordinator reads it."""
+
+    def __init__(self, topics: list[str], partitions: int) -> None:
+        self.subscription = encode(ConsumerProtocolSubscription(topics=topics), 1)
+        self._all = [(topic, number) for topic in topics for number in range(partitions)]
+
+    def assignment(self, place: int, count: int) -> bytes:
+        numbers_of: dict[str, list[int]] = {}
+        for topic, number in self._all[place::count]:
+            numbers_of.setdefault(topic, []).append(number)
+        assigned = [
+            TopicPartitionsByName(topic=topic, partitions=numbers) for topic, numbers in numbers_of.items()
+        ]
+        return encode(ConsumerProtocolAssignment(assigned_partitions=assigned), 1)
+
+
+OPAQUE = Opaque()
+
+
 class ClassicMember:
     """One member and its connection."""
 
-    def __init__(self, peer: load.Peer, group_id: str) -> None:
+    def __init__(self, peer: load.Peer, group_id: str, says: Opaque = OPAQUE) -> None:
         self.peer = peer
         self.group_id = group_id
+        self.says = says
         self.member_id = ""
         self.generation = -1
         self.leads: list[str] = []
         """The ids of all members, on the leader."""
 
     def send_join(self) -> None:
-        protocol = JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)
+        protocol = JoinGroupRequestProtocol(name="range", metadata=self.says.subscription)
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=SESSION_MS,
@@ -55,7 +92,10 @@ class ClassicMember:
 
     def send_sync(self) -> None:
         given = [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=ASSIGNMENT) for member_id in self.leads
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=self.says.assignment(place, len(self.leads))
+            )
+            for place, member_id in enumerate(self.leads)
         ]
         request = SyncGroupRequest(
             group_id=self.group_id,
@@ -118,11 +158,11 @@ def rejoin_after_leaving(members: list[ClassicMember]) -> list[ClassicMember]:
     return left
 
 
-def stable_members(opened: list[load.Peer], group_id: str) -> list[ClassicMember]:
+def stable_members(opened: list[load.Peer], group_id: str, says: Opaque = OPAQUE) -> list[ClassicMember]:
     """Members that have joined together, one on each connection.
 
     The first one begins the group, as its generation ends at once without an initial delay."""
-    members = [ClassicMember(peer, group_id) for peer in opened]
+    members = [ClassicMember(peer, group_id, says) for peer in opened]
     rebalance(members[:1])
     for wanted in (ErrorCode.MEMBER_ID_REQUIRED, None):
         for member in members[1:]:

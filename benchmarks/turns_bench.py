@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import classic, full_frames, load
+from benchmarks.producers import Producer
 from cluster import main as node_main
 from cluster.collector import look_at_the_young
 from cluster.settings import load_settings
@@ -36,17 +37,23 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.list_config_resources import ListConfigResourcesRequest
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.metadata import MetadataRequest
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from wire.protocol import encode_request
+from wire.protocol import decode_response, encode_request
 
 ALLOWED_MS: Final = 50.0
 REPEATS: Final = 5
@@ -57,6 +64,8 @@ READY_S: Final = 3.0
 SETTLE_S: Final = 3.0
 PIPELINED: Final = 200
 GROUP_CONFIG, TOPIC_CONFIG = 32, 2
+MIGRATING_TOPICS: Final = 5
+PRODUCERS: Final = 60
 
 
 class Meter:
@@ -117,6 +126,8 @@ class Scenario:
             ("members", self.members),
             ("groups", self.groups),
             ("classic", self.classic),
+            ("migration", self.migration),
+            ("transactions", self.transactions),
             ("frames", self.full_frames),
         ):
             if self.word in name:
@@ -308,6 +319,80 @@ class Scenario:
     ) -> None:
         members.append(classic.stable_members(opened, group_id))
 
+    def migration(self) -> None:
+        """A consumer joins a classic group, which becomes a consumer group, and leaves it again."""
+        for count in (1_000 // self.sizes, 2_500 // self.sizes):
+            name = f"migrating-{count}"
+            topics = [f"{name}-{number}" for number in range(MIGRATING_TOPICS)]
+            self.create(topics, 2 * count // len(topics))
+            with load.peers(self.address, count) as opened:
+                for peer in opened:
+                    peer.socket.settimeout(600)
+                classic.stable_members(opened, name, classic.Embedded(topics, 2 * count // len(topics)))
+                for _ in range(2):
+                    join = self.join(name, "consumer", topics)
+                    what = f"{count:,} classic members, a consumer joins (upgrade)"
+                    self.measure(what, partial(self.expect, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join), 1)
+                    leave = self.leave(name, "consumer")
+                    what = "… and leaves (downgrade)"
+                    self.measure(what, partial(self.expect, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave), 1)
+
+    def expect(self, api: ApiKey, version: int, frame: bytes) -> None:
+        answer = decode_response(api, version, self.peer.exchange(frame)[4:])[1]
+        assert not answer.error_code, answer
+
+    def leave(self, group_id: str, member_id: str) -> bytes:
+        request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=-1)
+        return encode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, 0, load.CLIENT_ID, request)
+
+    def transactions(self) -> None:
+        """Offsets that many open transactions have pending, superseded, resolved and removed."""
+        topic, group, each = "pending", "pending", 1_000 // self.sizes
+        self.create([topic], each)
+        pend = partial(self.pend, group, topic, each)
+        what = f"{PRODUCERS} transactions commit {each} partitions each"
+        producers = pend(what)
+        commit = load.commit_frame(group, topic, each)
+        self.measure("… and a plain commit supersedes all", partial(self.peer.exchange, commit), 1)
+        self.measure("… another plain commit", partial(self.peer.exchange, commit))
+        self.measure("… and the transactions abort", partial(self.end, producers, committed=False), 1)
+        producers = pend("… the same again")
+        self.measure("… and the newest commits", partial(self.end, producers[-1:], committed=True), 1)
+        self.measure("… and the others, oldest first", partial(self.end, producers[:-1], committed=True), 1)
+        producers = pend("… the same again")
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=n) for n in range(each)],
+                )
+            ],
+        )
+        self.measure(
+            "… and OffsetDelete of all partitions", partial(self.ask, ApiKey.OFFSET_DELETE, 0, request), 1
+        )
+        self.end(producers, committed=False)
+        producers = pend("… the same again")
+        delete = DeleteGroupsRequest(groups_names=[group])
+        self.measure("… and DeleteGroups", partial(self.ask, ApiKey.DELETE_GROUPS, 2, delete), 1)
+        self.end(producers, committed=False)
+
+    def pend(self, group_id: str, topic: str, partitions: int, what: str) -> list[Producer]:
+        producers: list[Producer] = []
+
+        def begin() -> None:
+            for number in range(PRODUCERS):
+                producers.append(Producer(self.peer, f"producer-{number}"))
+                producers[-1].commit(group_id, topic, partitions, number)
+
+        self.measure(what, begin, 1)
+        return producers
+
+    def end(self, producers: list[Producer], *, committed: bool) -> None:
+        for producer in producers:
+            producer.end(committed=committed)
+
     def full_frames(self) -> None:
         """The largest requests that fit into one frame; some exceed a limit and cost their connection."""
         self.create([full_frames.TOPIC], 1)
@@ -337,6 +422,7 @@ def serve(directory: Path, meter: Meter, scenario: Callable[[Any], None]) -> Non
             "cluster.shards": "1",
             "log.level": "error",
             "group.consumer.session.timeout.ms": "1800000",
+            "scratch.log.enable": "true",
         },
     )
     look_at_the_young()

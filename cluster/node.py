@@ -39,6 +39,7 @@ from cluster.settings import Settings, SettingsError
 from coordinator.api import JobKind
 from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SettingsView
+from coordinator.offsets.commits import is_in_parts
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
 from coordinator.transactions import DECIDED
@@ -59,6 +60,7 @@ from records import (
 )
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.offset_commit import OffsetCommitRequest
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 LOG = logging.getLogger("quorate.node")
@@ -366,6 +368,11 @@ class Node:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         transactions = self.metadata.machine.view.transactions
         return transactions.error_for_partition(transactional_id, producer_id, producer_epoch, *partition)
+
+    def is_in_parts(self, commit: OffsetCommitRequest, num_bytes: int) -> bool:
+        """Whether a commit, in a frame of `num_bytes`, may take more than one decision."""
+        pending = self.shard_for(commit.group_id).machine.projection.pending
+        return is_in_parts(pending, commit, num_bytes)
 
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
         """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.

@@ -176,6 +176,9 @@ class Limits:
         "its record is a few milliseconds of the event loop on each node; a program has one or two")
     transaction_bytes_max: int = bound(262_144, "bytes",
         "record of a transaction: each request that adds partitions or a group writes them all")
+    pending_of_partition_max: int = bound(1_000, "transactions",
+        "open ones with an offset of the same partition of a group: a commit of the partition supersedes all "
+        "in one decision, about 10 ms of the event loop; a partition has one owner at a time")
     install_records_max: int = bound(500, "records",
         "records of a target in one decision, about 10 ms on each node; a larger target takes several "
         "decisions")

@@ -8,9 +8,8 @@ reported as non-empty, though its older offsets may be gone by then.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 
 from coordinator import admin
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
@@ -23,9 +22,9 @@ from coordinator.state import writes
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes, tombstone
-from coordinator.state.pendingoffsets import pending_tombstone
+from coordinator.state.pendingoffsets import PENDING_COST, pending_tombstone
 from coordinator.topics import CatalogTopic
-from records import PendingOffsetKey, RawRecord, Reason, ReasonKind, Trigger, offset_commit_key
+from records import RawRecord, Reason, ReasonKind, Trigger, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.leave_group import (
@@ -78,13 +77,16 @@ def _delete(groups: GroupContext, deletion: _Deletion, builder: DecisionBuilder)
             error = _why_not_deleted(groups, group_id)
         if error is ErrorCode.NONE and group_id not in deletion.deleted:
             each_bytes = removal_bytes(group_id)
-            removals = _removals(groups, group_id, 1 + room_bytes // each_bytes)
-            is_done = len(removals) * each_bytes <= room_bytes
+            room = room_bytes // each_bytes
+            for removal, cost in _removals(groups, group_id, room):
+                if room <= 0:
+                    is_done = False
+                    break
+                records.append(removal)
+                room -= cost
             if not is_done:
-                records += removals[:-1]
                 break
-            room_bytes -= len(removals) * each_bytes
-            records += removals
+            room_bytes = room * each_bytes
             now_gone.append(group_id)
             deletion.deleted.add(group_id)
         deletion.answer(group_id, error)
@@ -103,16 +105,19 @@ def _why_not_deleted(groups: GroupContext, group_id: str) -> ErrorCode:
     return ErrorCode.NONE if groups.is_empty(group_id) else ErrorCode.NON_EMPTY_GROUP
 
 
-def _removals(groups: GroupContext, group_id: str, number: int) -> list[RawRecord]:
-    """The first `number` of the tombstones that delete a group: first those of its offsets, also of those
-    that are pending in transactions, then its own."""
-    removals = [tombstone(key) for key in groups.projection.offsets.keys(group_id, number)]
-    pending = groups.projection.pending.of_group(group_id)
-    removals += [pending_tombstone(key) for key, _ in islice(pending, number)]
+def _removals(groups: GroupContext, group_id: str, room: int) -> Iterator[tuple[RawRecord, int]]:
+    """The tombstones that delete a group: of its offsets, of those that are pending, and its own.
+
+    Each comes with its cost, which is 1 for an offset. There are at least `room` and one more, if so many
+    are needed."""
+    for offset_key in groups.projection.offsets.keys(group_id, room + 1):
+        yield tombstone(offset_key), 1
+    for key, _ in groups.projection.pending.of_group(group_id):
+        yield pending_tombstone(key), PENDING_COST
     group = groups.projection.groups.get(group_id)
     if group is not None:
-        removals += writes.group_tombstones(group)
-    return removals[:number]
+        for removal in writes.group_tombstones(group):
+            yield removal, 1
 
 
 # Deletion of offsets.
@@ -129,9 +134,6 @@ def delete_offsets(
     groups: GroupContext, request: OffsetDeleteRequest, ctx: Context, builder: DecisionBuilder
 ) -> Steps:
     """Delete offsets of topics that the group does not subscribe to. A missing offset is no error (E.3)."""
-    group_id = request.group_id
-    topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
-    subscribed = _deletable_from(groups, group_id)
     number = sum([max(1, len(topic.partitions)) for topic in request.topics])
     if number > groups.limits.offsets_deleted_max:
         raise RequestRefused(
@@ -139,35 +141,73 @@ def delete_offsets(
             f"{number} partitions exceed the maximum of {groups.limits.offsets_deleted_max}: split the "
             "request.",
         )
-    builder.trigger = Trigger.OFFSETS_DELETED
-    builder.by_operator = True
-    keys: dict[bytes, None] = {}
-    pending_keys: dict[PendingOffsetKey, None] = {}
     response = OffsetDeleteResponse()
+    subscribed = _deletable_from(groups, request.group_id)
+    parts = _parts(request, response)
+    return _delete_some(groups, request.group_id, subscribed, response, parts, ctx, builder)
+
+
+def _parts(
+    request: OffsetDeleteRequest, response: OffsetDeleteResponse
+) -> Iterator[tuple[OffsetDeleteResponseTopic, int]]:
+    """The partitions of the request, each with the topic of the response where its result goes."""
     for asked in request.topics:
         answered = OffsetDeleteResponseTopic(name=asked.name)
-        for part in asked.partitions:
-            error = ErrorCode.NONE
-            key = offset_commit_key(group_id, asked.name, part.partition_index)
-            if not _is_partition(topics[asked.name], part.partition_index):
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif asked.name in subscribed:
-                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            else:
-                if groups.projection.offsets.has(key):
-                    keys[key] = None
-                for pending, _ in groups.projection.pending.of_partition(
-                    group_id, asked.name, part.partition_index
-                ):
-                    pending_keys[pending] = None
-            answered.partitions.append(
-                OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
-            )
         response.topics.append(answered)
-    if keys or pending_keys:
-        yield [*map(tombstone, keys), *map(pending_tombstone, pending_keys)]
+        for part in asked.partitions:
+            yield answered, part.partition_index
+
+
+def _delete_some(
+    groups: GroupContext,
+    group_id: str,
+    subscribed: Container[str],
+    response: OffsetDeleteResponse,
+    parts: Iterator[tuple[OffsetDeleteResponseTopic, int]],
+    ctx: Context,
+    builder: DecisionBuilder,
+) -> Steps:
+    """Delete the offsets of the next partitions; the final part returns the response."""
+    builder.trigger = Trigger.OFFSETS_DELETED
+    builder.by_operator = True
+    offsets, pending = groups.projection.offsets, groups.projection.pending
+    removals: dict[RawRecord, None] = {}
+    pending_removals: dict[RawRecord, None] = {}
+    room = groups.limits.removal_bytes_max // removal_bytes(group_id)
+    for answered, partition in parts:
+        name = answered.name
+        error = ErrorCode.NONE
+        if not _is_partition(ctx.catalog.topic(name), partition):
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif name in subscribed:
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        else:
+            key = offset_commit_key(group_id, name, partition)
+            if offsets.has(key):
+                removals[tombstone(key)] = None
+            for pending_key, _ in pending.of_partition(group_id, name, partition):
+                pending_removals[pending_tombstone(pending_key)] = None
+                room -= PENDING_COST
+        room -= 1
+        answered.partitions.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=error))
+        if room <= 0:
+            builder.continuation = lambda ctx, builder: _delete_some(
+                groups, group_id, _still_deletable_from(groups, group_id), response, parts, ctx, builder
+            )
+            break
+    if removals or pending_removals:
+        yield [*removals, *pending_removals]
         groups.expect_end(group_id, ctx)
     return response
+
+
+def _still_deletable_from(groups: GroupContext, group_id: str) -> Container[str]:
+    """The topics whose offsets must be kept now; all of them if no offset may be deleted any more."""
+    try:
+        return _deletable_from(groups, group_id)
+    except RequestRefused as refused:
+        is_gone = refused.code is ErrorCode.GROUP_ID_NOT_FOUND  # it ends with its last offset
+        return frozenset() if is_gone else _Everything()
 
 
 def _deletable_from(groups: GroupContext, group_id: str) -> Container[str]:

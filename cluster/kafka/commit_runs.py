@@ -18,7 +18,6 @@ from typing import Any, Final
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import FAILED, Exchange, Requester
 from cluster.kafka.waiting import cut_waits_short
-from coordinator.offsets.commits import is_in_parts
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.protocol import decode_body, decode_request, encode_response, encode_response_in_pieces
@@ -104,9 +103,9 @@ def serve_commits(
         header, first = decode_request(payloads[0], context.served)
     except (MalformedFrame, UnsupportedApi):
         return 0
-    if is_in_parts(first, len(payloads[0])):
+    if context.node.is_in_parts(first, len(payloads[0])):
         return 0
-    bodies = [first, *_like(payloads, header.body_offset, header.api_version, first)]
+    bodies = [first, *_like(context, payloads, header.body_offset, header.api_version, first)]
     run = payloads[: len(bodies)]
     exchange = RunExchange(connection, now_ms, run)
     exchange.api_key, exchange.api_version = ApiKey.OFFSET_COMMIT, header.api_version
@@ -126,7 +125,9 @@ def serve_commits(
     return len(run)
 
 
-def _like(payloads: list[bytes], body_offset: int, version: int, first: Any) -> Iterator[Any]:
+def _like(
+    context: ListenerContext, payloads: list[bytes], body_offset: int, version: int, first: Any
+) -> Iterator[Any]:
     """Decode the commits after the first as long as they are like it up to the group id."""
     frame = payloads[0]
     group_id = first.group_id.encode()
@@ -139,6 +140,6 @@ def _like(payloads: list[bytes], body_offset: int, version: int, first: Any) -> 
             body = decode_body(ApiKey.OFFSET_COMMIT, version, payload, body_offset)
         except MalformedFrame:
             return
-        if body.group_id != first.group_id or is_in_parts(body, len(payload)):
+        if body.group_id != first.group_id or context.node.is_in_parts(body, len(payload)):
             return  # the bytes of a short group id also occur in its length
         yield body

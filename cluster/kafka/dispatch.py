@@ -29,7 +29,6 @@ from cluster.kafka.exchange import Exchange, Requester
 from cluster.kafka.injecting import inject
 from cluster.kafka.waiting import cut_waits_short
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
-from coordinator.offsets.commits import is_in_parts
 from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
@@ -196,7 +195,7 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
-        if api_key == ApiKey.OFFSET_COMMIT and is_in_parts(body, len(payload)):
+        if api_key == ApiKey.OFFSET_COMMIT and context.node.is_in_parts(body, len(payload)):
             connection.serve_alone(exchange)
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 a single group is at the top level

@@ -10,6 +10,7 @@ from cluster.settings import Settings
 from coordinator.topics import CatalogView
 from raftlog.storage.evidence import Evidence
 from wire.errors import ErrorCode
+from wire.messages.offset_commit import OffsetCommitRequest
 
 Reply = Callable[[object], None]
 
@@ -87,6 +88,9 @@ class KafkaNode(Protocol):
 
         To be asked of the metadata shard's leader, which coordinates transactions.
         """
+
+    def is_in_parts(self, commit: OffsetCommitRequest, num_bytes: int) -> bool:
+        """Whether a commit, in a frame of `num_bytes`, may take more than one decision."""
 
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply

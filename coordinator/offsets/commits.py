@@ -6,9 +6,10 @@ changed. One partition that fails this check refuses the whole commit, as in Kaf
 partition (unknown topic, metadata too long) do not affect the others.
 
 Commits are the hot path of any coordinator: per partition, only its part of the response and the record's
-bytes are created. A commit of very many partitions is written in several decisions, so that it blocks neither
-this node's event loop nor a follower's. Each part is independent, and the member is checked again before
-each, because it may have been told to revoke partitions in the meantime.
+bytes are created. A commit of very many partitions, or one that supersedes very many pending offsets, is
+written in several decisions, so that it blocks neither this node's event loop nor a follower's. Each part is
+independent, and the member is checked again before each, because it may have been told to revoke partitions
+in the meantime.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from coordinator.api import Context, Decision, DecisionBuilder, RequestRefused
 from coordinator.classic.members import require_generation, require_group, require_member
@@ -26,7 +28,7 @@ from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.state.machines import ClassicState
 from coordinator.state.model import Group, Member
 from coordinator.state.offsetstore import removal_bytes
-from coordinator.state.pendingoffsets import superseded_by
+from coordinator.state.pendingoffsets import PendingOffsets, superseded_by
 from coordinator.steps import TOO_LARGE, size_of
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
@@ -50,6 +52,9 @@ VALUE_BYTES = 128
 
 PARTITIONS_AT_ONCE = 2_000
 """Partitions committed in one decision: about 10 ms of the event loop, and less on a follower."""
+
+SUPERSEDED_COST = 2
+"""How many partitions take as long as one pending offset that a commit supersedes."""
 
 
 def commit_offsets(
@@ -95,8 +100,10 @@ def _committer(groups: GroupContext, request: OffsetCommitRequest, version: int,
     return committer
 
 
-def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
-    """Whether the commit, in a frame of `num_bytes`, takes more than one decision."""
+def is_in_parts(pending: PendingOffsets, request: OffsetCommitRequest, num_bytes: int) -> bool:
+    """Whether the commit, in a frame of `num_bytes`, may take more than one decision."""
+    if pending.has_group(request.group_id):
+        return True
     if num_bytes <= PARTITIONS_AT_ONCE:  # each partition takes at least one byte
         return False
     return _num_partitions(request) > PARTITIONS_AT_ONCE
@@ -138,6 +145,16 @@ class _Part:
                 self.topic, self.partition = self.topic + 1, 0
             yield asked, partitions, self.response.topics[-1]
 
+    def left(
+        self, request: OffsetCommitRequest
+    ) -> Iterator[tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]]:
+        """Iterate over the partitions that are left, each with its topic."""
+        start = self.partition
+        for asked in islice(request.topics, self.topic, None):
+            for part in islice(asked.partitions, start, None):
+                yield asked, part
+            start = 0
+
 
 def _commit_some(
     groups: GroupContext, request: OffsetCommitRequest, committer: Committer, part: _Part, ctx: Context
@@ -146,7 +163,11 @@ def _commit_some(
     group_id, settings, version = request.group_id, committer.settings, committer.version
     metadata_max = settings.offset_metadata_max_bytes
     records: list[RawRecord] = []
-    for asked, partitions, answered in part.some(request, PARTITIONS_AT_ONCE):
+    pending = groups.projection.pending
+    number = PARTITIONS_AT_ONCE
+    if pending.has_group(group_id):
+        number = _number_at_once(pending, request, committer, part, ctx)
+    for asked, partitions, answered in part.some(request, number):
         topic = _topic(asked, version, ctx)
         if topic is None:
             answered.partitions += _all(partitions, _unknown(asked, version, ctx))
@@ -154,8 +175,8 @@ def _commit_some(
             answered.partitions += _commit_topic(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
             )
-    if records and groups.projection.pending.has_group(group_id):
-        records += superseded_by(groups.projection.pending, records, ctx.next_index)
+    if pending.has_group(group_id):
+        records += superseded_by(pending, records, ctx.next_index)
     if len(records) > committer.fitting and (num_bytes := size_of(records)) > DECISION_BYTES_MAX:
         raise RequestRefused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, TOO_LARGE.format(num_bytes))
     decision = Decision(cause=committer.cause if records else None, records=records, reply=part.response)
@@ -167,6 +188,22 @@ def _commit_some(
         elif group_id not in groups.expiry:
             groups.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
     return decision
+
+
+def _number_at_once(
+    pending: PendingOffsets, request: OffsetCommitRequest, committer: Committer, part: _Part, ctx: Context
+) -> int:
+    """The number of partitions that one decision commits, with the pending offsets that they supersede."""
+    room = min(PARTITIONS_AT_ONCE, committer.fitting)
+    number = 0
+    for asked, one in islice(part.left(request), PARTITIONS_AT_ONCE):
+        topic = _topic(asked, committer.version, ctx)
+        name = "" if topic is None else topic.name
+        room -= 1 + SUPERSEDED_COST * len(pending.counting(request.group_id, name, one.partition_index))
+        if room < 0:
+            break
+        number += 1
+    return max(1, number)
 
 
 def _commit_on(

@@ -93,6 +93,7 @@ def _commit_some(
     for topic, part, answered in islice(parts, PARTITIONS_AT_ONCE):
         num_seen += 1
         error = _unknown(topic, part) or refused or _too_large(part, settings)
+        error = error or _crowded(groups, request, topic, part)
         if topic is not None and not error:
             records.append(_pending(request, topic, part, transaction, ctx))
         answered.partitions.append(
@@ -115,6 +116,19 @@ def _unknown(topic: CatalogTopic | None, part: TxnOffsetCommitRequestPartition) 
 def _too_large(part: TxnOffsetCommitRequestPartition, settings: GroupSettings) -> ErrorCode:
     is_too_large = len((part.committed_metadata or "").encode()) > settings.offset_metadata_max_bytes
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
+
+
+def _crowded(
+    groups: GroupContext,
+    request: TxnOffsetCommitRequest,
+    topic: CatalogTopic | None,
+    part: TxnOffsetCommitRequestPartition,
+) -> ErrorCode:
+    """A retriable error if too many other transactions have an offset of the partition pending."""
+    assert topic is not None
+    others = groups.projection.pending.counting(request.group_id, topic.name, part.partition_index)
+    has_room = len(others) < groups.limits.pending_of_partition_max or request.producer_id in others
+    return ErrorCode.NONE if has_room else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def _pending(

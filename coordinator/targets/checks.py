@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.state.offsetstore import removal_bytes, tombstone
-from coordinator.state.pendingoffsets import pending_tombstone
+from coordinator.state.pendingoffsets import PENDING_COST, pending_tombstone
 from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
-from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger, decode_key
+from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, RecordType, Trigger, decode_key
 
 _TRIGGER_OF_REASON = {
     ReasonKind.TOPIC_CREATED: Trigger.TOPIC_CREATED,
@@ -70,7 +70,10 @@ def _offsets_without_topic(
     verdicts = {ZERO_UUID: False}
     gone: list[RawRecord] = []
     room = _removals_max(groups, group_id)
-    for number, (raw, topic_id) in enumerate(scan, 1):
+    cost = 0
+    for raw, topic_id in scan:
+        each = 1 if raw.type == RecordType.OFFSET_COMMIT else PENDING_COST
+        cost += each
         is_gone = verdicts.get(topic_id)
         if is_gone is None:
             is_gone = ctx.catalog.topic_by_id(topic_id) is None and not ctx.catalog.is_behind(topic_id)
@@ -79,7 +82,8 @@ def _offsets_without_topic(
                 builder.refer(METADATA_SHARD, ctx.catalog.changed_at(decode_key(raw).topic))
         if is_gone:
             gone.append(raw)
-        if len(gone) == room or number == OFFSETS_AT_ONCE:
+            room -= each
+        if room <= 0 or cost >= OFFSETS_AT_ONCE:
             groups.offset_scans[group_id] = scan
             break
     return gone

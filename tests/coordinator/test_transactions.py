@@ -12,8 +12,9 @@ import pytest
 
 from coordinator.catalog.transactions import EPOCH_LAST
 from coordinator.limits import Limits
-from records import TransactionState
-from tests.support.transactions import GROUP, OTHER_GROUP, Producer, Shards
+from coordinator.state.pendingoffsets import PendingOffsets, superseded
+from records import PendingOffsetKey, PendingOffsetValue, TransactionState, decode_key
+from tests.support.transactions import GROUP, OTHER_GROUP, TOPIC, Died, LedShard, Producer, Shards
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -196,6 +197,147 @@ def test_of_two_producers_the_later_offset_wins_in_either_order(shards: Shards, 
         assert shards.fetch(GROUP, 0, is_stable=True)[0] in (UNSTABLE, 101)
     assert shards.fetch(GROUP, is_stable=True) == {0: 101}
     shards.check()
+
+
+# Very many pending offsets.
+
+
+def crowd(shards: Shards, number: int, offsets: dict[int, int]) -> list[Producer]:
+    """Producers with open transactions that have these offsets pending."""
+    producers = [Producer(shards, f"t{place}") for place in range(number)]
+    for producer in producers:
+        assert producer.init() == NONE
+        pend(producer, offsets)
+    return producers
+
+
+def longest_since(shards: Shards, first: int) -> int:
+    return max(len(raws) for index, raws in shards.log_of(GROUP).entries if index >= first)
+
+
+def test_a_plain_commit_supersedes_many_offsets_in_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition and what it supersedes are one entry, so nothing is lost if the leader dies in between."""
+    monkeypatch.setattr("coordinator.offsets.commits.PARTITIONS_AT_ONCE", 9)
+    for dying in range(1, 4):
+        shards = Shards()
+        producers = crowd(shards, 4, {number: 100 + number for number in range(3)})
+        log = shards.log_of(GROUP)
+        first, countdown = log.next_index, itertools.count(1)
+        shards.dies = lambda _, c=countdown, d=dying: next(c) == d or None  # type: ignore[misc]
+        with pytest.raises(Died):
+            shards.commit(GROUP, {0: 7, 1: 8, 2: 9})
+        shards.dies = lambda log: None
+        assert longest_since(shards, first) == 5
+        for producer in producers:
+            producer.until_done(producer.end)
+        shards.settle()
+        plain = {0: 7, 1: 8, 2: 9}
+        assert shards.fetch(GROUP, is_stable=True) == {
+            number: plain[number] if number < dying else 100 + number for number in range(3)
+        }
+        shards.check()
+
+
+def test_a_transaction_that_commits_between_two_entries_of_a_plain_commit_is_older(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.offsets.commits.PARTITIONS_AT_ONCE", 4)
+    (producer,) = crowd(shards, 1, {0: 100, 1: 101})
+    log = shards.log_of(GROUP)
+
+    def commits(entry_of: LedShard) -> None:
+        shards.dies = lambda log: None
+        assert producer.end() == NONE
+        shards.see()
+        while shards.work(entry_of):
+            pass
+        assert shards.fetch(GROUP) == {0: 7, 1: 101}
+
+    shards.dies = lambda one: commits(one) if one is log else None
+    assert shards.commit(GROUP, {0: 7, 1: 8}) == NONE
+    assert shards.fetch(GROUP, is_stable=True) == {0: 7, 1: 8}
+    shards.check()
+
+
+def test_another_plain_commit_marks_nothing_again(shards: Shards) -> None:
+    crowd(shards, 3, {0: 1})
+    shards.commit(GROUP, {0: 7})
+    first = shards.log_of(GROUP).next_index
+    shards.commit(GROUP, {0: 8})
+    assert longest_since(shards, first) == 1
+    assert shards.fetch(GROUP, 0, is_stable=True) == {0: UNSTABLE}
+
+
+def test_many_pending_offsets_are_deleted_in_several_entries() -> None:
+    shards = Shards(Limits(removal_bytes_max=10_000))
+    offsets = dict.fromkeys(range(8), 1)
+    producers = crowd(shards, 20, offsets)
+    shards.commit(GROUP, {0: 1})
+    first = shards.log_of(GROUP).next_index
+    assert shards.delete_offsets(GROUP, *range(7), 8) == {
+        **dict.fromkeys(range(7), 0), 8: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }  # fmt: skip
+    assert {key.partition for key, _ in shards.log_of(GROUP).machine.projection.pending.of_group(GROUP)} == {
+        7
+    }
+    assert longest_since(shards, first) <= 21
+    assert shards.delete_group(GROUP) == NONE
+    assert not shards.pending()
+    assert longest_since(shards, first) <= 21
+    for producer in producers:
+        producer.until_done(producer.end)
+    assert shards.fetch(GROUP) == {}
+    shards.check()
+
+
+def test_the_last_offset_of_a_group_may_be_deleted_before_the_last_partition() -> None:
+    shards = Shards(Limits(removal_bytes_max=700))
+    crowd(shards, 3, {0: 1})
+    assert shards.delete_offsets(GROUP, 0, 1, 2) == {0: 0, 1: 0, 2: 0}
+    assert GROUP not in shards.listed()
+
+
+def test_the_transactions_of_a_partition_are_bounded() -> None:
+    """The error makes clients try again, and there is room when one of the transactions has ended."""
+    shards = Shards(Limits(pending_of_partition_max=2))
+    first, _ = crowd(shards, 2, {0: 1})
+    third = Producer(shards, "third")
+    third.init()
+    third.add_group()
+    assert third.commit_offsets({0: 2}) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert third.commit_offsets({1: 2}) == NONE
+    assert first.commit_offsets({0: 3}) == NONE, "it has one of the places"
+    first.end()
+    shards.settle()
+    assert third.commit_offsets({0: 2}) == NONE
+    shards.check()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_commit_supersedes_does_not_depend_on_the_order_of_the_records(seed: int) -> None:
+    order = list(range(8))
+    Random(seed).shuffle(order)
+    pending = PendingOffsets()
+    for number in order:
+        value = PendingOffsetValue(
+            offset=1,
+            commit_timestamp_ms=0,
+            producer_epoch=0,
+            transaction=1,
+            index=number,
+            superseded=number == 3,
+        )
+        pending.apply(pending_key(number), value)
+    marked = [decode_key(raw).producer_id for raw in superseded(pending, GROUP, TOPIC, 0, 6)]
+    assert marked == [0, 1, 2, 4, 5]
+    for number in order:
+        pending.apply(pending_key(number), None)
+    assert not pending.has_group(GROUP)
+    assert not pending.has(GROUP, TOPIC, 0)
+
+
+def pending_key(producer_id: int) -> PendingOffsetKey:
+    return PendingOffsetKey(group_id=GROUP, topic=TOPIC, partition=0, producer_id=producer_id)
 
 
 # What producers are answered.

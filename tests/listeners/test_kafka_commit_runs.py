@@ -110,6 +110,20 @@ def test_large_commits_are_no_run() -> None:
     assert rig.runs == []
 
 
+def test_commits_that_may_take_several_decisions_are_no_run_and_served_alone() -> None:
+    """So none overtakes the rest of an earlier one."""
+    rig = RunRig()
+    rig.node.pending_groups.add("g")
+    rig.node.holding = True
+    client = rig.serve(*map(commit, range(3)))
+    for number in range(3):
+        assert len(rig.node.asked) == number + 1
+        rig.node.release()
+        rig.run()
+    assert rig.runs == []
+    assert client.correlation_ids == [0, 1, 2]
+
+
 def test_a_run_counts_towards_the_requests_in_flight() -> None:
     rig = RunRig(connection_requests_max=8)
     rig.node.holding = True

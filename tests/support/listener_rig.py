@@ -13,6 +13,8 @@ from cluster.kafka.node_view import WallClock
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
 from cluster.simulator import Network, VirtualHost, World
+from coordinator.offsets.commits import is_in_parts
+from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.topics import CatalogTopic, CatalogView
 from raftlog.env.simulated_files import SimFiles
 from records import METADATA_SHARD
@@ -22,7 +24,7 @@ from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from wire.messages.offset_commit import OffsetCommitResponse
+from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from wire.protocol import decode_response, encode_request
 
@@ -82,6 +84,8 @@ class FakeNode:
     leaders: dict[int, NodeInfo | None] = field(default_factory=dict)
     holding: bool = False
     asked: list[tuple[int, int, Any, ClientInfo]] = field(default_factory=list)
+    pending_groups: set[str] = field(default_factory=set)
+    """Groups whose commits may take several decisions."""
     held: list[tuple[Callable[[object], None], object]] = field(default_factory=list)
     entries: dict[tuple[str, str], CountingEntry] = field(default_factory=dict)
     epoch: int = 3
@@ -113,6 +117,9 @@ class FakeNode:
 
     def transaction_error(self, *_: object) -> ErrorCode:
         return self.transaction
+
+    def is_in_parts(self, commit: OffsetCommitRequest, num_bytes: int) -> bool:
+        return commit.group_id in self.pending_groups or is_in_parts(PendingOffsets(), commit, num_bytes)
 
     def submit(
         self,
