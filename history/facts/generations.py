@@ -16,6 +16,7 @@ from typing import Any
 from coordinator.state.changes import NO_EPOCH
 from coordinator.state.model import Group
 from history.reading.catalog import TopicShape
+from history.state.embedded import assigned, subscribed
 from records import (
     ClassicMember,
     ClassicMemberMetadata,
@@ -37,11 +38,8 @@ from records import (
     TopicMetadata,
     TopicPartitions,
 )
-from wire.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
-from wire.errors import MalformedFrame
+from wire.embedded import CONSUMER
 
-CONSUMER_PROTOCOL = "consumer"
-"""The protocol type whose subscriptions and assignments name topics and partitions."""
 Change = tuple[Any, Any]
 """A key and its value; None deletes it."""
 ShapeOf = Callable[[str], TopicShape]
@@ -90,7 +88,7 @@ def _epoch(group: Group, value: GroupMetadataValue, shape_of: ShapeOf) -> Iterat
     yield from _gone(group, group.members.keys() - {member.member_id for member in value.members})
     if not epoch:  # created, and nobody has joined yet
         return
-    is_consumer = value.protocol_type == CONSUMER_PROTOCOL
+    is_consumer = value.protocol_type == CONSUMER
     owned = {one.member_id: assigned(one) if is_consumer else {} for one in value.members}
     wanted = {one.member_id: subscribed(one) if is_consumer else () for one in value.members}
     names = {name for some in (*owned.values(), *wanted.values()) for name in some}
@@ -144,28 +142,6 @@ def _described(member: ClassicMember, topics: Iterable[str]) -> ConsumerGroupMem
             session_timeout_ms=member.session_timeout_ms, supported_protocols=()
         ),
     )
-
-
-def assigned(member: ClassicMember) -> dict[str, set[int]]:
-    """The partitions that a member was assigned, by topic.
-
-    Empty if the bytes are not an assignment: they are the client's."""
-    found: dict[str, set[int]] = {}
-    try:
-        assignment = decode(ConsumerProtocolAssignment, member.assignment)
-    except MalformedFrame:
-        return found
-    for one in assignment.assigned_partitions:
-        found.setdefault(one.topic, set()).update(one.partitions)
-    return found
-
-
-def subscribed(member: ClassicMember) -> Sequence[str]:
-    """The topics that a member wants; empty if the bytes are not a subscription."""
-    try:
-        return decode(ConsumerProtocolSubscription, member.subscription).topics
-    except MalformedFrame:
-        return ()
 
 
 def _parts(

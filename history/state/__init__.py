@@ -1,4 +1,5 @@
 """From entries to a state.
 
-replay  a shard at any index or moment, by the coordinator's own `apply`
+replay    a shard at any index or moment, by the coordinator's own `apply`
+embedded  the bytes that consumers of a classic group exchange
 """

@@ -23,15 +23,21 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
 from history.render import LOCAL, TimeStyle, ranges, sentence_list
+from history.state.embedded import assigned, subscribed
 from history.words import shard_name, state_name
 from raftlog.storage.frames import Frame
-from records import RawRecord, TransactionState, iter_records
+from records import ClassicMember, RawRecord, TransactionState, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
+from wire.embedded import CONSUMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedMember:
-    """A member at one index, with partitions by topic name."""
+    """A member at one index, with partitions by topic name.
+
+    For a member of a classic group, the epoch is the generation, and the state is empty: only the group has
+    one.
+    """
 
     member_id: str
     client_id: str
@@ -89,7 +95,9 @@ class ReplayedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
-    """A group at one index; ``kind`` is consumer, classic, or simple (offsets only)."""
+    """A group at one index; ``kind`` is consumer, classic, or simple (offsets only).
+
+    The epochs of a classic group are its generation."""
 
     group_id: str
     kind: str
@@ -313,14 +321,43 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Repl
         group_id=group_id,
         kind=kind,
         state=group.state.value,
-        epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
+        epoch=group.epoch if group.classic is None else group.classic.generation,
+        assignment_epoch=group.assignment_epoch if group.classic is None else group.classic.generation,
         topics={topic.topic_name: topic.num_partitions for topic in group.topics},
-        members=tuple(
-            _member(group, member, names) for member in sorted(group.joined(), key=lambda m: m.member_id)
-        ),
+        members=tuple(sorted(_members(group, names), key=lambda member: member.member_id)),
         offsets=committed,
         pending_offsets=tuple(sorted(pending, key=lambda one: (one.topic, one.partition, one.producer_id))),
+    )
+
+
+def _members(group: Group, names: CatalogHistory) -> Iterator[ReplayedMember]:
+    """The members of a consumer group, or of the newest generation of a classic one."""
+    for member in group.joined():
+        yield _member(group, member, names)
+    if group.classic is not None:
+        is_consumer = group.classic.protocol_type == CONSUMER
+        for one in group.classic.members:
+            yield _classic_member(one, group.classic.generation, is_consumer=is_consumer)
+
+
+def _classic_member(member: ClassicMember, generation: int, *, is_consumer: bool) -> ReplayedMember:
+    """Only consumers' bytes name topics and partitions; those of other kinds of members are their own."""
+    topics = subscribed(member) if is_consumer else ()
+    owned = assigned(member) if is_consumer else {}
+    return ReplayedMember(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.group_instance_id,
+        rack_id=None,
+        subscribed_topic_names=tuple(sorted(set(topics))),
+        subscribed_topic_regex=None,
+        epoch=generation,
+        previous_epoch=generation,
+        state="",
+        assigned={topic: tuple(sorted(numbers)) for topic, numbers in owned.items()},
+        pending_revocation={},
+        target={},
     )
 
 
@@ -378,6 +415,8 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
     head = f"group {group.group_id} ({group.kind}): {group.state}"
     if group.kind == "consumer":
         head += f", epoch {group.epoch}, assignment epoch {group.assignment_epoch}"
+    elif group.kind == "classic":
+        head += f", generation {group.epoch}"
     yield head
     for name, count in group.topics.items():
         yield f"  topic {name}: {count} partitions"
@@ -387,6 +426,8 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
             client += f", instance {member.instance_id}"
         is_away = member.epoch == AWAY_EPOCH
         state = f"away, was {member.state}" if is_away else f"{member.state}, epoch {member.epoch}"
+        if group.kind == "classic":
+            state = f"generation {member.epoch}"
         yield f"  member {member.member_id} ({client}): {state}"
         for label, parts in (
             ("owns", member.assigned),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from history.facts.generations import assigned, subscribed
+from history.state.embedded import assigned, subscribed
 from history.words import reason_name, state_name, trigger_name
 from records import ClassicMember, Phases, RecordType, TopicPartitions
 from records.cause import Reason

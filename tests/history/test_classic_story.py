@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from history.answers.statediff import diff, diff_text
 from history.facts.group import facts_of
 from history.facts.rows import GroupRows, SessionEnd
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
+from history.state.replay import replay, state_text
 from history.telling.explain import Explanation, explain
 from history.telling.prose import explanation_text
 from history.telling.timeline import timeline, timeline_text
@@ -132,3 +134,20 @@ def test_bytes_that_are_no_assignment_own_nothing() -> None:
     facts = facts_of(node(log.log), GROUP)
     assert not facts.spans
     assert facts.epochs[0].members == (ANN,)
+
+
+def test_a_classic_group_is_replayed_with_its_members() -> None:
+    log = node(group_log().log)
+    (group,) = replay(log, group=GROUP, at_index=4).groups
+    assert {member.member_id: member.assigned for member in group.members} == {
+        ANN: {"orders": (0, 1, 2)},
+        BOB: {"orders": (3, 4, 5)},
+    }
+    text = "\n".join(state_text(replay(log, group=GROUP, at_index=4), UTC_STYLE))
+    assert f"member {ANN} (client app-1, 127.0.0.1): generation 2\n    owns orders 0-2" in text
+    assert "target" not in text
+
+
+def test_generations_are_compared() -> None:
+    text = "\n".join(diff_text(diff(node(group_log().log), (3, None), (4, None), group=GROUP), UTC_STYLE))
+    assert f"orders 3-5: {ANN}" in text

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from history.facts.generations import assigned, subscribed
 from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
+from history.state.embedded import assigned, subscribed
 from history.words import reason_names, state_name, trigger_name, type_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type, spark_type
 from raftlog.storage.frames import Frame

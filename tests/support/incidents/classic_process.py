@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coordinator.state.machines import ClassicState
-from history.facts.generations import assigned
 from history.facts.rows import TopicPartition
+from history.state.embedded import assigned
 from tests.support.classic_member import ClassicConsumer
 from tests.support.incidents.process import NEVER
 from wire.embedded import (
