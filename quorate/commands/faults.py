@@ -1,14 +1,12 @@
 """`quorate faults …`: make the nodes go wrong on purpose, to see what a client makes of it.
 
-A fault is set on every node, since the coordinator of a group may move, and has the same id everywhere. Each
-node applies and counts its own; none survives a restart of its node.
+The requests to the nodes are in `quorate.faultclient`.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from history.moments import parse_span
 from history.render import duration, plural
@@ -23,23 +21,15 @@ from quorate.commands.options import (
     option,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.http_client import OTHERS_TIMEOUT_S, HttpRefused, ask_json, first_of, node_url
+from quorate.faultclient import add_fault, delete_fault, fault_nodes, faults_of, node_names
 from quorate.output import print_json, print_table, say
 
 app = new_app("Make nodes delay, drop and refuse requests on purpose, to test clients.")
 
-FAULTS = "/v1/faults"
 TIMED = {"delay": "delay_ms", "throttle": "throttle_ms"}
 """Actions whose VALUE is a time, and the field that it sets."""
 
-NOT_FOUND = 404
-
 Nodes = Annotated[list[int] | None, option("--node", "NODE", "Only this node, or these. Default: all nodes.")]
-
-
-class _Node(NamedTuple):
-    node_id: int
-    url: str
 
 
 @app.command("add")
@@ -91,18 +81,12 @@ def add(
     body = {"action": action, **_of_value(action, value, delay), **whom, **often}
     if lasting is not None:
         body["for_ms"] = _span("--for", lasting)
-    nodes, missing = _nodes(url, node, timeout_s)
-    known, silent = _asked(nodes, timeout_s)
-    _demand_enabled(known)
-    fault_id = max(state["next_id"] for state in known.values())
-    given = {name: one for name, one in body.items() if one is not None} | {"id": fault_id}
-    fault = _set(list(known), given, timeout_s)
-    without = sorted(missing + silent)
+    done = add_fault(url, body, node, timeout_s)
     if json:
-        print_json({"nodes": [one.node_id for one in known], "without": without, "fault": fault})
+        print_json(done._asdict())
         return
-    say(f"fault {fault_id} on {_node_names([one.node_id for one in known])}: {_sentence(fault)}")
-    _say_missing(without)
+    say(f"fault {done.fault['id']} on {node_names(done.nodes)}: {_sentence(done.fault)}")
+    _say_missing(done.without)
 
 
 @app.command("list")
@@ -113,8 +97,8 @@ def list_faults(
 
     Example: quorate faults list
     """
-    nodes, missing = _nodes(url, node, timeout_s)
-    known, silent = _asked(nodes, timeout_s)
+    nodes, missing = fault_nodes(url, node, timeout_s)
+    known, silent = faults_of(nodes, timeout_s)
     without = sorted(missing + silent)
     if json:
         shown = [{"node_id": one.node_id, **state} for one, state in known.items()]
@@ -128,7 +112,7 @@ def list_faults(
     rows.sort()
     print_table(("FAULT", "NODE", "WHAT", "MATCHED", "APPLIED", "STATE"), rows, empty="no faults")
     if disabled := [one.node_id for one, state in known.items() if not state["enabled"]]:
-        say(f"{_node_names(disabled)}: faults are not allowed (faults.enable)")
+        say(f"{node_names(disabled)}: faults are not allowed (faults.enable)")
     _say_missing(without)
 
 
@@ -144,8 +128,8 @@ def clear(
 
     Example: quorate faults clear 3
     """
-    nodes, missing = _nodes(url, node, timeout_s)
-    known, silent = _asked(nodes, timeout_s)
+    nodes, missing = fault_nodes(url, node, timeout_s)
+    known, silent = faults_of(nodes, timeout_s)
     present = {one: {fault["id"] for fault in state["faults"]} for one, state in known.items()}
     wanted = set(ids) if ids else set().union(*present.values())
     if absent := sorted(wanted - set().union(*present.values())):
@@ -156,7 +140,7 @@ def clear(
         {"id": fault_id, "node_id": one.node_id}
         for one, found in present.items()
         for fault_id in sorted(found & wanted)
-        if _delete(one, fault_id, timeout_s)
+        if delete_fault(one.url, fault_id, timeout_s)
     ]
     without = sorted(missing + silent)
     if json:
@@ -165,7 +149,7 @@ def clear(
     for fault_id in sorted(wanted):
         where = [one["node_id"] for one in cleared if one["id"] == fault_id]
         if where:
-            say(f"cleared fault {fault_id} on {_node_names(where)}")
+            say(f"cleared fault {fault_id} on {node_names(where)}")
     if not cleared:
         say("no faults")
     _say_missing(without)
@@ -190,90 +174,6 @@ def _span(name: str, text: str) -> int:
         return parse_span(text)
     except ValueError as error:
         raise CommandError(f"{name}: {error}", code=ExitCode.USAGE) from None
-
-
-def _nodes(url: str, wanted: Sequence[int] | None, timeout_s: float) -> tuple[list[_Node], list[int]]:
-    """The nodes to be asked, and the ids of those that cannot be reached through the cluster."""
-    document, address = first_of(url, timeout_s, lambda one, one_s: ask_json(one + "/v1/cluster", one_s))
-    known = [node["node_id"] for node in document["nodes"]]
-    if unknown := sorted(set(wanted or ()) - set(known)):
-        raise CommandError(
-            f"there is no node {unknown[0]} in this cluster",
-            hint=f"nodes: {', '.join(map(str, known))}",
-            code=ExitCode.USAGE,
-        )
-    nodes, missing = [], []
-    for node in document["nodes"]:
-        if wanted and node["node_id"] not in wanted:
-            continue
-        if node["is_self"]:
-            nodes.append(_Node(node["node_id"], address))
-        elif node["in_contact"] and node["http"] and node["http"]["port"]:
-            nodes.append(_Node(node["node_id"], node_url(node["http"])))
-        else:
-            missing.append(node["node_id"])
-    return nodes, missing
-
-
-def _asked(nodes: Sequence[_Node], timeout_s: float) -> tuple[dict[_Node, Any], list[int]]:
-    """The faults of each node, and the ids of those that do not respond.
-
-    Raises `CommandError` if none does."""
-    found: dict[_Node, Any] = {}
-    silent = []
-    one_s = timeout_s if len(nodes) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
-    for node in nodes:
-        try:
-            found[node] = ask_json(node.url + FAULTS, one_s)
-        except CommandError as error:
-            if error.code != ExitCode.UNREACHABLE:
-                raise
-            silent.append(node.node_id)
-    if not found:
-        raise CommandError(
-            "no node responds",
-            hint="`quorate cluster status` shows which nodes are in contact",
-            code=ExitCode.UNREACHABLE,
-        )
-    return found, silent
-
-
-def _demand_enabled(known: Mapping[_Node, Any]) -> None:
-    disabled = [node.node_id for node, state in known.items() if not state["enabled"]]
-    if disabled:
-        raise CommandError(
-            f"{_node_names(disabled)} must not be broken: faults.enable is false",
-            hint="set faults.enable = true and restart it, or name others with --node; never where it serves "
-            "real clients",
-            code=ExitCode.REFUSED,
-        )
-
-
-def _set(nodes: Sequence[_Node], body: Mapping[str, Any], timeout_s: float) -> Any:
-    """Set the fault on every node, or on none."""
-    done: list[_Node] = []
-    fault: Any = None
-    for node in nodes:
-        try:
-            fault = ask_json(node.url + FAULTS, timeout_s, body)
-        except CommandError:
-            for one in done:
-                with contextlib.suppress(CommandError):
-                    _delete(one, body["id"], timeout_s)
-            raise
-        done.append(node)
-    return fault
-
-
-def _delete(node: _Node, fault_id: int, timeout_s: float) -> bool:
-    """Clear one fault of a node; return whether it was there."""
-    try:
-        ask_json(f"{node.url}{FAULTS}/{fault_id}", timeout_s, method="DELETE")
-    except HttpRefused as error:
-        if error.answer.status == NOT_FOUND:
-            return False
-        raise
-    return True
 
 
 def _does(fault: Mapping[str, Any]) -> str:
@@ -311,10 +211,6 @@ def _state(fault: Mapping[str, Any]) -> str:
     return ", ".join(left) or "in force"
 
 
-def _node_names(ids: Sequence[int]) -> str:
-    return f"{'node' if len(ids) == 1 else 'nodes'} {', '.join(map(str, ids))}"
-
-
 def _say_missing(ids: Sequence[int]) -> None:
     if ids:
-        say(f"{_node_names(ids)} could not be asked; a node that restarts has no faults")
+        say(f"{node_names(ids)} could not be asked; a node that restarts has no faults")
