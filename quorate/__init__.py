@@ -13,6 +13,7 @@ client           a small Kafka client
 retrying_client  routing to the right node, retries, time limits
 connection       one connection of it
 groupclient      lists and descriptions of groups, and changes to them
+faultclient      faults on demand, on every node
 groupview        the text of `groups describe`
 http_client      HTTP to one node
 nodes            HTTP to the nodes of a cluster
@@ -22,5 +23,7 @@ following        `--follow`
 offsetplan       the plan of an offset reset
 resetting        that plan, from an operator's options
 endoffsets       begin and end offsets in a Kafka cluster
+testing          a cluster for tests of Kafka applications
+pytest_plugin    the fixture `quorate`
 mirror           mirrors the topics of a Kafka cluster
 """

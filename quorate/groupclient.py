@@ -97,6 +97,10 @@ class GroupClient(RetryingClient):
 
         return self._until_done(attempt)
 
+    def coordinator(self, group_id: str) -> int:
+        """The id of the node that coordinates the group; waits until one does."""
+        return self._until_done(lambda deadline_s: int(self._find_coordinator(group_id, deadline_s).node_id))
+
     def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupInfo]:
         """Every group of every node, sorted by id, optionally filtered by `states` or `types`."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))

@@ -198,10 +198,14 @@ class RetryingClient:
         *,
         version_max: int | None = None,
     ) -> Any:
+        found = self._find_coordinator(group_id, deadline_s)
+        return self._ask((found.host, found.port), api, request, deadline_s, version_max=version_max)
+
+    def _find_coordinator(self, group_id: str, deadline_s: float) -> Any:
         find = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY_TYPE)
         found = self._ask_any(ApiKey.FIND_COORDINATOR, find, deadline_s, version_max=FIND_COORDINATOR_VERSION)
         check(found.error_code, found.error_message, f"finding the coordinator of group {group_id!r}")
-        return self._ask((found.host, found.port), api, request, deadline_s, version_max=version_max)
+        return found
 
     def _ask(
         self,

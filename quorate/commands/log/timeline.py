@@ -132,6 +132,14 @@ def _demand_a_row(picture: _Picture, group: str, style: TimeStyle) -> None:
         )
 
 
+def group_page(log: NodeLog, group: str) -> str:
+    """The page of `--html` over the whole log, with local times.
+
+    Raises `NothingToRead` if the log does not know the group."""
+    picture = _picture(log, group, None, (None, None), (None, None))
+    return _page(picture, None, style_of(utc=False), _rests_on(log.path, picture))
+
+
 def _page(picture: _Picture, to_ms: int | None, style: TimeStyle, rests_on: list[str]) -> str:
     from history.pages.timeline import timeline_page
 

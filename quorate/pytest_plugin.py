@@ -1,0 +1,107 @@
+"""The pytest plugin: the fixture `quorate`, a cluster of each test's own, and its story beside a failure.
+
+    @pytest.mark.quorate(nodes=3, topics={"orders": 6})
+    def test_my_consumer(quorate):
+        run_application(quorate.bootstrap)
+
+Nothing of Quorate is imported before a test asks for the fixture, since every run of pytest loads the plugin.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from quorate.testing import QuorateCluster
+
+MARKER: Final = (
+    "quorate(nodes=1, topics=None, settings=None): cluster of the fixture `quorate`: number of nodes, "
+    "the topics to create with their numbers of partitions, and settings (docs/configuration.md)"
+)
+GROUPS_TOLD_MAX: Final = 20
+"""Limit on the groups that are told beside one failure."""
+
+LINES_TOLD_MAX: Final = 60
+"""Limit on the lines that the terminal shows of each group's explanation: the last ones."""
+
+NAME_MAX: Final = 100
+"""Limit on the length of a directory's name, which is made of the test's."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("quorate").addoption(
+        "--quorate-report",
+        metavar="DIR",
+        default="quorate-report",
+        help="directory for the timelines, explanations and logs of failed tests (default: %(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def quorate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorateCluster]:
+    """A running cluster (`quorate.testing.QuorateCluster`) for this test, as `@pytest.mark.quorate` asks."""
+    from quorate.testing import QuorateCluster
+
+    marker = request.node.get_closest_marker("quorate")
+    asked = _asked(**marker.kwargs) if marker else _asked()
+    with QuorateCluster(tmp_path / "quorate", asked["nodes"], asked["settings"]) as cluster:
+        for name, partitions in (asked["topics"] or {}).items():
+            cluster.create_topic(name, partitions)
+        yield cluster
+
+
+def _asked(
+    nodes: int = 1, topics: dict[str, int] | None = None, settings: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The arguments of the marker; an unknown one raises TypeError, which names it."""
+    return {"nodes": nodes, "topics": topics, "settings": settings}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the story of the test's groups beside its failure, while its cluster still exists."""
+    report = yield
+    cluster: Any = getattr(item, "funcargs", {}).get("quorate")
+    if report.when == "call" and report.failed and hasattr(cluster, "explain"):
+        home = item.config.rootpath / item.config.getoption("quorate_report")
+        try:
+            report.sections += list(_told(cluster, home / _directory_name(item.nodeid)))
+        except Exception as error:  # the test's own failure must be shown in any case
+            report.sections.append(("quorate", f"the log could not be kept: {error!r}"))
+    return report
+
+
+def _told(cluster: QuorateCluster, home: Path) -> Iterator[tuple[str, str]]:
+    """Write everything into a fresh directory; yields the sections of pytest's report."""
+    if home.exists():
+        shutil.rmtree(home)
+    shutil.copytree(cluster.data, home / "log", ignore=shutil.ignore_patterns("*.lock", "*.sock"))
+    groups = cluster.groups()
+    for number, group in enumerate(groups[:GROUPS_TOLD_MAX], 1):
+        explanation = cluster.explain(group)
+        name = f"{number:02}-{_directory_name(group)}"
+        (home / f"{name}.txt").write_text(explanation + "\n", encoding="utf-8")
+        (home / f"{name}.html").write_text(cluster.timeline(group), encoding="utf-8")
+        lines = explanation.splitlines()[-LINES_TOLD_MAX:]
+        yield f"quorate: group {group}", "\n".join([*lines, f"timeline: {home / name}.html"])
+    left_out = (
+        f"; {len(groups) - GROUPS_TOLD_MAX} more groups are in it" if len(groups) > GROUPS_TOLD_MAX else ""
+    )
+    yield "quorate", f"log: {home / 'log'} (read it with `quorate log`){left_out}"
+
+
+def _directory_name(text: str) -> str:
+    """A name that every file system takes."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[-NAME_MAX:] or "unnamed"

@@ -1,0 +1,90 @@
+"""The pytest plugin in a user's project: a run of pytest in a process of its own, with a stock client."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = """
+import sys, time
+import pytest
+
+def test_pytest_loads_nothing_of_quorate_before_a_test_asks():
+    ours = {"records", "wire", "coordinator", "raftlog", "cluster", "history", "quorate.testing"}
+    assert not ours & set(sys.modules)
+
+def copied(quorate):
+    from confluent_kafka import Consumer, Producer
+
+    producer = Producer({"bootstrap.servers": quorate.bootstrap})
+    producer.produce("orders", "7")
+    assert producer.flush(10) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": quorate.bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    message = consumer.poll(10)
+    member_id, now_ms = consumer.memberid(), int(time.time() * 1000)
+    consumer.close()
+    return message.value(), member_id, now_ms
+
+@pytest.mark.quorate(topics={"orders": 2})
+def test_green(quorate):
+    assert quorate.topics() == {"orders": 2}
+    value, member_id, then_ms = copied(quorate)
+    assert value == b"7"
+    assert [member.member_id for member in quorate.state("billing", at_ms=then_ms).members] == [member_id]
+    assert not quorate.state("billing").members
+    with pytest.raises(Exception, match="nodes=3"):
+        quorate.kill_leader("billing")
+
+@pytest.mark.quorate(topics={"orders": 1}, settings={"group.consumer.session.timeout.ms": "6000"})
+def test_red(quorate):
+    assert quorate.groups() == []
+    copied(quorate)
+    assert False, "as a user's test may"
+
+@pytest.mark.quorate(node=3)
+def test_wrong_marker(quorate):
+    pass
+"""
+
+
+class Run(NamedTuple):
+    output: str
+    reports: Path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("project")
+    (home / "test_application.py").write_text(TESTS)
+    (home / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-rA"]
+    command += ["--basetemp", str(home / "tmp"), "--quorate-report", "reports"]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=100)
+    return Run(done.stdout, home / "reports")
+
+
+def test_each_test_gets_a_cluster_of_its_own_which_stock_clients_use(run: Run) -> None:
+    assert re.search("1 failed, 2 passed, 1 error", run.output), run.output
+
+
+def test_a_wrong_marker_is_named(run: Run) -> None:
+    assert "unexpected keyword argument 'node'" in run.output
+
+
+def test_a_red_test_leaves_the_timeline_and_the_log(run: Run) -> None:
+    assert "quorate: group billing" in run.output
+    (home,) = run.reports.iterdir()
+    assert home.name.endswith("test_red")
+    assert f"timeline: {home / '01-billing.html'}" in run.output
+    assert "<title>Group billing" in (home / "01-billing.html").read_text()
+    assert (home / "01-billing.txt").read_text().startswith("Group billing")
+    explain = [sys.executable, "-P", "-m", "quorate", "log", "explain", str(home / "log"), "billing"]
+    assert "joined" in subprocess.run(explain, capture_output=True, text=True, check=True).stdout
