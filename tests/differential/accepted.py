@@ -62,6 +62,8 @@ class Circumstances:
     """A transaction with offsets of the group was aborted, by its producer or by the next one."""
     has_refused_upgrade: bool = False
     """A consumer was refused because the group has classic members."""
+    has_had_consumers: bool = False
+    """The group was one of the consumer protocol."""
     has_dropped: bool = False
     """The script has deleted a topic."""
     has_refused_join: bool = False
@@ -186,25 +188,46 @@ def _returns_to_full_group(situation: Situation) -> bool:
     )
 
 
-def _acknowledges_untold(situation: Situation) -> bool:
-    """The report lacks partitions to revoke that the member never reported; only Kafka advances its epoch.
+def _is_uncertain(situation: Situation) -> bool:
+    """The report lacks partitions to revoke that the member may never have reported.
 
     The report is empty, or it is a full one with what the member has taken up or was told, or a topic was
     deleted and the member learned of no revocation.
     """
-    difference, facts, body = situation.difference, situation.asked.facts, situation.asked.body
+    facts, body = situation.asked.facts, situation.asked.body
     if facts.get("epoch") != "same" or not isinstance(body, ConsumerGroupHeartbeatRequest):
         return False
-    says_all = body.subscribed_topic_names is not None and body.rebalance_timeout_ms != -1
     owned = facts.get("owned")
-    says_no_more = (owned == "told" and situation.before.has_dropped) or (owned in TAKEN_UP and says_all)
-    return (owned == "none" or says_no_more) and difference.kafka.number > body.member_epoch
+    says_all = body.subscribed_topic_names is not None and body.rebalance_timeout_ms != -1
+    return (
+        owned == "none"
+        or (owned in TAKEN_UP and says_all)
+        or (owned == "told" and situation.before.has_dropped)
+    )
+
+
+def _acknowledges_untold(situation: Situation) -> bool:
+    """Only Kafka takes an uncertain report for an acknowledgement: the member's epoch rises there."""
+    return _is_uncertain(situation) and situation.difference.kafka.number > situation.asked.body.member_epoch
+
+
+def _revokes_further(situation: Situation) -> bool:
+    """The same, when the target has changed again: in Kafka there is more to revoke, at the same epoch."""
+    kafka, ours = situation.difference.kafka, situation.difference.ours
+    return _is_uncertain(situation) and isinstance(ours, list) and {*(kafka or ())} < {*ours}
 
 
 def _elected_by_hash(situation: Situation) -> bool:
     """The leader left or did not join again, and Kafka takes the next one of a hash map."""
     kafka, ours = (tree["leader"] for tree in situation.trees)
     return bool(kafka and ours) and number_of(situation.trees[0]["generation_id"]) > 1
+
+
+def _is_led_elsewhere(situation: Situation) -> bool:
+    """A member of a downgraded group joins again: on the side where it leads, it waits for the others."""
+    (answer,) = (tree for tree in situation.trees if tree is not None)
+    is_current = answer.error_code == 0 and answer.leader not in ("", answer.member_id)
+    return situation.before.has_had_consumers and is_current
 
 
 def _is_of_replaced(situation: Situation) -> bool:
@@ -352,6 +375,7 @@ ACCEPTED: Final = (
     Accepted("target-at-once-then-interval", HEARTBEAT, "member_epoch", _at_once_before_interval, Then.ENDS),
     Accepted("joins-by-expression", HEARTBEAT, "member_epoch", _joins_by_expression),
     Accepted("told-first", HEARTBEAT, "member_epoch", _acknowledges_untold, Then.LEAVES),
+    Accepted("told-first", HEARTBEAT, "assignment.", _revokes_further, Then.LEAVES),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
     Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),
     Accepted("static-into-full-group", HEARTBEAT, "error_code", _returns_to_full_group, Then.ENDS),
@@ -373,6 +397,8 @@ ACCEPTED: Final = (
     Accepted("downgraded-assignments", CLASSIC, "groups[0].members", _has_target, Then.ON),
     Accepted("random-member-id", JOINED, "member_id", _has_random_id, Then.ENDS),
     Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
+    Accepted("leader-by-hash", JOINED, ALONE, _is_led_elsewhere, Then.ENDS),
+    Accepted("leader-by-hash", JOINED, ALONE_THERE, _is_led_elsewhere, Then.ENDS),
     Accepted("replaced-clients-id", CLASSIC, "groups[0].members", _is_of_replaced),
     Accepted("tied-votes", JOINED, "protocol_name", _votes_are_tied, Then.ENDS),
     Accepted("offsets-kept-in-rebalance", ("OFFSET_DELETE",), "topics", _kept_in_rebalance, Then.ENDS),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.differential import classic_requests
+from tests.differential.accepted import Then
 from tests.differential.asked import Asked
 from tests.differential.embedded import partitions_of
 from tests.differential.script import Step
@@ -39,8 +40,8 @@ EMPTY: Final = ("Empty", "Dead")
 Compare = Callable[[Step, tuple[Asked, Asked], list[Any]], bool]
 """Compares two replies and returns whether the script goes on."""
 
-MayAnswerAlone = Callable[[Asked, tuple[Any, Any]], bool]
-"""Whether it is accepted that one side has a reply to a request and the other has none."""
+MayAnswerAlone = Callable[[Asked, tuple[Any, Any]], Then | None]
+"""What follows if it is accepted that one side has a reply to a request and the other has none."""
 
 
 @dataclass(slots=True)
@@ -127,13 +128,15 @@ class ClassicSteps:
         await connection.ask(ApiKey.HEARTBEAT, 4, self._ping_request)
         return connection
 
-    async def _give_up(self, older: Request) -> None:
-        """Forget a request that only ours answers, if that is accepted."""
-        if older.answered_by != (False, True):
-            return
-        if self._may_answer_alone(older.asked[1], (None, older.replies[1].result())):
-            self._open.remove(older)
-            await self._abort(older)
+    async def _give_up(self, request: Request) -> bool:
+        """Forget a request that only ours answers, if that is accepted; return whether the script goes on."""
+        if request.answered_by != (False, True):
+            return True
+        then = self._may_answer_alone(request.asked[1], (None, request.replies[1].result()))
+        if then is not None:
+            self._open.remove(request)
+            await self._abort(request)
+        return then in (None, Then.ON)
 
     async def _ping(self) -> None:
         """Return when every request so far was handled and answered, or waits."""
@@ -144,7 +147,8 @@ class ClassicSteps:
         """Take the replies that have come to both sides, and compare them."""
         await self._until(self._is_alike, ANSWERED_ALIKE_S_MAX)
         for one in list(self._open):
-            await self._give_up(one)
+            if not await self._give_up(one):
+                return ENDED
         if not self._is_alike():
             one = next(one for one in self._open if len({*one.answered_by}) > 1)
             who = "Kafka" if one.answered_by[0] else "Quorate"

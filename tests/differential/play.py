@@ -200,11 +200,13 @@ class _Performance:
                 self._is_refused = False
         return then is Then.ON
 
-    def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> bool:
+    def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> Then | None:
         path = ALONE if answers[0] is None else ALONE_THERE
         one = accepted(self._situation(Difference(asked.api.name, path, *answers), asked, answers))
-        self.played.masked.update([one.name] if one is not None else [])
-        return one is not None
+        if one is None:
+            return None
+        self.played.masked[one.name] += 1
+        return one.then
 
     def _played_on(self, step: Step, complaint: str | None) -> bool:
         if complaint == ENDED:
@@ -286,6 +288,7 @@ class _Performance:
             elif asked.member is not None:
                 self._told[step.who] = Told.after(self._told.get(step.who), asked.body)
             self._has_left = self._circumstances.is_empty = not self._told
+            self._circumstances.has_had_consumers = True
         if step.verb == "delete" and not answers[0].results[0].error_code:
             self._epochs = EpochMap()
 

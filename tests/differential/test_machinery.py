@@ -131,8 +131,14 @@ def decision(trigger: Trigger, words: str) -> Decision:
 
 
 def test_the_order_within_a_decision_is_judged() -> None:
-    left, joined = Trigger.MEMBER_LEFT, Trigger.MEMBER_JOINED
-    assert list(out_of_order([decision(left, "~8 ~7 ~5 3 7 7 6"), decision(joined, "5 3 7 6 8")])) == []
+    left, joined, replaced = Trigger.MEMBER_LEFT, Trigger.MEMBER_JOINED, Trigger.MEMBER_REPLACED
+    for trigger, words in (
+        (left, "~8 ~7 ~5 3 7 7 6"),
+        (joined, "5 3 7 6 8"),
+        (replaced, "~8 ~7 ~5 5 7 8 8"),
+        (replaced, "~8 ~5 5 8 8"),
+    ):
+        assert list(out_of_order([decision(trigger, words)])) == []
     for trigger, words in (
         (left, "~5 ~7 ~8 3"),
         (left, "~8 ~7 ~5"),

@@ -29,9 +29,10 @@ from tests.differential.run import Servers
 from tests.differential.script import Script
 
 TARGET: Final = r"(7 )*6 "
-JOIN: Final = rf"(~8 ~7 ~5 5 7 8 )?(5 )?(~16 )*(4 )?(3 )?({TARGET})?(8 )?"
+JOIN: Final = rf"(~8 (~7 )?~5 5 (7 )?8 )?(5 )?(~16 )*(4 )?(3 )?({TARGET})?(8 )?"
 """Join or update by heartbeat: [static replacement], [5], [~16 of expressions without subscribers], [4], [3],
-[7 … 6], [8]. A static member that returns under its own id needs no replacement, only its 8."""
+[7 … 6], [8]. A static member that returns under its own id needs no replacement, only its 8; one
+that has no target yet has no 7 to replace."""
 
 LEAVE: Final = rf"(~8 (~7 )?~5 )+(~16 )*(4 )?3 ({TARGET})?"
 CATALOG: Final = rf"(~1 )*(4 )?(3 )?({TARGET})?"
