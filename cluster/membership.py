@@ -6,14 +6,23 @@ over; a node that is alone always names itself, also while it loads, because the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
 from cluster.settings import Settings, SettingsError
 from cluster.settings.nodes import parse_nodes
 from raftlog.storage.directory import NodeDirectory
+from raftlog.transport.contract import PeerInfo
 from raftlog.transport.links import Links
+
+LISTED_AFTER_LOSS_MS: Final = 9_000
+"""Clients are told of a lost node for so long: Kafka's default of broker.session.timeout.ms.
+
+librdkafka gives up a broker that Metadata does not list, but may still wait for it as the coordinator of a
+group; its `send_offsets_to_transaction` then never ends. While the broker is listed, it asks for another one.
+"""
 
 
 class Membership:
@@ -35,11 +44,18 @@ class Membership:
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Every node in contact, this one included, ordered by id."""
-        own = self._own()
+        return self._with_own(() if self._links is None else self._links.peers.values())
+
+    @property
+    def listed_nodes(self) -> tuple[NodeInfo, ...]:
+        """The nodes in contact, and those lost less than LISTED_AFTER_LOSS_MS ago; ordered by id."""
         if self._links is None:
-            return (own,)
-        others = (info for peer_id in self._links.peers if (info := self._info(peer_id)) is not None)
-        return tuple(sorted((own, *others), key=lambda info: info.node_id))
+            return self.nodes
+        return self._with_own([*self._links.peers.values(), *self._links.lost_within(LISTED_AFTER_LOSS_MS)])
+
+    def _with_own(self, peers: Iterable[PeerInfo]) -> tuple[NodeInfo, ...]:
+        others = map(self._node_info, peers)
+        return tuple(sorted((self._own(), *others), key=lambda info: info.node_id))
 
     def leader_of(self, shard: int) -> NodeInfo | None:
         """Return the leader of the shard; None if it is unknown, not in contact, or handing over."""
@@ -61,11 +77,12 @@ class Membership:
             return own
         assert self._links is not None
         peer = self._links.peers.get(node_id)
-        if peer is None:
-            return None
+        return None if peer is None else self._node_info(peer)
+
+    def _node_info(self, peer: PeerInfo) -> NodeInfo:
         return NodeInfo(
-            node_id=node_id,
-            cluster_id=own.cluster_id,
+            node_id=peer.node_id,
+            cluster_id=self._own().cluster_id,
             kafka_host=peer.kafka_host,
             kafka_port=peer.kafka_port,
             http_host=peer.http_host,

@@ -272,6 +272,11 @@ class Node:
         return self._membership.nodes
 
     @property
+    def listed_nodes(self) -> tuple[NodeInfo, ...]:
+        """The nodes that Metadata lists: those in contact, and those lost a moment ago; ordered by id."""
+        return self._membership.listed_nodes
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """The ids of all nodes of the cluster, in contact or not."""
         return self._membership.voters

@@ -1,8 +1,8 @@
 """The requests that a client sends to find its way: versions, nodes, topics, coordinators.
 
-They are answered from the node's catalog, its list of nodes in contact, and the leader of each shard. One
-node is named as the leader of all partitions: the leader of the metadata shard, in its term, which keeps the
-messages where there is a scratch log. Every node gives the same answers, so any can serve as a bootstrap.
+They are answered from the node's catalog, its list of nodes, and the leader of each shard. One node is named
+as the leader of all partitions: the leader of the metadata shard, in its term, which keeps the messages where
+there is a scratch log. Every node gives the same answers, so any can serve as a bootstrap.
 
 Invariants: nothing here creates an absent topic (`auto_topics` does, where there is a scratch log), and no
 topic is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link
@@ -185,7 +185,7 @@ def metadata_answer(
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
-            for info in node.nodes
+            for info in node.listed_nodes
         ],
         cluster_id=node.info.cluster_id,
         controller_id=led.leader_id,
@@ -360,7 +360,7 @@ def _described(node: KafkaNode, request: DescribeClusterRequest) -> DescribeClus
         controller_id=NO_NODE if controller is None else controller.node_id,
         brokers=[
             DescribeClusterBroker(broker_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
-            for info in node.nodes
+            for info in node.listed_nodes
         ],
         cluster_authorized_operations=operations,
     )

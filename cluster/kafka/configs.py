@@ -302,5 +302,5 @@ def _names(node: KafkaNode, kind: int) -> Iterable[str]:
     if kind == ConfigType.GROUP:
         return sorted(node.catalog.configs)
     if kind == ConfigType.BROKER:
-        return [str(info.node_id) for info in node.nodes]
+        return [str(info.node_id) for info in node.listed_nodes]
     return [topic.name for topic in node.catalog.topics()]

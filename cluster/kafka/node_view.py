@@ -48,6 +48,10 @@ class KafkaNode(Protocol):
         """The nodes in contact, this one included, ordered by id."""
 
     @property
+    def listed_nodes(self) -> Sequence[NodeInfo]:
+        """The nodes that clients are told of: those in contact and, for some seconds, those just lost."""
+
+    @property
     def voters(self) -> Sequence[int]:
         """The ids of all nodes of the cluster, in contact or not, this one included."""
 

@@ -185,6 +185,15 @@ class Links:
         """The links that are up, by node id; a snapshot, as a change replaces the mapping."""
         return self._peers
 
+    def lost_within(self, period_ms: float) -> list[PeerInfo]:
+        """Return what is known of the peers whose link has been down for less than `period_ms`."""
+        since_ms = self._host.monotonic_ms() - period_ms
+        return [
+            peer.info
+            for peer in self._configured.values()
+            if peer.link is None and peer.info is not None and peer.changed_ms > since_ms
+        ]
+
     @property
     def port(self) -> int:
         """The port on which this node listens for its peers."""
@@ -288,7 +297,8 @@ class Links:
         peer.failures = 0
         peer.trouble = ""
         peer.changed_ms = self._host.monotonic_ms()
-        self._set_info(peer, _info(hello, peer.changed_ms))
+        peer.info = _info(hello, peer.changed_ms)
+        self._renew_peers()
         if self._described is not None and link.own.description != self._described:
             link.describe(self._described)
         text = f"link to node {hello.node_id} at {link.remote} is up (release {hello.description.release})"
@@ -307,19 +317,19 @@ class Links:
     def link_described(self, link: Link, description: SelfDescription) -> None:
         assert link.peer is not None
         peer = self._configured[link.peer.node_id]
-        if peer.info is not None:
-            self._set_info(peer, dataclasses.replace(peer.info, **dataclasses.asdict(description)))
+        if peer.link is not None and peer.info is not None:
+            peer.info = dataclasses.replace(peer.info, **dataclasses.asdict(description))
+            self._renew_peers()
             self.on_change()
 
     def link_clock(self, link: Link, their_wall_ms: float) -> None:
         assert link.peer is not None
         peer = self._configured[link.peer.node_id]
-        if peer.info is not None:
+        if peer.link is not None and peer.info is not None:
             skew_ms = their_wall_ms - self._host.wall_ms()
             offset_ms = their_wall_ms - self._host.monotonic_ms()
-            self._set_info(
-                peer, dataclasses.replace(peer.info, clock_skew_ms=skew_ms, clock_offset_ms=offset_ms)
-            )
+            peer.info = dataclasses.replace(peer.info, clock_skew_ms=skew_ms, clock_offset_ms=offset_ms)
+            self._renew_peers()
             peer.note_skew(skew_ms)
             self.on_clock()
 
@@ -344,7 +354,7 @@ class Links:
         is_current = peer.link is link
         if is_current:
             peer.link = None
-            self._set_info(peer, None)
+            self._renew_peers()
             del self._up[node_id]
             peer.changed_ms = self._host.monotonic_ms()
             peer.past_bytes_in += link.bytes_in
@@ -379,10 +389,12 @@ class Links:
         for link in tuple(self._open):
             link.close(None)
 
-    def _set_info(self, peer: Peer, info: PeerInfo | None) -> None:
-        peer.info = info
-        known = {id_: each.info for id_, each in self._configured.items()}
-        self._peers = {id_: each for id_, each in known.items() if each is not None}
+    def _renew_peers(self) -> None:
+        self._peers = {
+            node_id: peer.info
+            for node_id, peer in self._configured.items()
+            if peer.link is not None and peer.info is not None
+        }
 
     def _dial_again(self, peer: Peer) -> None:
         delay_ms = min(DIAL_AGAIN_MAX_MS, DIAL_AGAIN_MS * DIAL_GROWTH ** min(peer.failures, 16))

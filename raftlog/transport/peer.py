@@ -37,6 +37,7 @@ class Peer:
     link: Link | None = None
     """The link that is up; no other one delivers anything."""
     info: PeerInfo | None = None
+    """Its last hello and what was learned since, also after the link went down; None before the first."""
     trouble: str = ""
     """The reason why there is no link, from the last attempt."""
     dials: int = 0
@@ -50,7 +51,7 @@ class Peer:
 
     def status(self, now_ms: float) -> dict[str, Any]:
         """The peer's state; JSON-ready."""
-        link, info = self.link, self.info
+        link = self.link
         shown: dict[str, Any] = {
             "node_id": self.address.node_id,
             "address": str(self.address),
@@ -61,7 +62,7 @@ class Peer:
             "bytes_in": self.past_bytes_in + (link.bytes_in if link is not None else 0),
             "bytes_out": self.past_bytes_out + (link.bytes_out if link is not None else 0),
         }
-        if info is not None:
+        if link is not None and (info := self.info) is not None:
             shown |= {
                 "release": info.release,
                 "incarnation": info.incarnation,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.http.shard_metrics import GAUGES, LOG_COUNTERS, LOG_GAUGES, RUNTIME_COUNTERS
+from cluster.membership import LISTED_AFTER_LOSS_MS
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.runtime.shard_state import ShardState
 from cluster.settings import SettingsError
@@ -22,6 +23,7 @@ from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 
@@ -79,6 +81,40 @@ def test_each_group_is_listed_once_over_all_nodes(nodes: ThreeNodes) -> None:
         assert answer.error_code == 0
         listed += [group.group_id for group in answer.groups]
     assert sorted(listed) == sorted(GROUPS)
+
+
+# The nodes that clients are told of.
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_lost_node_is_listed_for_nine_seconds_and_leads_nothing(nodes: ThreeNodes, how: str) -> None:
+    cluster, lost = nodes.cluster, nodes.leader
+    first, _ = cluster.others(lost)
+
+    def listed() -> list[int]:
+        request = MetadataRequest(topics=[])
+        return [broker.node_id for broker in nodes.ask(first, ApiKey.METADATA, 12, request).brokers]
+
+    getattr(cluster[lost], how)()
+    cluster.wait_for(lambda: lost not in {info.node_id for info in cluster[first].node.nodes})
+    lost_ms = nodes.world.now_ms
+    while listed() == [1, 2, 3]:
+        for shard in cluster.shards:
+            leader = cluster[first].node.leader_of(shard)
+            assert leader is None or leader.node_id != lost
+        nodes.world.run_for(100)
+    assert listed() == list(cluster.others(lost))
+    assert LISTED_AFTER_LOSS_MS <= nodes.world.now_ms - lost_ms < LISTED_AFTER_LOSS_MS + 500
+    cluster.boot()
+    cluster.wait_for(lambda: listed() == [1, 2, 3])
+
+
+def test_a_node_that_was_never_met_is_not_listed() -> None:
+    nodes = ThreeNodes(is_booted=False)
+    for node_id in (1, 2):
+        nodes.cluster[node_id].boot()
+    nodes.cluster.wait_for_leader(METADATA_SHARD)
+    assert [info.node_id for info in nodes.cluster[1].node.listed_nodes] == [1, 2]
 
 
 # A change of leaders.

@@ -124,6 +124,19 @@ def test_partitions_are_led_by_the_leader_of_the_metadata_shard_in_its_term(rig:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+def test_a_node_that_was_just_lost_is_listed_but_not_in_sync(rig: Rig, version: int) -> None:
+    rig.node.lost = (THIRD,)
+    asked = MetadataRequest(topics=[] if version == 0 else None)
+    answer = rig.ask(rig.connect(), ApiKey.METADATA, version, asked)
+    assert [broker.node_id for broker in answer.brokers] == [7, 9, 8]
+    for partition in answer.topics[0].partitions:
+        assert partition.isr_nodes == [7, 9]
+        assert partition.offline_replicas == ([8] if version >= 5 else [])
+    answer = rig.ask(rig.connect(), ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
+    assert [broker.broker_id for broker in answer.brokers] == [7, 9, 8]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_waits_for_a_leader_and_then_says_that_there_is_none(rig: Rig, version: int) -> None:
     rig.node.leaders[METADATA_SHARD] = None
     client, started_ms = rig.connect(), rig.world.now_ms

@@ -76,6 +76,7 @@ class FakeNode:
     settings: Settings
     info: NodeInfo = INFO
     nodes: tuple[NodeInfo, ...] = (INFO, PEER)
+    lost: tuple[NodeInfo, ...] = ()
     catalog: CatalogView = field(default_factory=lambda: CatalogView([CLICKS, ORDERS], version=5))
     voters: tuple[int, ...] = (7, 9)
     metadata_term: int = 4
@@ -96,6 +97,10 @@ class FakeNode:
 
     def leader_of(self, shard: int) -> NodeInfo | None:
         return self.leaders.get(shard, self.info)
+
+    @property
+    def listed_nodes(self) -> tuple[NodeInfo, ...]:
+        return (*self.nodes, *self.lost)
 
     @property
     def controller(self) -> NodeInfo | None:
