@@ -36,6 +36,7 @@ from coordinator.members.extensions import extended_heartbeat, install_assignmen
 from coordinator.members.heartbeat import heartbeat
 from coordinator.members.leaving import expire
 from coordinator.members.regexes import resolution_ended, resolve
+from coordinator.migration.preparing import is_prepared_first, prepare_upgrade
 from coordinator.offsets.commits import commit_offsets
 from coordinator.offsets.fetching import fetch_offsets
 from coordinator.offsets.resolving import resolve_next
@@ -69,10 +70,21 @@ from wire.schema import Message
 COUNTED_PER_STEP = 1_000
 """Groups and members counted in one step: about a millisecond."""
 
+Refusal = Callable[[RequestRefused, DecisionBuilder | None], Decision]
+"""Makes a decision of the refusal of a request."""
+
 JobEnd = Callable[[GroupContext, Job, object, str | None, Context, DecisionBuilder], Steps]
 
 _JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.ASSIGN: assignment_ended, JobKind.RESOLVE: resolution_ended}
 """Handlers for the results of child processes. Each takes the result, or None and an error message."""
+
+
+def _refused(
+    api_key: int, version: int, request: Any, refused: RequestRefused, builder: DecisionBuilder | None
+) -> Decision:
+    reply = refuse(api_key, version, request, refused.code, refused.message)
+    failure, notice = (None, "") if builder is None else (builder.failure, builder.notice)
+    return Decision(reply=reply, failure=failure, notice=notice, refusal=refused.message)
 
 
 class GroupShard:
@@ -162,11 +174,9 @@ class GroupShard:
             builder = DecisionBuilder()
             answer = self._answer(api_key, api_version, request, ctx, builder)
             if isinstance(answer, GeneratorType):
-                return self._run(answer, ctx, builder)
+                return self._run(answer, ctx, builder, partial(_refused, api_key, api_version, request))
         except RequestRefused as refused:
-            reply = refuse(api_key, api_version, request, refused.code, refused.message)
-            failure, notice = (None, "") if builder is None else (builder.failure, builder.notice)
-            return Decision(reply=reply, failure=failure, notice=notice, refusal=refused.message)
+            return _refused(api_key, api_version, request, refused, builder)
         return Decision(reply=answer, failure=builder.failure)
 
     def _answer(
@@ -176,6 +186,9 @@ class GroupShard:
         groups = self.groups
         match request:
             case ConsumerGroupHeartbeatRequest():
+                if not request.member_epoch and is_prepared_first(groups, request.group_id, ctx):
+                    answer = partial(heartbeat, groups, request, version)
+                    return prepare_upgrade(groups, request.group_id, answer)(ctx, builder)
                 return heartbeat(groups, request, version, ctx, builder)
             case TxnOffsetCommitRequest():
                 return commit_in_transaction(groups, request, version, ctx, builder)
@@ -194,6 +207,9 @@ class GroupShard:
                     return sync_consumer_group(groups, mixed, request, version, ctx)
                 return sync_group(groups, request, version, ctx, builder)
             case ExtendedConsumerGroupHeartbeatRequest():
+                if not request.member_epoch and is_prepared_first(groups, request.group_id, ctx):
+                    answer = partial(extended_heartbeat, groups, request, version)
+                    return prepare_upgrade(groups, request.group_id, answer)(ctx, builder)
                 return extended_heartbeat(groups, request, version, ctx, builder)
             case ConsumerGroupPrepareAssignmentRequest():
                 return prepare_assignment(groups, request, ctx, builder)
@@ -321,19 +337,31 @@ class GroupShard:
             decision.continuation = lambda ctx: self._carry_out(go_on(ctx), ctx)
         return decision
 
-    def _run(self, steps: Steps, ctx: Context, builder: DecisionBuilder) -> Decision:
+    def _run(
+        self, steps: Steps, ctx: Context, builder: DecisionBuilder, refusal: Refusal | None = None
+    ) -> Decision:
         try:
             decision = run_steps(steps, self.apply_all, ctx, builder)
         except Exception:
             self.groups.give_up(builder.jobs)  # they will not be started
             raise
         if builder.continuation is not None and decision.error is None:
-            decision.continuation = partial(self._go_on, builder.continuation)
+            decision.continuation = partial(self._go_on, builder.continuation, refusal)
         return decision
 
-    def _go_on(self, continuation: Callable[[Context, DecisionBuilder], Steps], ctx: Context) -> Decision:
+    def _go_on(
+        self,
+        continuation: Callable[[Context, DecisionBuilder], Steps],
+        refusal: Refusal | None,
+        ctx: Context,
+    ) -> Decision:
         builder = DecisionBuilder()
-        return self._run(continuation(ctx, builder), ctx, builder)
+        try:
+            return self._run(continuation(ctx, builder), ctx, builder, refusal)
+        except RequestRefused as refused:
+            if refusal is None:
+                raise
+            return refusal(refused, builder)
 
     # Leadership.
 

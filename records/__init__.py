@@ -30,6 +30,7 @@ from records.cause import (
     Trigger,
 )
 from records.codec import (
+    decode_ahead,
     decode_key,
     decode_key_and_value,
     decode_record,
@@ -38,6 +39,7 @@ from records.codec import (
     encode_record,
     encode_value,
     group_id_of,
+    member_key,
     offset_commit_key,
 )
 from records.compaction import compact
@@ -150,9 +152,11 @@ __all__ = [
     "TopicMetadata", "TopicPartitions", "TopicRacksKey", "TopicRacksValue", "TopicValue", "TransactionGroup",
     "TransactionKey", "TransactionState", "TransactionTopic", "TransactionValue", "TransactionsResolvedKey",
     "TransactionsResolvedValue", "Trigger", "UnknownRecord", "UnknownType", "UnsupportedVersion", "Value",
-    "body_from_json", "body_to_json", "cause_from_json", "cause_to_json", "compact", "decode_cause",
+    "body_from_json", "body_to_json", "cause_from_json", "cause_to_json", "compact", "decode_ahead",
+    "decode_cause",
     "decode_entry", "decode_key", "decode_key_and_value", "decode_record", "decode_value", "dump_cause",
     "encode_entry", "encode_offset_commit", "encode_record", "encode_value", "entry_from_json",
-    "entry_to_json", "group_id_of", "iter_records", "join_body", "offset_commit_key", "parse_topic_id",
+    "entry_to_json", "group_id_of", "iter_records", "join_body", "member_key",
+    "offset_commit_key", "parse_topic_id",
     "record_from_json", "record_to_json", "shard_of", "topic_id_text",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from records.ids import TOPIC_ID_BYTES
 from records.kinds import mismatch
 from records.packing import pack, unpack_flat, unpack_nested
 from records.schemas import SCHEMA_OF_KEY, SCHEMAS, Schema
-from records.types import RawRecord, Record, RecordType, UnknownRecord
+from records.types import DecodedRecord, RawRecord, Record, RecordType, UnknownRecord
 from records.values import Value
 
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
@@ -67,8 +67,17 @@ def decode_key(raw: RawRecord) -> Any:
 
 def decode_key_and_value(raw: RawRecord) -> tuple[Any, Any]:
     """The key and the value of a record of a known type; raises as `decode_record`, and `UnknownType`."""
+    if type(raw) is DecodedRecord:
+        return raw.decoded
     schema = _schema(raw[0])
     return load_key(schema, raw), load_value(schema, raw)
+
+
+def decode_ahead(raw: RawRecord) -> RawRecord:
+    """The same record, for which `decode_key_and_value` has nothing left to do."""
+    record = DecodedRecord(*raw)
+    record.decoded = decode_key_and_value(raw)
+    return record
 
 
 def decode_value(raw: RawRecord) -> Any:
@@ -98,6 +107,11 @@ def load_value(schema: Schema, raw: RawRecord) -> Any:
         return versioned.load(unpack(raw.value), raw.version)
     except MalformedRecord as error:
         raise MalformedRecord(f"value of {schema.name}: {error}") from None
+
+
+def member_key(group_id: str, member_id: str) -> bytes:
+    """The key bytes of a member's records 5, 7 and 8, which are the same."""
+    return pack((group_id, member_id))
 
 
 def offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:

@@ -11,7 +11,7 @@ from anything Kafka may add.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from records.values import Key, Value
 
@@ -53,6 +53,12 @@ class RawRecord(NamedTuple):
     version: int
     key: bytes
     value: bytes | None
+
+
+class DecodedRecord(RawRecord):
+    """The same with the key and value that its bytes hold, decoded ahead of their use."""
+
+    decoded: tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class CatalogShard:
         elif not self.view.learn(key, value, index):
             self.unknown_types[raw.type] += 1
             return
-        self._hashes.touch(raw, key)
+        self._hashes.touch(raw, key, index)
 
     def free_incrementally(self) -> Iterator[None]:
         """Free the state in small steps, because another shard object will replay the log."""

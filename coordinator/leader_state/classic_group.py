@@ -94,6 +94,8 @@ class ClassicGroup:
     """Wall-clock time at which the rebalance under way began; −1 if there is none."""
     phases: Phases | None = None
     """The phases of the rebalance under way, from the end of its join phase on."""
+    prepared: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """What an upgrade that is being prepared already has of members, by id (`coordinator.migration`)."""
 
     @classmethod
     def of(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:

@@ -9,7 +9,9 @@ members takes the protocol of whoever joins it, whatever `group.consumer.migrati
 A partition that a member may still own after the change is its own in the records, so that no other member
 gets it before.
 
-embedded     what the consumers' embedded protocol says of topics and partitions
-upgrading    a classic group becomes a consumer group
-downgrading  a consumer group becomes a classic group
+embedded          what the consumers' embedded protocol says of topics and partitions
+upgrading         a classic group becomes a consumer group
+upgraded_members  its members then, and their records
+preparing         the members of a large group are prepared in turns before the upgrade
+downgrading       a consumer group becomes a classic group
 """

@@ -14,34 +14,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused
-from coordinator.assignors.spi import MemberAssignment
 from coordinator.classic.phases import answer_sync, refuse_join
 from coordinator.group_context import GroupContext
-from coordinator.leader_state.classic_group import ClassicGroup, GenerationMember
+from coordinator.leader_state.classic_group import ClassicGroup
 from coordinator.limits import DECISION_BYTES_MAX, Limits, MigrationPolicy
 from coordinator.migration.embedded import by_id
+from coordinator.migration.upgraded_members import (
+    CannotUpgrade,
+    Partitions,
+    UpgradedMember,
+    assigned_of,
+    may_own_former,
+    prepared_of,
+    subscription_of,
+    upgraded_member,
+)
 from coordinator.state import writes
 from coordinator.state.model import Group, Member
-from coordinator.state.reconcile import Current
 from coordinator.steps import size_of
 from coordinator.targets.epochs import Step
 from records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
-    MemberState,
     RawRecord,
     ReasonKind,
 )
-from wire.embedded import CONSUMER, ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
-from wire.errors import ErrorCode, MalformedFrame
+from wire.embedded import CONSUMER
+from wire.errors import ErrorCode
 
 UPGRADE_BYTES_MAX = DECISION_BYTES_MAX // 2
 """Largest upgrade: the same decision also admits the member that caused it, with a new target."""
-
-Partitions = dict[bytes, set[int]]
-"""Topic id → partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,6 @@ class Upgrade:
     classic: ClassicGroup
     records: list[RawRecord]
     group: Group
-
-
-class CannotUpgrade(Exception):
-    """Why a classic group keeps its protocol, as the end of a sentence."""
 
 
 def plan_upgrade(
@@ -70,13 +67,15 @@ def plan_upgrade(
         return None  # records of a classic group were left by compaction; or all members left a rebalance
     try:
         _check(groups, classic, ctx)
-        members = _members(classic, ctx, groups.limits)
-        records = _records(classic, members, ctx)
+        upgraded = _members(classic, ctx, groups.limits)
+        records = _records(classic, upgraded, ctx)
     except CannotUpgrade as why:
         message = f"Cannot upgrade classic group {group_id} to consumer group because {why}."
         builder.notice = message
         raise RequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, message) from None
-    return Upgrade(classic, records, _as_it_will_be(classic, members))
+    finally:
+        classic.prepared.clear()
+    return Upgrade(classic, records, _as_it_will_be(classic, [one.member for one in upgraded]))
 
 
 def upgrade_step(
@@ -119,29 +118,40 @@ def _check(groups: GroupContext, classic: ClassicGroup, ctx: Context) -> None:
         )
 
 
-def _members(classic: ClassicGroup, ctx: Context, limits: Limits) -> list[Member]:
+def upgradable(groups: GroupContext, classic: ClassicGroup, ctx: Context) -> bool:
+    """Whether the group may be upgraded, as far as its members need not be asked."""
+    try:
+        _check(groups, classic, ctx)
+    except CannotUpgrade:
+        return False
+    return True
+
+
+def _members(classic: ClassicGroup, ctx: Context, limits: Limits) -> list[UpgradedMember]:
     """The classic members as members of the consumer group."""
-    epoch = classic.generation
     protocol = classic.protocol or classic.best_protocol()
+    members = list(classic.members.values())
+    prepared = [prepared_of(classic, member, protocol) for member in members]
     owners: dict[tuple[bytes, int], str] = {}
-    assigned_to = {one.member_id: _assigned(one, ctx) for one in classic.members.values()}
-    for member_id, assigned in assigned_to.items():
-        _claim(owners, member_id, assigned, ctx)
-    members = []
-    for member in classic.members.values():
-        member_id = member.member_id
-        subscription = _subscription(member, protocol, limits)
-        owned = assigned_to[member_id]
-        if not member.assignment or member_id in classic.not_synced:
-            # It has not taken up this assignment, and may still own what it had when it joined.
+    owned_by = [
+        by_id(assigned_of(member) if ready is None else ready.assigned, ctx.catalog)
+        for member, ready in zip(members, prepared, strict=True)
+    ]
+    for member, owned in zip(members, owned_by, strict=True):
+        _claim(owners, member.member_id, owned, ctx)
+    upgraded = []
+    for member, ready, owned in zip(members, prepared, owned_by, strict=True):
+        subscription = subscription_of(member, protocol, limits) if ready is None else ready.subscription
+        if may_own_former(classic, member):
             for topic_id, numbers in by_id(subscription.owned_partitions, ctx.catalog).items():
                 for number in numbers:
-                    if owners.setdefault((topic_id, number), member_id) == member_id:
+                    if owners.setdefault((topic_id, number), member.member_id) == member.member_id:
                         owned.setdefault(topic_id, set()).add(number)
-        epochs = {topic_id: dict.fromkeys(numbers, epoch) for topic_id, numbers in owned.items()}
-        current = Current(MemberState.STABLE, epoch, epoch, epochs)
-        members.append(Member(member_id, _metadata(member, subscription, epoch), None, current))
-    return members
+        if ready is not None and ready.owned == owned:
+            upgraded.append(ready.upgraded)
+        else:
+            upgraded.append(upgraded_member(classic, member, subscription, owned))
+    return upgraded
 
 
 def _as_it_will_be(classic: ClassicGroup, members: list[Member]) -> Group:
@@ -155,38 +165,20 @@ def _as_it_will_be(classic: ClassicGroup, members: list[Member]) -> Group:
     )
 
 
-def _records(classic: ClassicGroup, members: list[Member], ctx: Context) -> list[RawRecord]:
+def _records(classic: ClassicGroup, upgraded: list[UpgradedMember], ctx: Context) -> list[RawRecord]:
     """The records of the upgrade, in Kafka's order (B.2). Each member's target is what it owns."""
     group_id, epoch = classic.group_id, classic.generation
-    records = [writes.classic_tombstone(group_id)]
-    for member in members:
-        assert member.metadata is not None
-        records.append(writes.member_metadata(group_id, member.member_id, member.metadata))
-    records.append(writes.group_epoch(Group(group_id), epoch, ctx.wall_ms))
-    for member in members:
-        owned = {topic_id: tuple(epochs) for topic_id, epochs in member.current.assigned.items()}
-        records.append(writes.target_member(group_id, member.member_id, MemberAssignment(owned), epoch))
-    records.append(writes.target_epoch(group_id, epoch, 0))
-    records += [writes.current_assignment(group_id, one.member_id, one.current) for one in members]
+    records = [
+        writes.classic_tombstone(group_id),
+        *[one.records[0] for one in upgraded],
+        writes.group_epoch(Group(group_id), epoch, ctx.wall_ms),
+        *[one.records[1] for one in upgraded],
+        writes.target_epoch(group_id, epoch, 0),
+        *[one.records[2] for one in upgraded],
+    ]
     if (size := size_of(records)) > UPGRADE_BYTES_MAX:
         raise CannotUpgrade(f"its members take {size} bytes of log, more than {UPGRADE_BYTES_MAX}")
     return records
-
-
-def _assigned(member: GenerationMember, ctx: Context) -> Partitions:
-    """The partitions of the member's last assignment; none if it never got one."""
-    if not member.assignment:
-        return {}
-    try:
-        assignment = decode(ConsumerProtocolAssignment, member.assignment)
-    except MalformedFrame as error:
-        raise CannotUpgrade(f"the assignment of member {member.member_id} cannot be read: {error}") from None
-    if assignment.user_data:
-        raise CannotUpgrade(
-            f"its assignor sent data of its own to member {member.member_id}, which would be lost: change "
-            "the members to an assignor that does not"
-        )
-    return by_id(assignment.assigned_partitions, ctx.catalog)
 
 
 def _claim(owners: dict[tuple[bytes, int], str], member_id: str, assigned: Partitions, ctx: Context) -> None:
@@ -201,37 +193,3 @@ def _claim(owners: dict[tuple[bytes, int], str], member_id: str, assigned: Parti
                     f"its assignor gave partition {number} of topic {topic.name} to two members, {owner_id} "
                     f"and {member_id}"
                 )
-
-
-def _subscription(member: GenerationMember, protocol: str, limits: Limits) -> ConsumerProtocolSubscription:
-    try:
-        subscription = decode(ConsumerProtocolSubscription, member.metadata(protocol))
-    except MalformedFrame as error:
-        raise CannotUpgrade(
-            f"the subscription of member {member.member_id} cannot be read: {error}"
-        ) from None
-    if len(subscription.topics) > limits.topics_per_member_max:
-        raise CannotUpgrade(
-            f"member {member.member_id} subscribes to more than {limits.topics_per_member_max} topics"
-        )
-    return subscription
-
-
-def _metadata(
-    member: GenerationMember, subscription: ConsumerProtocolSubscription, epoch: int
-) -> ConsumerGroupMemberMetadataValue:
-    return ConsumerGroupMemberMetadataValue(
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        instance_id=member.instance_id,
-        rack_id=subscription.rack_id or None,
-        subscribed_topic_names=tuple(sorted(set(subscription.topics))),
-        classic_member_metadata=ClassicMemberMetadata(
-            session_timeout_ms=member.session_timeout_ms,
-            supported_protocols=tuple(
-                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.protocols
-            ),
-        ),
-        group_epoch=epoch,
-    )

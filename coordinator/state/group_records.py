@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from coordinator.state.model import JOINING, Group, Member, current_of
@@ -61,7 +60,7 @@ def _member_metadata(
     if member is None:
         member = group.members[key.member_id] = Member(key.member_id)
     if value is not None:
-        value = _with_shared_names(group, value)
+        _share_names(group, value)
     before, member.metadata = member.metadata, value
     if (before is None) is not (value is None):
         _count_joined(group, member.current, -1 if value is None else +1)
@@ -135,12 +134,13 @@ def _regex(
         _tally(group.subscriptions, group.resolved(regex), +1)
 
 
-def _with_shared_names(
-    group: Group, value: ConsumerGroupMemberMetadataValue
-) -> ConsumerGroupMemberMetadataValue:
-    """Return the value with its list of topics replaced by an equal list of other members, if any."""
+def _share_names(group: Group, value: ConsumerGroupMemberMetadataValue) -> None:
+    """Let the value have the list of topics of other members with an equal list, if any.
+
+    The value has just been decoded and remains equal. A copy of it would take as long as decoding it."""
     names, _ = group.lists.get(value.subscribed_topic_names, (value.subscribed_topic_names, 0))
-    return value if names is value.subscribed_topic_names else replace(value, subscribed_topic_names=names)
+    if names is not value.subscribed_topic_names:
+        object.__setattr__(value, "subscribed_topic_names", names)
 
 
 def _count(group: Group, value: ConsumerGroupMemberMetadataValue, by: int) -> None:

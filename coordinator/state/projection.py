@@ -89,7 +89,7 @@ class Projection:
         else:
             self.unknown_types[type_] += 1
             return
-        self._hashes.touch(raw, key)
+        self._hashes.touch(raw, key, index)
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
         """Apply many records, which belong to the entry at `index` or to a snapshot that ends there."""

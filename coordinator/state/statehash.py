@@ -26,10 +26,17 @@ def mix(key: bytes, value: bytes) -> int:
 
 
 STALE_MAX = 1024
-"""Entries whose part of the hash may be out of date. Bounds the stall of a reader to ~10 ms."""
+"""Entries whose part of the hash may be out of date. Bounds the stall of a reader to ~5 ms."""
+
+STALE_IN_ENTRY_MAX = 10_000
+"""The same during one entry of the log, so that a large one does not pay for its own records at once. A
+reader right after it stalls for up to ~40 ms; the following entries bring the number down."""
 
 REFRESHED_AT_ONCE = 256
-"""Number of oldest entries that are updated when more than the maximum are out of date: ~2 ms."""
+"""Number of oldest entries that are updated when more than the maximum are out of date: ~1 ms."""
+
+REFRESHED_BY_ENTRY_MAX = 1_024
+"""The same for an entry that finds many more than the maximum out of date: ~4 ms."""
 
 STALE_IN_REPLAY_MAX = 65_536
 """The same during replay, where no request waits. Bounds the memory of these entries to ~30 MB."""
@@ -43,15 +50,21 @@ class EntryHashes:
     def __init__(self, projected: Callable[[Key], Value | None], stale_max: int = STALE_MAX) -> None:
         self._projected = projected
         self._stale_max = stale_max
+        self._stale_in_entry_max = max(stale_max, STALE_IN_ENTRY_MAX)
         self._hash = 0
         self._parts: dict[tuple[int, bytes], int] = {}
         self._stale: dict[tuple[int, bytes], Key] = {}
+        self._refreshed_at = -1
 
-    def touch(self, raw: RawRecord, key: Key) -> None:
-        """Note that the entry under this key was written."""
-        self._stale[raw[0], raw[2]] = key
-        if len(self._stale) > self._stale_max:
-            self._refresh(list(islice(self._stale.items(), REFRESHED_AT_ONCE)))
+    def touch(self, raw: RawRecord, key: Key, index: int) -> None:
+        """Note that the entry under this key was written, by the log's entry at `index`."""
+        stale = self._stale
+        stale[raw[0], raw[2]] = key
+        excess = len(stale) - self._stale_max
+        if excess > 0 and (index != self._refreshed_at or len(stale) > self._stale_in_entry_max):
+            self._refreshed_at = index
+            number = min(max(REFRESHED_AT_ONCE, excess), REFRESHED_BY_ENTRY_MAX)
+            self._refresh(list(islice(stale.items(), number)))
 
     @property
     def total(self) -> int:

@@ -29,11 +29,17 @@ from records import (
     Key,
     RawRecord,
     Record,
+    RecordType,
     TopicMetadata,
     TopicPartitions,
     Value,
     encode_record,
+    member_key,
 )
+
+_MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
+_TARGET = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER)
+_CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 
 
 def write(key: Key, value: Value | None) -> RawRecord:
@@ -163,21 +169,12 @@ def classic_tombstone(group_id: str) -> RawRecord:
 def group_tombstones(group: Group) -> list[RawRecord]:
     """Tombstones of all records of a group except offsets: 8, 7, 6, 5, 16, 4, 3, or 2 for a classic group."""
     group_id = group.group_id
-    members = [
-        write(key_class(group_id=group_id, member_id=member_id), None)
-        for key_class, member_ids in (
-            (ConsumerGroupCurrentMemberAssignmentKey, group.members),
-            (ConsumerGroupTargetAssignmentMemberKey, group.target),
-        )
-        for member_id in member_ids
-    ]
-    gone = members
+    key_of = {member_id: member_key(group_id, member_id) for member_id in (*group.members, *group.target)}
+    gone = [RawRecord(_CURRENT, 0, key_of[member_id], None) for member_id in group.members]
+    gone += [RawRecord(_TARGET, 0, key_of[member_id], None) for member_id in group.target]
     if group.target_metadata is not None:
         gone.append(write(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
-    gone += [
-        write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
-        for member_id in group.members
-    ]
+    gone += [RawRecord(_MEMBER, 0, key_of[member_id], None) for member_id in group.members]
     gone += [regex_tombstone(group_id, regex) for regex in group.regexes]
     if group.partition_metadata is not None:
         gone.append(write(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))

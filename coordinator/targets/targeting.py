@@ -25,7 +25,7 @@ from coordinator.state import writes
 from coordinator.state.model import Group
 from coordinator.targets import clientside
 from coordinator.targets.target import assignment_spec, install_records, preferred_assignor
-from records import RawRecord, Trigger
+from records import RawRecord, ReasonKind, Trigger
 
 Step = Generator[list[RawRecord], None, None]
 
@@ -82,7 +82,7 @@ def target_step(groups: GroupContext, group_id: str, ctx: Context, builder: Deci
         groups.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
         return
-    if len(group.topics) > TOPICS_INLINE and builder.trigger != Trigger.TARGET_COMPUTED:
+    if builder.trigger != Trigger.TARGET_COMPUTED and _is_for_later(groups, group, builder):
         groups.pacing.defer(group_id, ctx)
         yield from _empty_first_target(group, ctx)
         return
@@ -102,6 +102,14 @@ def target_step(groups: GroupContext, group_id: str, ctx: Context, builder: Deci
         return
     yield records
     groups.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
+
+
+def _is_for_later(groups: GroupContext, group: Group, builder: DecisionBuilder) -> bool:
+    """Whether the target takes a turn of its own, because this decision already writes much."""
+    if len(group.topics) > TOPICS_INLINE:
+        return True
+    is_large = group.num_members * MEMBER_COST_US > groups.limits.assign_inline_cost_max
+    return is_large and any(reason.kind == ReasonKind.GROUP_UPGRADED for reason in builder.reasons)
 
 
 def forget_target(groups: GroupContext, group_id: str) -> None:

@@ -6,16 +6,25 @@ import pytest
 
 from coordinator.state import statehash
 from coordinator.state.projection import Projection
-from coordinator.state.statehash import REFRESHED_AT_ONCE, STALE_MAX
+from coordinator.state.statehash import (
+    REFRESHED_AT_ONCE,
+    REFRESHED_BY_ENTRY_MAX,
+    STALE_IN_ENTRY_MAX,
+    STALE_MAX,
+)
 from coordinator.state.writes import member_metadata, write
-from records import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
+from records import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, RawRecord
 
 
-def _written(projection: Projection, number: int, rack_id: str) -> None:
+def _record(number: int, rack_id: str) -> RawRecord:
     value = ConsumerGroupMemberMetadataValue(
         client_id="app", client_host="/127.0.0.1", subscribed_topic_names=("orders",), rack_id=rack_id
     )
-    projection.apply(member_metadata("g", f"member-{number}", value), number + 1)
+    return member_metadata("g", f"member-{number}", value)
+
+
+def _written(projection: Projection, number: int, rack_id: str) -> None:
+    projection.apply(_record(number, rack_id), number + 1)
 
 
 @pytest.fixture
@@ -44,6 +53,21 @@ def test_no_single_record_pays_for_all_that_wait(computed: list[bytes]) -> None:
     assert projection.state_hash
     assert 0 < len(computed) - before <= STALE_MAX
     assert len(computed) == len(set(computed)) == 3 * STALE_MAX
+
+
+def test_a_large_entry_leaves_its_hash_to_those_after_it(computed: list[bytes]) -> None:
+    projection = Projection()
+    for number in range(4 * STALE_MAX):
+        projection.apply(_record(number, "a"), 1)
+    assert len(computed) == REFRESHED_AT_ONCE
+    for number in range(2 * STALE_IN_ENTRY_MAX):
+        projection.apply(_record(number, "b"), 2)
+    assert len(projection._hashes._stale) <= STALE_IN_ENTRY_MAX
+    for number in range(20):
+        before = len(computed)
+        _written(projection, number, "c")
+        assert len(computed) - before <= REFRESHED_BY_ENTRY_MAX
+    assert len(projection._hashes._stale) <= STALE_MAX
 
 
 def test_an_entry_that_changes_often_is_computed_once(computed: list[bytes]) -> None:

@@ -6,11 +6,13 @@ group. When the processes come to rest, they share all partitions, whatever happ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from coordinator.limits import Limits, MigrationPolicy
+from coordinator.migration import preparing
 from coordinator.shard import GroupShard
 from tests.support.embedded_member import EmbeddedConsumer
 from tests.support.leader_state_checks import Historian, nothing_is_forgotten
@@ -38,6 +40,10 @@ class Processes:
         self.slots: list[Client | EmbeddedConsumer | None] = [None] * 5
         self.number = 0
         self.comes_to_rest = False
+        self.world.between_decisions = self.between
+        self.acting = -1
+        self.is_between = False
+        self.num_between = 0
         self.kinds: set[bool] = set()
         """Whether the group was a consumer group when it had members."""
 
@@ -77,6 +83,8 @@ class Processes:
 
     def act(self, slot: int) -> None:
         """Let the process of this slot do what is due."""
+        if not self.is_between:
+            self.acting = slot
         process = self.slots[slot]
         if process is None:
             self.start(slot)
@@ -87,25 +95,26 @@ class Processes:
         elif process.beat(lose_reply=self.loses_reply()).error_code in FENCED:
             self.slots[slot] = None
 
-    def step(self) -> None:
+    def between(self) -> None:
+        """Something happens between two turns in which an upgrade is prepared."""
+        self.num_between += 1
+        if not self.is_between and not self.comes_to_rest and self.random.random() < 0.5:
+            self.is_between = True
+            self.world.work()
+            self.step(["act", "kill", "leave", "away", "sleep", "work", "grow", "delete", "commit"])
+            self.is_between = False
+
+    def step(self, only: Sequence[str] = ()) -> None:
         random, world = self.random, self.world
         slot = random.randrange(len(self.slots))
-        match random.choices(
-            [
-                "act",
-                "kill",
-                "leave",
-                "away",
-                "sleep",
-                "work",
-                "failover",
-                "renew",
-                "grow",
-                "delete",
-                "commit",
-            ],
-            [60, 3, 4, 2, 14, 8, 2, 1, 1, 1, 6],
-        )[0]:
+        if self.is_between and slot == self.acting:
+            slot -= 1
+        weights = {
+            "act": 60, "kill": 3, "leave": 4, "away": 2, "sleep": 14, "work": 8, "failover": 2, "renew": 1,
+            "grow": 1, "delete": 1, "commit": 6,
+        }  # fmt: skip
+        kinds = only or list(weights)
+        match random.choices(kinds, [weights[kind] for kind in kinds])[0]:
             case "act":
                 self.act(slot)
             case "kill":
@@ -210,6 +219,11 @@ def played(seed: int, steps: int) -> Processes:
     assert sum(map(len, used)) == len(processes.partitions())
     assert set().union(*used) == processes.partitions()
     return processes
+
+
+def test_partitions_have_one_user_while_upgrades_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", 1)
+    assert sum(played(seed, 150).num_between for seed in range(20, 40)) > 30
 
 
 def test_partitions_have_one_user_in_random_schedules() -> None:

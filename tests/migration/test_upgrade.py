@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from coordinator.limits import GroupSettings, Limits, MigrationPolicy
+from coordinator.migration import preparing
 from records import MemberState, ReasonKind, Trigger
 from tests.support.classic_member import SESSION_MS
 from tests.support.embedded_member import EmbeddedConsumer, Stable, assignment, owned, settled, shared
@@ -147,6 +150,31 @@ def test_what_a_cooperative_member_still_owns_is_not_given_away(world: World, st
     assert not a.lost
 
 
+def test_a_cooperative_member_whose_assignment_was_lost_keeps_what_it_had(world: World) -> None:
+    """The group took the answer to its SyncGroup for received. It joins again, and says what it owns."""
+    a, b = (EmbeddedConsumer(world, name, cooperative=True) for name in "ab")
+
+    def generation(of_a: list[tuple[str, int]]) -> None:
+        for one in (a, b):
+            one.protocols = {"range": one.subscription()}
+            one.join()
+        world.work()
+        for one in (a, b):
+            assert one.joined().error_code == 0
+        leader = a if a.is_leader else b
+        leader.sync({a.member_id: assignment(of_a), b.member_id: assignment([])})
+        (b if leader is a else a).sync()
+
+    generation([("orders", 0), ("orders", 1)])
+    a.owned = {("orders", 0), ("orders", 1)}
+    generation([("orders", 1), ("orders", 2)])  # a does not get the answer
+    a.protocols = {"range": a.subscription()}
+    assert a.join() is None
+    Client(world, "c").beat()
+    ((numbers,),) = (epochs.values() for epochs in [world.group().members[a.member_id].current.assigned])
+    assert set(numbers) == {0, 1, 2}
+
+
 def test_the_new_member_takes_the_place_of_a_static_one(world: World) -> None:
     a = EmbeddedConsumer(world, "a", instance_id="i")
     b = EmbeddedConsumer(world, "b")
@@ -198,6 +226,97 @@ def test_sessions_are_those_that_the_members_named(world: World, stable: Stable)
     assert a.member_id in world.group().members
     settled(world, a, c)
     shared(world, a, c)
+
+
+# Preparation in turns.
+
+
+def upgraded_in_turns(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, between: Callable[[World, EmbeddedConsumer], object]
+) -> tuple[World, list[EmbeddedConsumer], Client]:
+    """A group of four that a consumer upgrades after `between`, which comes in the second turn of several."""
+    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", at_once)
+    world = World(limits=Limits(serves_classic=True))
+    world.create_topic("orders", 6)
+    members = [EmbeddedConsumer(world, name) for name in "abcd"]
+    settled(world, *members)
+    turns = iter(range(10))
+
+    def turn() -> None:
+        if next(turns) == 2:
+            between(world, members[1])
+
+    world.between_decisions = turn
+    client = Client(world, "m")
+    if at_once > len(members):
+        between(world, members[1])
+    assert client.beat().error_code == 0
+    assert (next(turns) > 2) is (at_once < len(members))
+    world.between_decisions = lambda: None
+    return world, members, client
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda world, b: None,
+        lambda world, b: b.heartbeat(),
+        lambda world, b: b.leave(),
+        lambda world, b: b.join(),
+        lambda world, b: world.grow_topic("orders", 8),
+        lambda world, b: world.delete_topic("orders"),
+    ],
+    ids=["nothing", "heartbeat", "leave", "join", "grow", "delete"],
+)
+def test_an_upgrade_that_is_prepared_in_turns_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, between: Callable[[World, EmbeddedConsumer], object]
+) -> None:
+    """Whatever comes in between: the entry is that of an upgrade in one turn after it."""
+    (plain, *_), (world, members, client) = (
+        upgraded_in_turns(monkeypatch, at_once, between) for at_once in (100, 1)
+    )
+    assert [entry.records for entry in world.log] == [entry.records for entry in plain.log]
+    assert [entry.cause for entry in world.log] == [entry.cause for entry in plain.log]
+    assert world.shard.state_hash == plain.shard.state_hash
+    world.renew()
+    settled(world, *members, client)
+
+
+def test_a_group_that_becomes_small_or_gone_while_it_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", 1)
+    world = World(limits=Limits(serves_classic=True))
+    world.create_topic("orders", 6)
+    members = [EmbeddedConsumer(world, name) for name in "abc"]
+    settled(world, *members)
+
+    def all_leave() -> None:
+        world.between_decisions = lambda: None
+        for member in members:
+            member.leave()
+
+    world.between_decisions = all_leave
+    client = Client(world, "m")
+    assert client.beat().error_code == 0
+    settled(world, client)
+    shared(world, client)
+
+
+def test_an_upgrade_that_is_refused_after_preparation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", 1)
+    a, b = EmbeddedConsumer(world, "a"), EmbeddedConsumer(world, "b")
+    for one in (a, b):
+        one.protocols = {"range": one.subscription()}
+        assert one.join() is None
+    world.work()
+    for one in (a, b):
+        assert one.joined().error_code == 0
+    leader = a if a.is_leader else b
+    leader.sync(dict.fromkeys(leader.members, assignment([("orders", 0)])))
+    refused(
+        world,
+        f"its assignor gave partition 0 of topic orders to two members, {a.member_id} and {b.member_id}",
+    )
+    assert not world.shard.groups.classic.get("g").prepared  # type: ignore[union-attr]
 
 
 # Refusals.

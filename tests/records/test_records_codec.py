@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from records import (
     RELEASE,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
     MalformedRecord,
     MemberState,
     OffsetCommitKey,
@@ -25,13 +28,16 @@ from records import (
     UnknownRecord,
     UnknownType,
     UnsupportedVersion,
+    decode_ahead,
     decode_key,
+    decode_key_and_value,
     decode_record,
     decode_value,
     encode_offset_commit,
     encode_record,
     encode_value,
     group_id_of,
+    member_key,
     offset_commit_key,
 )
 from records.kinds import I32, I64, Since
@@ -221,6 +227,25 @@ def test_the_fast_path_of_offset_commits_writes_the_very_same_bytes(
     assert raw == slow
     assert type(raw) is RawRecord
     assert group_id_of(raw) == group_id
+
+
+@given(group_id=st.text(max_size=50), member_id=st.text(max_size=50))
+def test_the_records_of_a_member_have_one_key(group_id: str, member_id: str) -> None:
+    key = member_key(group_id, member_id)
+    for cls in (
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupCurrentMemberAssignmentKey,
+    ):
+        assert encode_record(Record(cls(group_id=group_id, member_id=member_id), None)).key == key
+
+
+@given(record_strategy(RecordType.CONSUMER_GROUP_MEMBER_METADATA))
+def test_a_record_that_was_decoded_ahead_is_the_same_record(record: Record) -> None:
+    raw = encode_record(record)
+    ahead = decode_ahead(raw)
+    assert ahead == raw
+    assert decode_key_and_value(ahead) == decode_key_and_value(raw) == (record.key, record.value)
 
 
 @pytest.mark.parametrize(
