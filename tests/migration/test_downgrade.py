@@ -198,3 +198,15 @@ def test_a_consumer_static_member_is_replaced_while_it_is_present(world: World, 
     assert world.group().is_consumer, "e speaks the consumer protocol"
     assert c.beat().error_code == ErrorCode.FENCED_INSTANCE_ID
     shared(world, a, b, d, e)
+
+
+def test_a_refused_join_does_not_touch_a_consumer_group_that_all_members_have_left(world: World) -> None:
+    """Kafka 4.3.0 forgets the group, in memory only."""
+    consumer = Client(world, "c")
+    settled(world, consumer)
+    consumer.leave()
+    epoch, end = world.group().epoch, len(world.log)
+    stranger = EmbeddedConsumer(world, "a")
+    assert stranger.send_join(member_id="stranger").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(world.log) == end
+    assert (world.group().epoch, world.group().is_consumer) == (epoch, True)
