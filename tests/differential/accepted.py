@@ -64,6 +64,8 @@ class Circumstances:
     """A consumer was refused because the group has classic members."""
     has_had_consumers: bool = False
     """The group was one of the consumer protocol."""
+    has_returned: bool = False
+    """All consumers had left the group, and then one joined it."""
     has_dropped: bool = False
     """The script has deleted a topic."""
     has_refused_join: bool = False
@@ -191,8 +193,8 @@ def _returns_to_full_group(situation: Situation) -> bool:
 def _is_uncertain(situation: Situation) -> bool:
     """The report lacks partitions to revoke that the member may never have reported.
 
-    The report is empty, or it is a full one with what the member has taken up or was told, or a topic was
-    deleted and the member learned of no revocation.
+    The report is empty, or it has what the member has taken up or was told and is a full one or follows a
+    lost reply, or a topic was deleted and the member learned of no revocation.
     """
     facts, body = situation.asked.facts, situation.asked.body
     if facts.get("epoch") != "same" or not isinstance(body, ConsumerGroupHeartbeatRequest):
@@ -201,7 +203,7 @@ def _is_uncertain(situation: Situation) -> bool:
     says_all = body.subscribed_topic_names is not None and body.rebalance_timeout_ms != -1
     return (
         owned == "none"
-        or (owned in TAKEN_UP and says_all)
+        or (owned in TAKEN_UP and (says_all or bool(facts.get("lost"))))
         or (owned == "told" and situation.before.has_dropped)
     )
 
@@ -336,6 +338,11 @@ def _has_target(situation: Situation) -> bool:
     return ".member_assignment" in situation.difference.path and states <= REBALANCING
 
 
+def _was_not_reached(situation: Situation) -> bool:
+    """The same, after the group was upgraded again."""
+    return situation.before.has_returned and ".assignment" in situation.difference.path
+
+
 def number_of(epoch: Any) -> int:
     """The number of a generation, which is an epoch in a mixed group."""
     return int(getattr(epoch, "number", epoch))
@@ -395,6 +402,7 @@ ACCEPTED: Final = (
     Accepted("downgraded-generation", JOINED, "generation_id", _has_generation_0, Then.ENDS),
     Accepted("downgraded-before-settled", CLASSIC, "groups[0].group_state", _goes_on_unsettled, Then.ENDS),
     Accepted("downgraded-assignments", CLASSIC, "groups[0].members", _has_target, Then.ON),
+    Accepted("downgraded-assignments", DESCRIBED, "groups[0].members", _was_not_reached, Then.ENDS),
     Accepted("random-member-id", JOINED, "member_id", _has_random_id, Then.ENDS),
     Accepted("leader-by-hash", JOINED, "leader", _elected_by_hash, Then.ENDS),
     Accepted("leader-by-hash", JOINED, ALONE, _is_led_elsewhere, Then.ENDS),

@@ -187,6 +187,8 @@ class _Performance:
         return self._compare(step, both, answers) is Then.ON
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
+        if self._has_left and self._is_new_classic(both[0], answers[0]):
+            self._epochs = EpochMap()
         then = self._compare(step, both, answers)
         match both[0].api:
             case ApiKey.LEAVE_GROUP:
@@ -199,6 +201,14 @@ class _Performance:
                 self._circumstances.has_refused_join |= self._is_refused and self._has_left
                 self._is_refused = False
         return then is Then.ON
+
+    @staticmethod
+    def _is_new_classic(asked: Asked, answer: Any) -> bool:
+        """Return whether a classic group has begun in place of an empty consumer group."""
+        if asked.api is ApiKey.JOIN_GROUP:
+            return bool(answer.generation_id == 1)
+        is_described = asked.api is ApiKey.DESCRIBE_GROUPS and not answer.groups[0].error_code
+        return is_described and answer.groups[0].group_state in ("Empty", "CompletingRebalance")
 
     def _may_answer_alone(self, asked: Asked, answers: tuple[Any, Any]) -> Then | None:
         path = ALONE if answers[0] is None else ALONE_THERE
@@ -287,6 +297,7 @@ class _Performance:
                 self._told.pop(step.who, None)
             elif asked.member is not None:
                 self._told[step.who] = Told.after(self._told.get(step.who), asked.body)
+            self._circumstances.has_returned |= self._has_left and step.verb == "join"
             self._has_left = self._circumstances.is_empty = not self._told
             self._circumstances.has_had_consumers = True
         if step.verb == "delete" and not answers[0].results[0].error_code:
