@@ -59,6 +59,11 @@ def created_at(topic_id: bytes) -> int:
     return index if index < INDEX_END else 0
 
 
+def _unified(name: str) -> str:
+    """The name as Kafka's metrics have it; two topics may not share it."""
+    return name.replace(".", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogTopic:
     """One topic. `topic_id` has 16 bytes and is never reused, even for a topic of the same name."""
@@ -82,6 +87,7 @@ class CatalogView:
         self.transactions = TransactionsView()
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
+        self._alike: dict[str, tuple[str, ...]] = {}
         self._changed_at: dict[str, int] = {}
         self._deleted_at: dict[str, int] = {}
         self._racks: dict[str, tuple[PartitionRacks, ...]] = {}
@@ -95,6 +101,10 @@ class CatalogView:
 
     def topic(self, name: str) -> CatalogTopic | None:
         return self._by_name.get(name)
+
+    def colliding(self, name: str) -> str | None:
+        """Return a topic whose name equals this one but for '.' and '_'; None if there is none."""
+        return next(iter(self._alike.get(_unified(name), ())), None)
 
     def racks(self, name: str) -> tuple[PartitionRacks, ...]:
         """Racks of the replicas of the topic's partitions, as far as they are known."""
@@ -176,6 +186,8 @@ class CatalogView:
         self._by_name[topic.name] = topic
         if old is None:
             self._names = None
+            if "_" in (unified := _unified(topic.name)):
+                self._alike[unified] = (*self._alike.get(unified, ()), topic.name)
         self._by_id[topic.topic_id] = topic
         self._changed_at.pop(topic.name, None)  # keeps the order of changes
         self._changed_at[topic.name] = self.version = index
@@ -198,6 +210,9 @@ class CatalogView:
             return
         self._names = None
         del self._by_id[topic.topic_id]
+        unified = _unified(name)
+        if alike := tuple(other for other in self._alike.pop(unified, ()) if other != name):
+            self._alike[unified] = alike
         self.num_partitions -= topic.num_partitions
         del self._changed_at[name]
         self._deleted_at[name] = index

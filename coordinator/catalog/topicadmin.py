@@ -151,6 +151,11 @@ def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
     check_topic_name(asked.name)
     if view.topic(asked.name) is not None:
         raise RequestRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    if (other := view.colliding(asked.name)) is not None:
+        raise RequestRefused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{asked.name}' collides with existing topic: {other}",
+        )
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
             raise RequestRefused(
