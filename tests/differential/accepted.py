@@ -64,6 +64,8 @@ class Circumstances:
     """A consumer was refused because the group has classic members."""
     has_had_consumers: bool = False
     """The group was one of the consumer protocol."""
+    has_left: bool = False
+    """All consumers have left the group, and no classic member has joined it since."""
     has_returned: bool = False
     """All consumers had left the group, and then one joined it."""
     has_dropped: bool = False
@@ -280,10 +282,11 @@ def _replaces_classic(situation: Situation) -> bool:
 
 
 def _is_still_owned(situation: Situation) -> bool:
-    """A group is upgraded in a rebalance: a cooperative member may still own what Kafka gives away."""
-    body = situation.asked.body
+    """A group is upgraded in a rebalance, or again after a downgrade: a member may still own what Kafka gives
+    away."""
+    body, before = situation.asked.body, situation.before
     is_join = isinstance(body, ConsumerGroupHeartbeatRequest) and body.member_epoch == 0
-    return is_join and situation.before.is_rebalancing
+    return is_join and (before.is_rebalancing or before.has_left)
 
 
 def _was_aborted(situation: Situation) -> bool:

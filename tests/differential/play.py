@@ -121,8 +121,6 @@ class _Performance:
         self._circumstances = Circumstances()
         self._told: dict[str, Told] = {}
         self._placed: list[Placed] = [{}, {}]
-        self._has_left = False
-        """The group is a consumer group that all members have left."""
         self._is_refused = False
         """The step's JoinGroup was refused with UNKNOWN_MEMBER_ID."""
         self._probes = topics.Probes(group_id)
@@ -187,7 +185,7 @@ class _Performance:
         return self._compare(step, both, answers) is Then.ON
 
     def _goes_on_after(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
-        if self._has_left and self._is_new_classic(both[0], answers[0]):
+        if self._circumstances.has_left and self._is_new_classic(both[0], answers[0]):
             self._epochs = EpochMap()
         then = self._compare(step, both, answers)
         match both[0].api:
@@ -197,8 +195,8 @@ class _Performance:
                 self._circumstances.has_acted &= bool(answers[0].error_code)
                 self._is_refused = answers[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
             case ApiKey.DESCRIBE_GROUPS:  # after each step
-                self._has_left &= bool(answers[0].groups[0].error_code)
-                self._circumstances.has_refused_join |= self._is_refused and self._has_left
+                self._circumstances.has_left &= bool(answers[0].groups[0].error_code)
+                self._circumstances.has_refused_join |= self._is_refused and self._circumstances.has_left
                 self._is_refused = False
         return then is Then.ON
 
@@ -297,9 +295,11 @@ class _Performance:
                 self._told.pop(step.who, None)
             elif asked.member is not None:
                 self._told[step.who] = Told.after(self._told.get(step.who), asked.body)
-            self._circumstances.has_returned |= self._has_left and step.verb == "join"
-            self._has_left = self._circumstances.is_empty = not self._told
-            self._circumstances.has_had_consumers = True
+            known = self._circumstances
+            is_back = known.has_left or (known.is_rebalancing and known.has_had_consumers)
+            known.has_returned |= is_back and step.verb == "join"
+            known.has_left = known.is_empty = not self._told
+            known.has_had_consumers = True
         if step.verb == "delete" and not answers[0].results[0].error_code:
             self._epochs = EpochMap()
 
