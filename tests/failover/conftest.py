@@ -27,9 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
+def settings() -> dict[str, str]:
+    """The settings of `cluster`; a module may have its own."""
+    return SETTINGS
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, settings: dict[str, str]) -> Iterator[ClusterProcess]:
     """Three nodes that are ready; all their processes are killed at the end."""
-    started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=SETTINGS)
+    started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=settings)
     try:
         yield started
     finally:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
 import pytest
 
 from benchmarks.raw import coordinator_of
-from cluster.launching.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess
 from history.checking.commits import missing_commits
 from history.checking.verify import report_text, verify
 from quorate.client import Client
@@ -39,11 +38,6 @@ CLASSIC = ("aiokafka", "kafka-python", "confluent-kafka, classic")
 KINDS = {"classic": CLASSIC, "mixed": (*CLASSIC, "confluent-kafka, consumer")}
 """The kinds of members, by the kind of group."""
 PARTITIONS = 12
-SETTINGS = {
-    "scratch.log.enable": "true",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.heartbeat.interval.ms": "500",
-}
 ROUNDS, ROUNDS_OF_CHAOS = 2, 20
 START_S = 30.0
 BACK_S = 3.0
@@ -51,12 +45,12 @@ BACK_S = 3.0
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=SETTINGS)
-    try:
-        yield started
-    finally:
-        started.kill()
+def settings() -> dict[str, str]:
+    return {
+        "scratch.log.enable": "true",
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.heartbeat.interval.ms": "500",
+    }
 
 
 @pytest.fixture
