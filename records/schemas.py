@@ -68,6 +68,7 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.TRANSACTION, v.TransactionKey, v.TransactionValue),
     (RecordType.PENDING_OFFSET, v.PendingOffsetKey, v.PendingOffsetValue),
     (RecordType.TRANSACTIONS_RESOLVED, v.TransactionsResolvedKey, v.TransactionsResolvedValue),
+    (RecordType.MEMBER_LEASES, v.MemberLeasesKey, v.MemberLeasesValue),
 )
 
 SCHEMAS: Mapping[int, Schema] = {

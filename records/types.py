@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from records.values import Key, Value
 
-LATEST_FORMAT_LEVEL = 3  # the highest format level whose records this release writes and reads
+LATEST_FORMAT_LEVEL = 4  # the highest format level whose records this release writes and reads
 RACKS_SINCE = 2  # the format level that introduced TOPIC_RACKS
 TRANSACTIONS_SINCE = 3  # the format level that introduced TRANSACTION, PENDING_OFFSET, TRANSACTIONS_RESOLVED
+LEASES_SINCE = 4  # the format level that introduced MEMBER_LEASES
 
 
 class RecordType(IntEnum):
@@ -41,6 +42,7 @@ class RecordType(IntEnum):
     TRANSACTION = 1005
     PENDING_OFFSET = 1006
     TRANSACTIONS_RESOLVED = 1007
+    MEMBER_LEASES = 1008
 
 
 class RawRecord(NamedTuple):

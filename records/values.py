@@ -304,6 +304,32 @@ class ConsumerGroupRegularExpressionValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLeasesKey:
+    """A member of a consumer group that asked for fencing tokens."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLeases:
+    """Partitions of one topic with their fencing tokens, which are parallel to them.
+
+    A token is the Raft index of the entry that gave the partition to the member."""
+
+    topic_id: TopicId
+    partitions: tuple[I32, ...]
+    tokens: tuple[I64, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLeasesValue:
+    """The fencing tokens of all partitions that the member may use."""
+
+    topics: tuple[TopicLeases, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TermStartKey:
     """The latest term of a shard."""
 
@@ -484,6 +510,7 @@ Key = (
     | TransactionKey
     | PendingOffsetKey
     | TransactionsResolvedKey
+    | MemberLeasesKey
 )
 Value = (
     OffsetCommitValue
@@ -503,4 +530,5 @@ Value = (
     | TransactionValue
     | PendingOffsetValue
     | TransactionsResolvedValue
+    | MemberLeasesValue
 )

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from cluster.runtime.shard_runtime import ShardRuntime
 from coordinator.catalog.shard import CatalogShard
-from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogView
+from coordinator.topics import CatalogView
 from records import (
     FormatLevelValue,
     GroupConfigKey,
@@ -73,8 +73,6 @@ class CommittedCatalog:
         self.view = CatalogView()
         self._learning = self.view
         """The catalog that takes in committed records; a different one while the projection is rebuilt."""
-        self.format_level = FIRST_FORMAT_LEVEL
-        """The highest level whose records may be written. It is committed, so it never goes back."""
         self._changes: deque[tuple[int, RawRecord]] = deque()
         self.age_max_ms = max(AGE_MAX_MS, 2 * self._node.runtime_settings.log.raft_max_timeout_ms)
         self._known_ms = -math.inf
@@ -83,11 +81,17 @@ class CommittedCatalog:
         self._ages: deque[tuple[int, float]] = deque()
         """Entries of the last `age_max_ms` and a little more, with the times at which they were committed."""
 
+    @property
+    def format_level(self) -> int:
+        """The highest level whose records may be written. It is committed, so it never goes back."""
+        return self._learning.format_level
+
     # Learning from the log.
 
     def reset(self) -> None:
         self._changes.clear()
-        self._learning = CatalogView()
+        level, self._learning = self.format_level, CatalogView()
+        self._learning.format_level = level
 
     def restored(self, raws: Iterable[RawRecord], index: int) -> None:
         for raw in raws:
@@ -159,7 +163,7 @@ class CommittedCatalog:
         key: Key = decode_key(raw)
         value = None if raw.value is None else decode_value(raw)
         if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
-            self.format_level = max(self.format_level, value.level)
+            self._learning.format_level = max(self.format_level, value.level)
         return key, value
 
     # The age of the catalog, and the meaning of topic names.

@@ -5,6 +5,7 @@ validation       checks of a heartbeat that do not depend on the group
 updating         what follows from a member's metadata: the epoch, the target, the next assignment
 statics          static membership: leaving temporarily, replacement
 regexes          subscriptions by regular expression
+leases           fencing tokens for members that ask for them
 leaving          leaving, on request or because a deadline passed
 extensions       the requests of client-side assignors
 classic_members  members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat

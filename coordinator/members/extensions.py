@@ -18,6 +18,7 @@ from coordinator.group_context import GroupContext
 from coordinator.leader_state.clientrounds import Choice, ClientRound, Prepared
 from coordinator.limits import Limits
 from coordinator.members.heartbeat import heartbeat
+from coordinator.members.leases import require_leases
 from coordinator.members.validation import invalid, validate_name
 from coordinator.state.model import Group, Member
 from coordinator.targets import clientside
@@ -41,6 +42,10 @@ COORDINATOR_MAY_NAME = 0
 too."""
 
 
+NO_TOKEN = -1
+"""The token of a partition without a lease, and of one that the member is still asked to take up first."""
+
+
 def extended_heartbeat(
     groups: GroupContext,
     request: extended.ExtendedConsumerGroupHeartbeatRequest,
@@ -48,7 +53,9 @@ def extended_heartbeat(
     ctx: Context,
     builder: DecisionBuilder,
 ) -> Steps:
-    """Decide the stock heartbeat with the member's assignors, and return the extended response."""
+    """Decide the stock heartbeat with the member's assignors and leases, and return the extended response."""
+    if request.fencing_tokens:
+        require_leases(ctx)
     offered = _offered(request.client_assignors, groups.limits)
     group = groups.projection.groups.get(request.group_id)
     member = group.member(request.member_id) if group is not None else None
@@ -65,7 +72,9 @@ def extended_heartbeat(
         server_assignor=request.server_assignor,
         topic_partitions=request.topic_partitions,
     )
-    reply = yield from heartbeat(groups, stock, COORDINATOR_MAY_NAME, ctx, builder, offered)
+    reply = yield from heartbeat(
+        groups, stock, COORDINATOR_MAY_NAME, ctx, builder, offered, asks_tokens=request.fencing_tokens
+    )
     assert isinstance(reply, ConsumerGroupHeartbeatResponse)
     response = extended.ExtendedConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
@@ -86,10 +95,17 @@ def extended_heartbeat(
 
 def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -> extended.Assignment:
     """The partitions that the member may use, those it has to wait for, and the assignor's data for it."""
-    current = member.current
+    current, tokens = member.current, member.tokens
     return extended.Assignment(
         error=current.assignor_metadata.error,
-        assigned_topic_partitions=assigned,
+        assigned_topic_partitions=[
+            extended.AssignedTopicPartitions(
+                topic_id=one.topic_id,
+                partitions=one.partitions,
+                fencing_tokens=[of_topic.get(number, NO_TOKEN) for number in one.partitions],
+            )
+            for one, of_topic in ((one, tokens.get(one.topic_id, {})) for one in assigned)
+        ],
         pending_topic_partitions=_wire(held_by_others(group, member).items()),
         metadata_version=current.assignor_metadata.metadata_version,
         metadata_bytes=current.assignor_metadata.metadata_bytes,

@@ -17,6 +17,7 @@ from dataclasses import replace
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.group_context import GroupContext
 from coordinator.limits import GroupSettings
+from coordinator.members.leases import lease_step
 from coordinator.members.leaving import leave
 from coordinator.members.regexes import check_expression
 from coordinator.members.statics import (
@@ -64,11 +65,13 @@ def heartbeat(
     ctx: Context,
     builder: DecisionBuilder,
     offered: tuple[ClientAssignor, ...] | None = None,
+    *,
+    asks_tokens: bool = False,
 ) -> Steps:
     """Decide one heartbeat. Raises `RequestRefused` before the first step, or returns the response.
 
-    `offered` are the member's client-side assignors, or None if the request does not list any
-    (`coordinator.members.extensions`)."""
+    `offered` are the member's client-side assignors, or None if the request does not list any; `asks_tokens`
+    is whether it asks for fencing tokens (`coordinator.members.extensions`)."""
     settings = ctx.settings.for_group(request.group_id)
     validate_heartbeat(request, version, settings.assignors, groups.limits)
     builder.member_id, builder.member_epoch = request.member_id, request.member_epoch
@@ -115,6 +118,9 @@ def heartbeat(
     yield from update_step(groups, group_id, member_id, metadata, report, ctx, builder)
     group = groups.projection.groups[group_id]
     member = group.members[member_id]
+    if asks_tokens or member.leases is not None:
+        kept = current_before.assigned if request.member_epoch else {}
+        yield from lease_step(group_id, member, kept, ctx, asks=asks_tokens)
     is_due = report.is_full or may_have_lost_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,

@@ -30,6 +30,8 @@ from records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
+    MemberLeasesKey,
+    MemberLeasesValue,
     MemberState,
 )
 from records.schemas import SCHEMA_OF_KEY
@@ -95,8 +97,17 @@ def _current(
         _drop_member_if_gone(group, member)
 
 
+def _leases(group: Group, key: MemberLeasesKey, value: MemberLeasesValue | None) -> None:
+    group.version += 1
+    member = group.members.get(key.member_id)
+    if member is None:
+        member = group.members[key.member_id] = Member(key.member_id)
+    member.leases = value
+    _drop_member_if_gone(group, member)
+
+
 def _drop_member_if_gone(group: Group, member: Member) -> None:
-    if member.metadata is None and member.current_value is None:
+    if member.is_gone:
         del group.members[member.member_id]
 
 
@@ -197,6 +208,7 @@ APPLY: dict[type, Callable[[Group, Any, Any], None]] = {
     ConsumerGroupTargetAssignmentMemberKey: _target,
     ConsumerGroupCurrentMemberAssignmentKey: _current,
     ConsumerGroupRegularExpressionKey: _regex,
+    MemberLeasesKey: _leases,
 }
 """Class of a key → what applies a record with such a key to its group. The value of a tombstone is None."""
 
@@ -222,4 +234,5 @@ _PROJECTED: dict[type, Callable[[Group, Any], Any]] = {
     ConsumerGroupTargetAssignmentMemberKey: lambda group, key: group.target.get(key.member_id),
     ConsumerGroupCurrentMemberAssignmentKey: lambda group, key: _of_member(group, key, "current_value"),
     ConsumerGroupRegularExpressionKey: lambda group, key: group.regexes.get(key.regular_expression),
+    MemberLeasesKey: lambda group, key: _of_member(group, key, "leases"),
 }

@@ -26,6 +26,7 @@ from records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataValue,
+    MemberLeasesValue,
     MemberState,
     TopicMetadata,
     TopicPartitions,
@@ -49,6 +50,8 @@ class Member:
     metadata: ConsumerGroupMemberMetadataValue | None = None
     current_value: ConsumerGroupCurrentMemberAssignmentValue | None = None
     current: Current = JOINING
+    leases: MemberLeasesValue | None = None
+    """The fencing tokens of its partitions, if it asks for them (`coordinator.members.leases`)."""
 
     @property
     def is_away(self) -> bool:
@@ -67,9 +70,20 @@ class Member:
         """Whether the member speaks the classic protocol."""
         return self.classic is not None
 
+    @property
+    def tokens(self) -> dict[bytes, dict[int, int]]:
+        """Topic id → partition → fencing token; empty if the member did not ask for them."""
+        topics = self.leases.topics if self.leases is not None else ()
+        return {one.topic_id: dict(zip(one.partitions, one.tokens, strict=True)) for one in topics}
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log has no record of the member any more."""
+        return self.metadata is None and self.current_value is None and self.leases is None
+
     def copy(self) -> Member:
         """The member as it is now."""
-        return Member(self.member_id, self.metadata, self.current_value, self.current)
+        return Member(self.member_id, self.metadata, self.current_value, self.current, self.leases)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,9 @@ from records import MemberState
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
 """Topic id → partition → epoch at which it was assigned to the member."""
 
+Tokens = Mapping[bytes, Mapping[int, int]]
+"""Topic id → partition → fencing token: the index of the entry that gave the partition to the member."""
+
 Owned = Mapping[bytes, Collection[int]]
 """Topic id → partitions that the member reports to own."""
 

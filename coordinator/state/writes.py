@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coordinator.assignors.spi import MemberAssignment
 from coordinator.state.model import Group, Member, topic_partitions_of
-from coordinator.state.reconcile import Current
+from coordinator.state.reconcile import Current, Tokens
 from records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -27,9 +27,12 @@ from records import (
     GroupMetadataKey,
     GroupMetadataValue,
     Key,
+    MemberLeasesKey,
+    MemberLeasesValue,
     RawRecord,
     Record,
     RecordType,
+    TopicLeases,
     TopicMetadata,
     TopicPartitions,
     Value,
@@ -109,6 +112,17 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> RawRe
     )
 
 
+def member_leases(group_id: str, member_id: str, tokens: Tokens) -> RawRecord:
+    """The member's fencing tokens; a tombstone if it has none."""
+    topics = tuple(
+        TopicLeases(topic_id=topic_id, partitions=tuple(numbers), tokens=tuple(numbers.values()))
+        for topic_id, numbers in tokens.items()
+        if numbers
+    )
+    key = MemberLeasesKey(group_id=group_id, member_id=member_id)
+    return write(key, MemberLeasesValue(topics=topics) if topics else None)
+
+
 def resolved_regex(
     group_id: str, regex: str, topics: tuple[str, ...], version: int, wall_ms: int
 ) -> RawRecord:
@@ -125,10 +139,12 @@ def regex_tombstone(group_id: str, regex: str) -> RawRecord:
 
 
 def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
-    """Tombstones of records 8, 7 and 5 of a member that leaves, as far as the records exist."""
+    """Tombstones of a member's leases and of its records 8, 7 and 5, as far as the records exist."""
     group_id = group.group_id
     member = group.members[member_id]
     gone: list[RawRecord] = []
+    if member.leases is not None:
+        gone.append(member_leases(group_id, member_id, {}))
     if member.current_value is not None:
         gone.append(
             write(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
@@ -167,10 +183,15 @@ def classic_tombstone(group_id: str) -> RawRecord:
 
 
 def group_tombstones(group: Group) -> list[RawRecord]:
-    """Tombstones of all records of a group except offsets: 8, 7, 6, 5, 16, 4, 3, or 2 for a classic group."""
+    """Tombstones of all records of a group except offsets: leases, 8, 7, 6, 5, 16, 4, 3, or 2 if classic."""
     group_id = group.group_id
     key_of = {member_id: member_key(group_id, member_id) for member_id in (*group.members, *group.target)}
-    gone = [RawRecord(_CURRENT, 0, key_of[member_id], None) for member_id in group.members]
+    gone = [
+        member_leases(group_id, member.member_id, {})
+        for member in group.members.values()
+        if member.leases is not None
+    ]
+    gone += [RawRecord(_CURRENT, 0, key_of[member_id], None) for member_id in group.members]
     gone += [RawRecord(_TARGET, 0, key_of[member_id], None) for member_id in group.target]
     if group.target_metadata is not None:
         gone.append(write(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))

@@ -98,11 +98,16 @@ def upgrade(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json
 
     Example: quorate cluster upgrade --url http://127.0.0.1:8092
     """
-    answer = _change(url, "/v1/cluster/upgrade", {}, timeout_s)
+    answer = raise_format_level(url, timeout_s)
     if json:
         print_json(answer)
         return
     print(f"the cluster writes format level {answer['format_level']}")
+
+
+def raise_format_level(urls: str, timeout_s: float) -> Any:
+    """Let the leader of the metadata shard raise the level; returns its answer, raises `CommandError`."""
+    return _change(urls, "/v1/cluster/upgrade", {}, timeout_s)
 
 
 def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any]:

@@ -35,6 +35,8 @@ from records import (
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
+    MemberLeasesKey,
+    MemberLeasesValue,
     MemberState,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -51,6 +53,7 @@ from records import (
     TermStartValue,
     TermWhy,
     TopicKey,
+    TopicLeases,
     TopicMetadata,
     TopicPartitions,
     TopicRacksKey,
@@ -229,6 +232,10 @@ SAMPLES: dict[RecordType, Record] = {
     ),
     RecordType.TRANSACTIONS_RESOLVED: Record(
         TransactionsResolvedKey(), TransactionsResolvedValue(decided=19)
+    ),
+    RecordType.MEMBER_LEASES: Record(
+        MemberLeasesKey(group_id="g", member_id="m"),
+        MemberLeasesValue(topics=(TopicLeases(topic_id=TOPIC_ID, partitions=(0, 7), tokens=(12, 300)),)),
     ),
 }
 

@@ -102,6 +102,10 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "90",
         "9113",
     ),
+    (RecordType.MEMBER_LEASES, 0): (
+        "92a167a16d",
+        "919193c410000102030405060708090a0b0c0d0e0f920007920ccd012c",
+    ),
 }
 GOLDEN_CAUSES: dict[int, str] = {
     0: (

@@ -192,7 +192,7 @@ class Member(Actor):
         elif code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self.chronicle.unexpected[type(self).__name__, code] += 1
 
-    def _given(self, answer: Any) -> Iterable[TopicPartitions]:
+    def _given(self, answer: Any) -> Iterable[Any]:
         given: list[TopicPartitions] = answer.assignment.topic_partitions
         return given
 

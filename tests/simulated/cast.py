@@ -120,7 +120,7 @@ class Versatile(Member):
 class ComputingMember(Versatile):
     """A consumer that can compute its group's target, and is sometimes late or wrong."""
 
-    api = (ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0)
+    api = (ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 1)
     is_computing = False
 
     def _heartbeat(self, says_all: bool) -> Any:
@@ -134,6 +134,7 @@ class ComputingMember(Versatile):
             subscribed_topic_names=stock.subscribed_topic_names,
             subscribed_topic_regex=stock.subscribed_topic_regex,
             topic_partitions=stock.topic_partitions,
+            fencing_tokens=True,
         )
         if says_all:
             request.client_assignors = [
@@ -143,8 +144,8 @@ class ComputingMember(Versatile):
             ]
         return request
 
-    def _given(self, answer: Any) -> Iterable[TopicPartitions]:
-        given: list[TopicPartitions] = answer.assignment.assigned_topic_partitions
+    def _given(self, answer: Any) -> Iterable[Any]:
+        given: list[extended.AssignedTopicPartitions] = answer.assignment.assigned_topic_partitions
         return given
 
     def _accepted(self, answer: Any) -> None:

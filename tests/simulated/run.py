@@ -21,7 +21,15 @@ from coordinator.groupconfigs import HEARTBEAT_INTERVAL
 from history.checking.invariants import InvariantChecker
 from raftlog.replica.replica import Replica
 from raftlog.storage.frames import frames_in
-from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
+from records import (
+    LATEST_FORMAT_LEVEL,
+    RecordType,
+    TermStartKey,
+    TermStartValue,
+    decode_cause,
+    decode_key_and_value,
+    iter_records,
+)
 from tests.report import count_fault
 from tests.simulated.actors import Actor, Member, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
@@ -136,6 +144,12 @@ class Run:
     def _play(self) -> Outcome:
         self.cluster.boot_until_ready()
         topic_ids = self._create_topics()
+        if self.has_cast:  # some of whose members need the newest format
+            leader = self.cluster[self.cluster.wait_for_leader(-1)].node
+            leader.upgrade(lambda _: None)
+            assert self.world.run_until(
+                lambda: leader.format_level == LATEST_FORMAT_LEVEL, within_ms=LEVEL_MS
+            )
         self.members, others = self._actors(topic_ids)
         self._look()
         self.world.run_for(2_000)

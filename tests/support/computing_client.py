@@ -115,6 +115,7 @@ class ComputingClient(Client):
     assignor_metadata: AssignorMetadata = NO_METADATA
     rack_id: str | None = None
     must_compute: bool = False
+    asks_tokens: bool = False
     full_answer: extended.ExtendedConsumerGroupHeartbeatResponse | None = None
 
     def send(self, epoch: int, fields: dict[str, Any], is_lost: bool) -> ConsumerGroupHeartbeatResponse:
@@ -131,9 +132,11 @@ class ComputingClient(Client):
             member_epoch=epoch,
             client_assignors=self.offers if says_all else None,
             rack_id=self.rack_id if says_all else None,
+            fencing_tokens=self.asks_tokens,
             **fields,
         )
-        answer = self.world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request)
+        version = 1 if self.asks_tokens else 0
+        answer = self.world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, version, request)
         assert isinstance(answer, extended.ExtendedConsumerGroupHeartbeatResponse)
         stock = ConsumerGroupHeartbeatResponse(
             error_code=answer.error_code,
@@ -144,7 +147,12 @@ class ComputingClient(Client):
         )
         given = answer.assignment
         if given is not None:
-            stock.assignment = Assignment(topic_partitions=given.assigned_topic_partitions)
+            stock.assignment = Assignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
+                    for one in given.assigned_topic_partitions
+                ]
+            )
         if not is_lost:
             self.full_answer = answer
             self.must_compute = answer.should_compute_assignment

@@ -13,6 +13,7 @@ from cluster.runtime.slices import finished
 from coordinator.api import JobKind
 from coordinator.limits import GroupSettings, Limits
 from coordinator.views import group_view, list_groups
+from records import LEASES_SINCE
 from tests.support.admin_requests import by_instance, remove, set_config
 from tests.support.admin_requests import delete as delete_offsets
 from tests.support.computing_client import ComputingClient, dealt_round, offer, part
@@ -46,12 +47,15 @@ class EveryRequest(Schedules):
         super().__init__()
         self.world = World(GroupSettings(session_timeout_ms=10_000), limits)
         self.world.after_entry.append(Twin(1))
+        self.world.catalog.view.format_level = LEASES_SINCE
         self.clients = {}
         for group in GROUPS:
             for name in EVERYBODY:
                 kind = ComputingClient if name in COMPUTING else Client
                 client = kind(self.world, name, group_id=group, rebalance_timeout_ms=4_000)
                 client.instance_id = name if name in STATIC else None
+                if isinstance(client, ComputingClient):
+                    client.asks_tokens = name == COMPUTING[0]
                 self.clients[group, name] = client
 
     # Members of every kind.

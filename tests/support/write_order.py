@@ -2,7 +2,8 @@
 
 Kafka's replay relies on it, and so will a Kafka that reads an export: a member goes as 8, 7, 5; record 4
 comes before 3; a target's members (7) before its epoch (6); the member that asked (8) last; a group goes as
-8, 7, 6, 5, 16, 4, 3, after its offsets. `World` and the stages of the stories hold every entry against it.
+8, 7, 6, 5, 16, 4, 3, after its offsets. A member's leases (1008), which Kafka does not have, come after its
+8, and go before it. `World` and the stages of the stories hold every entry against it.
 
 Three places where ours has more than Kafka's, all on purpose: a leave is followed by its target (7, 6) at
 once; a static member that comes back under its own member id writes an 8 first, where Kafka replaces it by
@@ -17,17 +18,17 @@ from typing import Final
 
 from records import RawRecord, Trigger, group_id_of
 
-_GONE = "(-8 )?(-7 )?-5 "
+_GONE = "(-1008 )?(-8 )?(-7 )?-5 "
 _EPOCH = "(4 )?(3 )?"
 _TARGET = "((7 )*6 (3 )?)?"
-_PLACE_TAKEN = "(-8 (-7 )?-5 5 (7 )?8 |8 )?"
+_PLACE_TAKEN = "((-1008 )?-8 (-7 )?-5 5 (7 )?8 |8 )?"
 _OFFSETS_GONE = "(-1 )*(-1006 )*"
-_GROUP_GONE = f"{_OFFSETS_GONE}(-8 )*(-7 )*(-6 )?(-5 )*(-16 )*(-4 )?(-3 |-2 )?"
+_GROUP_GONE = f"{_OFFSETS_GONE}(-1008 )*(-8 )*(-7 )*(-6 )?(-5 )*(-16 )*(-4 )?(-3 |-2 )?"
 
 _UPGRADED = "-2 ((5 )+3 (7 )+6 (8 )+)?"
-_DOWNGRADED = "(-8 )+(-7 )+-6 (-5 )+(-16 )*(-4 )?-3 2 "
+_DOWNGRADED = "(-1008 )*(-8 )+(-7 )+-6 (-5 )+(-16 )*(-4 )?-3 2 "
 
-_HEARTBEAT = f"({_UPGRADED})?{_PLACE_TAKEN}(5 (-16 )*)?{_EPOCH}{_TARGET}(8 )?"
+_HEARTBEAT = f"({_UPGRADED})?{_PLACE_TAKEN}(5 (-16 )*)?{_EPOCH}{_TARGET}(8 )?(1008 |-1008 )?"
 _REMOVAL = f"({_GONE})+(-16 )*{_EPOCH}{_TARGET}"
 _CATALOG = f"{_OFFSETS_GONE}{_EPOCH}{_TARGET}"
 _GENERATION = "2 "

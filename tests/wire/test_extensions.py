@@ -77,7 +77,7 @@ GIVEN = extended.ExtendedConsumerGroupHeartbeatResponse(
     member_epoch=2,
     heartbeat_interval_ms=1_000,
     assignment=extended.Assignment(
-        assigned_topic_partitions=[TopicPartitions(topic_id=T, partitions=[0])],
+        assigned_topic_partitions=[extended.AssignedTopicPartitions(topic_id=T, partitions=[0])],
         pending_topic_partitions=[TopicPartitions(topic_id=T, partitions=[1])],
         metadata_version=2,
         metadata_bytes=b"\xff",
@@ -147,6 +147,20 @@ def test_the_exchange_in_bytes(api_key: int, is_request: bool, body: Any, writte
         correlation_id, decoded = decode_response(api_key, 0, payload)
         assert decoded == body
         assert encode_response(api_key, 0, correlation_id, body) == length + payload
+
+
+def test_fencing_tokens_are_added_in_version_1() -> None:
+    asked = extended.ExtendedConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", fencing_tokens=True)
+    request = encode_request(20_068, 1, 1, None, asked)
+    assert request.endswith(b"\1\0")  # true, no tags
+    assert decode_request(request[4:])[1] == asked
+    partitions = extended.AssignedTopicPartitions(topic_id=T, partitions=[0, 3], fencing_tokens=[7, -1])
+    given = extended.ExtendedConsumerGroupHeartbeatResponse(
+        assignment=extended.Assignment(assigned_topic_partitions=[partitions])
+    )
+    response = encode_response(20_068, 1, 1, given)
+    assert bytes.fromhex("03 0000000000000007 ffffffffffffffff") in response
+    assert decode_response(20_068, 1, response[4:])[1] == given
 
 
 def test_the_document_shows_the_same_bytes() -> None:

@@ -224,7 +224,7 @@ def test_the_served_list_is_the_promised_one() -> None:
         "LIST_OFFSETS": (1, 10),
         "FETCH": (4, 17),
         "PRODUCE": (3, 13),
-        "EXTENDED_CONSUMER_GROUP_HEARTBEAT": (0, 0),
+        "EXTENDED_CONSUMER_GROUP_HEARTBEAT": (0, 1),
         "CONSUMER_GROUP_PREPARE_ASSIGNMENT": (0, 0),
         "CONSUMER_GROUP_INSTALL_ASSIGNMENT": (0, 0),
     }

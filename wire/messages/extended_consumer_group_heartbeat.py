@@ -3,7 +3,8 @@
 An extension under a private key: Kafka never shipped this part of the KIP. The request is Kafka's, plus the
 assignors that the client can run, in order of preference; null means "unchanged", as everywhere in a
 heartbeat. The response adds whether this member must compute the group's assignment, the assignor's data for
-it, and which of its partitions their previous owners still hold.
+it, and which of its partitions their previous owners still hold. From version 1 on, a member may ask for
+fencing tokens with every heartbeat, and gets one for each of its partitions (docs/leases.md).
 """
 
 from wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -15,10 +16,12 @@ from wire.schema import (
     int8,
     int16,
     int32,
+    int64,
     message,
     nested,
     string,
     struct_of,
+    uuid,
 )
 
 
@@ -36,7 +39,7 @@ class Assignor(Message):
     metadata_bytes: bytes = binary("0+")
 
 
-@message(versions="0", flexible="0+")
+@message(versions="0-1", flexible="0+")
 class ExtendedConsumerGroupHeartbeatRequest(Message):
     group_id: str = string("0+")
     member_id: str = string("0+")
@@ -51,18 +54,28 @@ class ExtendedConsumerGroupHeartbeatRequest(Message):
     topic_partitions: list[TopicPartitions] | None = array_of(
         TopicPartitions, "0+", nullable="0+", default=None
     )
+    fencing_tokens: bool = boolean("1+")
+
+
+@nested
+class AssignedTopicPartitions(Message):
+    """Partitions that the member may use; the tokens are parallel to them, -1 without a lease."""
+
+    topic_id: bytes = uuid("0+")
+    partitions: list[int] = array_of(int32, "0+")
+    fencing_tokens: list[int] = array_of(int64, "1+")
 
 
 @nested
 class Assignment(Message):
     error: int = int8("0+")
-    assigned_topic_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
+    assigned_topic_partitions: list[AssignedTopicPartitions] = array_of(AssignedTopicPartitions, "0+")
     pending_topic_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
     metadata_version: int = int16("0+")
     metadata_bytes: bytes = binary("0+")
 
 
-@message(versions="0", flexible="0+")
+@message(versions="0-1", flexible="0+")
 class ExtendedConsumerGroupHeartbeatResponse(Message):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
