@@ -195,8 +195,8 @@ def _returns_to_full_group(situation: Situation) -> bool:
 def _is_uncertain(situation: Situation) -> bool:
     """The report lacks partitions to revoke that the member may never have reported.
 
-    The report is empty, or it has what the member has taken up or was told and is a full one or follows a
-    lost reply, or a topic was deleted and the member learned of no revocation.
+    The report is empty, or it has what the member has taken up or was told and is a full one or the member
+    has missed a reply, or a topic was deleted and the member learned of no revocation.
     """
     facts, body = situation.asked.facts, situation.asked.body
     if facts.get("epoch") != "same" or not isinstance(body, ConsumerGroupHeartbeatRequest):
@@ -205,7 +205,7 @@ def _is_uncertain(situation: Situation) -> bool:
     says_all = body.subscribed_topic_names is not None and body.rebalance_timeout_ms != -1
     return (
         owned == "none"
-        or (owned in TAKEN_UP and (says_all or bool(facts.get("lost"))))
+        or (owned in TAKEN_UP and (says_all or bool(facts.get("missed"))))
         or (owned == "told" and situation.before.has_dropped)
     )
 

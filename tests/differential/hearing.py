@@ -26,7 +26,7 @@ def hear(step: Step, side: Side, asked: Asked, answer: Any) -> None:
                 side.members.pop(step.who, None)
         return
     if step.get("lost") == "1":
-        member.is_behind = True
+        member.is_behind = member.has_missed = True
         return
     if answer.error_code in FENCING:
         member.fenced()

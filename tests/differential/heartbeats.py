@@ -88,6 +88,7 @@ def beat(step: Step, side: Side, group_id: str) -> Asked | None:
     )
     lost = member.is_behind or step.get("epoch") == "before"
     facts: dict[str, object] = {"epoch": step.get("epoch", "same"), "owned": which, "lost": lost}
+    facts["missed"] = member.has_missed
     if member.is_behind and step.get("terse") != "1":
         body.subscribed_topic_names = member.topics
         body.subscribed_topic_regex = member.regex

@@ -12,7 +12,7 @@ import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tests.differential import settled, topics, transactions
 from tests.differential.accepted import ALONE, ALONE_THERE, Circumstances, Situation, Then, accepted
@@ -36,6 +36,7 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.schema import Message
 
+REFUSED_UPGRADE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_MAX_SIZE_REACHED)
 Address = tuple[str, int]
 _numbers = itertools.count()
 
@@ -287,7 +288,7 @@ class _Performance:
         return "; ".join(found) or None
 
     def _notice(self, step: Step, asked: Asked, answers: list[Any]) -> None:
-        if step.verb == "join" and answers[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        if step.verb == "join" and answers[0].error_code in REFUSED_UPGRADE:
             self._circumstances.has_refused_upgrade = True
         if asked.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and not answers[0].error_code:
             self._circumstances.has_acted = step.verb == "leave"

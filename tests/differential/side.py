@@ -48,6 +48,8 @@ class MemberModel:
     regex: str | None = None
     is_behind: bool = False
     """Its last reply was lost."""
+    has_missed: bool = False
+    """A reply was lost, and none with an assignment has come since."""
     is_away: bool = False
     """A static member that has left temporarily (epoch −2)."""
 
@@ -56,13 +58,14 @@ class MemberModel:
         if epoch != self.epoch:
             self.before, self.epoch = self.epoch, epoch
         if assigned is not None:
-            self.told = assigned
+            self.told, self.has_missed = assigned, False
 
     def acknowledged(self) -> None:
         self.kept = self.told
 
     def fenced(self) -> None:
-        self.epoch, self.before, self.told, self.kept, self.is_behind = 0, 0, {}, {}, False
+        self.epoch, self.before, self.told, self.kept = 0, 0, {}, {}
+        self.is_behind = self.has_missed = False
 
     def owned(self, which: str) -> Owned | None:
         """Return the partitions that a heartbeat reports as owned."""

@@ -123,8 +123,7 @@ async def answer_of(step: Step, side: Side, asked: Asked, group_id: str) -> Any:
     deadline_s = time.monotonic() + ENDED_S_MAX
     while True:
         answer = await side.ask(asked.api, asked.version, asked.body)
-        is_concurrent = asked.api in PRODUCERS and answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-        if not is_concurrent or time.monotonic() > deadline_s:
+        if _error_of(asked, answer) != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline_s:
             break
         await asyncio.sleep(LOOK_AGAIN_S)
     if asked.api is ApiKey.INIT_PRODUCER_ID and not answer.error_code:
@@ -133,6 +132,12 @@ async def answer_of(step: Step, side: Side, asked: Asked, group_id: str) -> Any:
     if asked.api in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID) and not answer.error_code:
         await _until_ended(step, side, group_id, deadline_s)
     return answer
+
+
+def _error_of(asked: Asked, answer: Any) -> int:
+    if asked.api is ApiKey.TXN_OFFSET_COMMIT:
+        return int(answer.topics[0].partitions[0].error_code)
+    return int(answer.error_code) if asked.api in PRODUCERS else 0
 
 
 async def _until_ended(step: Step, side: Side, group_id: str, deadline_s: float) -> None:
