@@ -277,7 +277,7 @@ def _replaces_classic(situation: Situation) -> bool:
         isinstance(body, ConsumerGroupHeartbeatRequest)
         and body.instance_id is not None
         and body.member_epoch == 0
-        and situation.before.is_classic
+        and (situation.before.is_classic or situation.before.has_left)
     )
 
 
