@@ -248,6 +248,7 @@ def test_an_administrator_lists_and_deletes(cluster: ClusterProcess, topic: str)
     assert offset(OffsetSpec.earliest()) == 4
 
 
+@pytest.mark.failover
 def test_a_failover_in_mid_stream_is_no_error_for_any_client(cluster: ClusterProcess, topic: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
     with every_client_reads(cluster, topic) as readings:

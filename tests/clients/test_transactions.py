@@ -209,6 +209,7 @@ class ExactlyOnce:
         self.consumer.close()
 
 
+@pytest.mark.failover
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_confluent_counts_exactly_once_while_the_coordinator_of_its_group_is_killed(
     cluster: ClusterProcess, topics: tuple[str, str], protocol: str
@@ -223,6 +224,7 @@ def test_confluent_counts_exactly_once_while_the_coordinator_of_its_group_is_kil
     assert loop.num_aborted >= loop.num_batches // 5
 
 
+@pytest.mark.failover
 def test_confluent_goes_on_when_the_coordinator_of_its_transaction_is_killed(
     cluster: ClusterProcess, topics: tuple[str, str], group: str
 ) -> None:
