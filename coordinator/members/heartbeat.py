@@ -118,10 +118,12 @@ def heartbeat(
     yield from update_step(groups, group_id, member_id, metadata, report, ctx, builder)
     group = groups.projection.groups[group_id]
     member = group.members[member_id]
-    if asks_tokens or member.leases is not None:
+    leases_before = member.leases
+    if asks_tokens or leases_before is not None:
         kept = current_before.assigned if request.member_epoch else {}
         yield from lease_step(group_id, member, kept, ctx, asks=asks_tokens)
-    is_due = report.is_full or may_have_lost_reply
+    has_new_tokens = asks_tokens and member.leases != leases_before
+    is_due = report.is_full or may_have_lost_reply or has_new_tokens
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,

@@ -156,6 +156,17 @@ def test_a_heartbeat_that_does_not_ask_ends_the_leases(world: World) -> None:
     assert min(token for of_topic in tokens.values() for token in of_topic.values()) > max(before.values())
 
 
+def test_a_member_that_begins_to_ask_is_told_its_tokens_at_once(world: World) -> None:
+    ann = Holder(world, "ann")
+    ann.settle()
+    ann.beat(asks=False)
+    told = ann.ask(ann.epoch, fencing_tokens=True).assignment
+    assert told is not None
+    (topic,) = told.assigned_topic_partitions
+    assert topic.fencing_tokens == [world.log[-1].index] * 4
+    assert ann.ask(ann.epoch, fencing_tokens=True).assignment is None
+
+
 def test_stock_members_cost_nothing(world: World) -> None:
     world.join("bob")
     assert all(RecordType.MEMBER_LEASES not in entry.types for entry in world.log)
