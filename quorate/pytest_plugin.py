@@ -30,6 +30,9 @@ GROUPS_TOLD_MAX: Final = 20
 LINES_TOLD_MAX: Final = 60
 """Limit on the lines that the terminal shows of each group's explanation: the last ones."""
 
+CLUSTER: Final[pytest.StashKey[QuorateCluster]] = pytest.StashKey()
+"""The running cluster of a test."""
+
 NAME_MAX: Final = 100
 """Limit on the length of a directory's name, which is made of the test's."""
 
@@ -53,10 +56,11 @@ def quorate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QuorateC
     from quorate.testing import QuorateCluster
 
     marker = request.node.get_closest_marker("quorate")
-    asked = _asked(**marker.kwargs) if marker else _asked()
+    asked = _asked(*marker.args, **marker.kwargs) if marker else _asked()
     with QuorateCluster(tmp_path / "quorate", asked["nodes"], asked["settings"]) as cluster:
         for name, partitions in (asked["topics"] or {}).items():
             cluster.create_topic(name, partitions)
+        request.node.stash[CLUSTER] = cluster
         yield cluster
 
 
@@ -73,8 +77,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put the story of the test's groups beside its failure, while its cluster still exists."""
     report = yield
-    cluster: Any = getattr(item, "funcargs", {}).get("quorate")
-    if report.when == "call" and report.failed and hasattr(cluster, "explain"):
+    cluster = item.stash.get(CLUSTER, None)
+    if cluster is not None and report.failed and report.when != "teardown":  # a fixture may fail too
         home = item.config.rootpath / item.config.getoption("quorate_report")
         try:
             report.sections += list(_told(cluster, home / _directory_name(item.nodeid)))

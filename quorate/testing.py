@@ -48,9 +48,13 @@ class QuorateCluster:
         self._cluster: ClusterProcess = launch_cluster(
             data, num_nodes, settings={**SETTINGS, **(settings or {})}
         )
-        self._client = Client(self._cluster.bootstrap, timeout_s=TIMEOUT_S)
-        if is_new:
-            raise_format_level(self.url, TIMEOUT_S)  # no older release will have to read it
+        try:
+            self._client = Client(self._cluster.bootstrap, timeout_s=TIMEOUT_S)
+            if is_new:
+                raise_format_level(self.url, TIMEOUT_S)  # no older release will have to read it
+        except BaseException:
+            self._cluster.kill()  # nobody has this object, to close it
+            raise
 
     def close(self) -> None:
         """Kill what still runs. The log stays in `data`."""

@@ -33,7 +33,7 @@ def copied(quorate):
     consumer.close()
     return message.value(), member_id, now_ms
 
-@pytest.mark.quorate(topics={"orders": 2})
+@pytest.mark.quorate(1, {"orders": 2})
 def test_green(quorate):
     assert quorate.topics() == {"orders": 2}
     value, member_id, then_ms = copied(quorate)
@@ -48,6 +48,15 @@ def test_red(quorate):
     assert quorate.groups() == []
     copied(quorate)
     assert False, "as a user's test may"
+
+@pytest.fixture
+def application(request):
+    copied(request.getfixturevalue("quorate"))
+    raise RuntimeError("as a user's fixture may")
+
+@pytest.mark.quorate(topics={"orders": 1})
+def test_with_a_red_fixture(application):
+    pass
 
 @pytest.mark.quorate(node=3)
 def test_wrong_marker(quorate):
@@ -72,7 +81,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_each_test_gets_a_cluster_of_its_own_which_stock_clients_use(run: Run) -> None:
-    assert re.search("1 failed, 2 passed, 1 error", run.output), run.output
+    assert re.search("1 failed, 2 passed, 2 errors", run.output), run.output
 
 
 def test_a_wrong_marker_is_named(run: Run) -> None:
@@ -81,10 +90,14 @@ def test_a_wrong_marker_is_named(run: Run) -> None:
 
 def test_a_red_test_leaves_the_timeline_and_the_log(run: Run) -> None:
     assert "quorate: group billing" in run.output
-    (home,) = run.reports.iterdir()
-    assert home.name.endswith("test_red")
+    (home,) = run.reports.glob("*test_red")
     assert f"timeline: {home / '01-billing.html'}" in run.output
     assert "<title>Group billing" in (home / "01-billing.html").read_text()
     assert (home / "01-billing.txt").read_text().startswith("Group billing")
     explain = [sys.executable, "-P", "-m", "quorate", "log", "explain", str(home / "log"), "billing"]
     assert "joined" in subprocess.run(explain, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_red_fixture_leaves_them_too(run: Run) -> None:
+    (home,) = run.reports.glob("*test_with_a_red_fixture")
+    assert "joined" in (home / "01-billing.txt").read_text()
