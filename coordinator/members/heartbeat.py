@@ -90,6 +90,7 @@ def heartbeat(
         builder.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, builder.member_id
     current_before = member.current if member is not None else JOINING
+    was_classic = member is not None and member.is_classic
     may_have_lost_reply = member is not None and request.member_epoch < member.current.epoch
     report = groups.reports.hear(
         (group_id, member_id), member, owned, request.member_epoch, _is_full(request)
@@ -120,7 +121,7 @@ def heartbeat(
     member = group.members[member_id]
     leases_before = member.leases
     if asks_tokens or leases_before is not None:
-        kept = current_before.assigned if request.member_epoch else {}
+        kept = current_before.assigned if request.member_epoch and not was_classic else {}
         yield from lease_step(group_id, member, kept, ctx, asks=asks_tokens)
     has_new_tokens = asks_tokens and member.leases != leases_before
     is_due = report.is_full or may_have_lost_reply or has_new_tokens

@@ -6,8 +6,9 @@ the partition carries the token, and the store that it writes to refuses a lower
 partitions, its successor gets the same epochs, and a group that is made again begins at 1.
 
 Invariants: a holder's tokens stay the same while it keeps the partition, and every later holder's are higher.
-A member that joins, again or in the place of another, counts as a new holder. A heartbeat that does not ask
-for tokens ends the leases, since partitions may be lost and given back before the next one that does.
+A member that joins, again or in the place of another, or comes from the classic protocol, counts as a new
+holder. A heartbeat that does not ask for tokens ends the leases, since partitions may be lost and given back
+before the next one that does.
 """
 
 from __future__ import annotations

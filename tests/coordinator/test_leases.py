@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from records import LEASES_SINCE, RecordType
+from tests.support.embedded_member import EmbeddedConsumer
 from tests.support.world import World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -165,6 +166,30 @@ def test_a_member_that_begins_to_ask_is_told_its_tokens_at_once(world: World) ->
     (topic,) = told.assigned_topic_partitions
     assert topic.fencing_tokens == [world.log[-1].index] * 4
     assert ann.ask(ann.epoch, fencing_tokens=True).assignment is None
+
+
+def test_a_member_that_was_a_classic_one_meanwhile_gets_higher_tokens(world: World) -> None:
+    """It may come back with its epoch, without a join, after others had its partitions."""
+    ann, bob = Holder(world, "ann"), Holder(world, "bob")
+    before = dict(ann.settle())
+    world.join("stock", topics=["another"])  # so that the group keeps its protocol
+    classic = EmbeddedConsumer(world, "ann")
+    classic.member_id = "ann"
+    others: Leases = {}
+    for number in range(18):
+        if number == 12:
+            bob.leave()
+        classic.poll()
+        if 4 <= number < 12:
+            others |= bob.beat()
+        world.work()
+    ann.epoch = classic.generation
+    answer = ann.ask(ann.epoch, fencing_tokens=True, topic_partitions=[])
+    assert answer.assignment is not None
+    (topic,) = answer.assignment.assigned_topic_partitions
+    after = dict(zip(topic.partitions, topic.fencing_tokens, strict=True))
+    assert before.keys() & after.keys() & others.keys()
+    assert all(token > others.get(number, 0) for number, token in after.items())
 
 
 def test_stock_members_cost_nothing(world: World) -> None:
