@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
+ROOMS = ("records", "wire", "client", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
 MESSAGES = "wire/messages/"
 """The schemas of the protocol, whose nested classes share names."""
 
+BOTH = {"TopicPartition"}
+"""Kafka's name, of the client's users and of the rows of history, which hash and sort differently."""
 
 RETIRED = frozenset({
     "Surroundings", "Draft", "Outcome", "TopicNews", "Regularity", "Rhythm", "ShardLife", "QuietLog",
@@ -33,7 +35,7 @@ def test_public_class_names_are_unique() -> None:
             for name in re.findall(r"^class ([A-Za-z]\w*)", source, re.MULTILINE):
                 paths[name].append(path)
     assert len(paths) > 500, "no classes found"
-    assert not {name: found for name, found in paths.items() if len(found) > 1}
+    assert not {name: found for name, found in paths.items() if len(found) > 1 and name not in BOTH}
 
 
 def test_names_that_were_replaced_do_not_come_back() -> None:

@@ -1,0 +1,5 @@
+"""A consumer of Kafka's consumer group protocol (KIP-848), for Apache Kafka 4.0 and later and for Quorate.
+
+core/   what is decided, without I/O: events, request managers, the member's states, fetching
+aio/    the asyncio backend
+"""

@@ -1,0 +1,70 @@
+"""The errors that a consumer raises. Each names Kafka's code, what was wrong, and what to do."""
+
+from __future__ import annotations
+
+from wire.errors import ErrorCode
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code; codes that this release does not know get a name that says so."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return "UNKNOWN_ERROR_CODE"
+
+
+class ConsumerError(Exception):
+    """Base class of all errors of this client."""
+
+
+class ConfigError(ConsumerError):
+    """A setting that is unknown, refused or invalid; names the nearest right one."""
+
+
+class IllegalState(ConsumerError):
+    """A call that the consumer's state does not allow, such as poll() after close()."""
+
+
+class TimedOut(ConsumerError, TimeoutError):
+    """A call that did not end within its time limit; says what it waited for."""
+
+
+class KafkaError(ConsumerError):
+    """An error that a broker answered."""
+
+    def __init__(self, code: int, words: str) -> None:
+        self.code = code
+        self.name = error_name(code)
+        super().__init__(f"{words} ({self.name}, {code})")
+
+
+class FatalError(KafkaError):
+    """An error after which the member cannot go on. Every later poll() raises it again."""
+
+
+class FencedError(ConsumerError):
+    """A commit of a member that is not part of the group any more."""
+
+
+class NoOffset(ConsumerError):
+    """A partition has no committed offset, and auto.offset.reset is none."""
+
+
+class PositionOutOfRange(ConsumerError):
+    """A position that the log does not have, and auto.offset.reset is none."""
+
+
+class CorruptRecord(ConsumerError):
+    """A record batch that is damaged, or larger than the limit when decompressed.
+
+    The position does not move; seek() behind it, or close the consumer."""
+
+
+class DeserializationError(ConsumerError):
+    """A deserialiser raised. The position does not move; seek() to `offset` + 1 to leave the record out."""
+
+    def __init__(self, words: str, topic: str, partition: int, offset: int) -> None:
+        super().__init__(words)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset

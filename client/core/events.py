@@ -1,0 +1,244 @@
+"""The two queues between the application side and the background side of a consumer.
+
+An application event carries a call of the user to the background side; a background event carries news to the
+application side, where callbacks and deserialisers run. The sides share nothing else. The event types of the
+consumer's threading design stand first, under its names; each further one says why it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from client.core.types import ConsumerAssignment, FetchedData, OffsetAndMetadata, Position, TopicPartition
+
+
+class ApplicationEventType(Enum):
+    """News from the application side. The value says what it asks of the background side."""
+
+    NOOP = "only wakes the background side"
+    COMMIT = "commit offsets"
+    ACK_PARTITION_REVOKED = "the partitions are given up, and their callback has ended"
+    ACK_PARTITION_ASSIGNED = "the partitions' callback has ended, so that they may be fetched"
+    UPDATE_METADATA = "ask for the metadata of topics"
+    LEAVE_GROUP = "leave the group: unsubscribe() or close()"
+    # Further ones.
+    SUBSCRIBE = "join with these topics; the subscription is not shared between the sides"
+    ASSIGN = "fetch these partitions without a group; the assignment is not shared either"
+    SEEK = "fetch from another position; positions are not shared either"
+    PAUSE = "stop or resume fetching partitions, whose records would fill the buffer"
+    POLL = "the application is alive (max.poll.interval.ms)"
+    FETCH_CONSUMED = "these bytes of the fetch buffer are free again"
+    FETCH_COMMITTED = "ask for committed offsets"
+    LIST_OFFSETS = "ask for offsets by time, or for the first or last ones"
+    INSTALL_ASSIGNMENT = "the result of a client-side assignor, which runs on the application side"
+    CLOSE = "end everything that is left"
+
+
+class BackgroundEventType(Enum):
+    """News from the background side. The value says what the application side does about it."""
+
+    ERROR = "the next poll raises it"
+    REVOKE_PARTITIONS = "commit under enable.auto.commit, call on_partitions_revoked, acknowledge"
+    ASSIGN_PARTITIONS = "call the assignor's on_assignment and on_partitions_assigned, acknowledge"
+    FETCH_RESPONSE = "records to hand out"
+    # Further ones.
+    LOSE_PARTITIONS = "call on_partitions_lost without a commit, acknowledge: they are not ours any more"
+    POSITIONS = "the positions that partitions begin at; position() and commits need them"
+    COMPUTE_ASSIGNMENT = "run a client-side assignor, which is the user's code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationEvent:
+    """A call on its way to the background side.
+
+    One that somebody waits for has a future, which the background side completes before or at the deadline.
+    """
+
+    type: ClassVar[ApplicationEventType] = ApplicationEventType.NOOP
+    future: Future[Any] | None = None
+    deadline_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEvent(ApplicationEvent):
+    """Completes with None; fails with `KafkaError`."""
+
+    type = ApplicationEventType.COMMIT
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    retries: bool = True
+    """Whether to try again after errors that may pass; the periodic commit does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckPartitionRevokedEvent(ApplicationEvent):
+    """Acknowledges REVOKE_PARTITIONS and LOSE_PARTITIONS."""
+
+    type = ApplicationEventType.ACK_PARTITION_REVOKED
+    round: int
+    """Of the reconciliation, as the background event said; a late acknowledgement matches no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckPartitionAssignedEvent(ApplicationEvent):
+    """Acknowledges ASSIGN_PARTITIONS. A callback that raised is acknowledged too; poll() raises its error."""
+
+    type = ApplicationEventType.ACK_PARTITION_ASSIGNED
+    round: int
+    version: int
+    """Of the new partitions' positions; POSITIONS and FETCH_RESPONSE carry it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataEvent(ApplicationEvent):
+    """Completes with a `ClusterView`."""
+
+    type = ApplicationEventType.UPDATE_METADATA
+    topics: frozenset[str] | None
+    """None: all topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupEvent(ApplicationEvent):
+    """Completes with None when the member has left, or at the deadline."""
+
+    type = ApplicationEventType.LEAVE_GROUP
+    closes: bool
+    """close(): a static member keeps its place (epoch −2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeEvent(ApplicationEvent):
+    type = ApplicationEventType.SUBSCRIBE
+    topics: frozenset[str]
+    regex: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignEvent(ApplicationEvent):
+    type = ApplicationEventType.ASSIGN
+    partitions: Mapping[TopicPartition, int | None]
+    """With the offset to begin at; None: the committed one, or by auto.offset.reset."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeekEvent(ApplicationEvent):
+    type = ApplicationEventType.SEEK
+    positions: Mapping[TopicPartition, int]
+    """Offsets; −2 is the first, −1 the last."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseEvent(ApplicationEvent):
+    type = ApplicationEventType.PAUSE
+    partitions: frozenset[TopicPartition]
+    resumes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollEvent(ApplicationEvent):
+    type = ApplicationEventType.POLL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConsumedEvent(ApplicationEvent):
+    type = ApplicationEventType.FETCH_CONSUMED
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchCommittedEvent(ApplicationEvent):
+    """Completes with a dict of `TopicPartition` to `OffsetAndMetadata` or None."""
+
+    type = ApplicationEventType.FETCH_COMMITTED
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsEvent(ApplicationEvent):
+    """Completes with a dict of `TopicPartition` to `OffsetAndTimestamp` or None."""
+
+    type = ApplicationEventType.LIST_OFFSETS
+    timestamps: Mapping[TopicPartition, int]
+    """Unix milliseconds; −2 is the first offset, −1 the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallAssignmentEvent(ApplicationEvent):
+    type = ApplicationEventType.INSTALL_ASSIGNMENT
+    round: int
+    result: Any
+    """An assignment of the group, or the exception that the assignor raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseEvent(ApplicationEvent):
+    """Completes with None when nothing is left to be sent, or at the deadline."""
+
+    type = ApplicationEventType.CLOSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundEvent:
+    """News on its way to the application side."""
+
+    type: ClassVar[BackgroundEventType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEvent(BackgroundEvent):
+    type = BackgroundEventType.ERROR
+    error: Exception
+    is_fatal: bool = False
+    """Every later poll raises it too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokePartitionsEvent(BackgroundEvent):
+    type = BackgroundEventType.REVOKE_PARTITIONS
+    partitions: frozenset[TopicPartition]
+    round: int
+    deadline_ms: float
+    """After it, nobody waits for the commit or the callback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignPartitionsEvent(BackgroundEvent):
+    type = BackgroundEventType.ASSIGN_PARTITIONS
+    partitions: frozenset[TopicPartition]
+    """The new ones; empty if the assignment only lost some or is empty."""
+    round: int
+    assignment: ConsumerAssignment | None = None
+    """What a client-side assignor's on_assignment is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LosePartitionsEvent(BackgroundEvent):
+    type = BackgroundEventType.LOSE_PARTITIONS
+    partitions: frozenset[TopicPartition]
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponseEvent(BackgroundEvent):
+    type = BackgroundEventType.FETCH_RESPONSE
+    data: Sequence[FetchedData]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsEvent(BackgroundEvent):
+    type = BackgroundEventType.POSITIONS
+    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeAssignmentEvent(BackgroundEvent):
+    type = BackgroundEventType.COMPUTE_ASSIGNMENT
+    round: int
+    assignor: str
+    group: Any

@@ -1,0 +1,85 @@
+"""The values that both sides of a consumer speak about: partitions, offsets and records."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name."""
+
+    topic: str
+    partition: int
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by its topic's id (16 bytes), as the group protocol names it."""
+
+    topic_id: bytes
+    partition: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit or committed: the offset of the next record to read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first offset whose record has at least the time that was asked for, and that record's own time."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+class ConsumerRecord(NamedTuple):
+    """One message. Key and value are what the deserialisers made of the bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    """0: set by the producer (CreateTime). 1: set by the broker (LogAppendTime)."""
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+
+
+class Position(NamedTuple):
+    """The offset of the next record to read, and the version that it belongs to.
+
+    The version changes with each assignment and each seek, so that what was fetched for an earlier position
+    is recognised and dropped."""
+
+    offset: int
+    leader_epoch: int
+    version: int
+
+
+class FetchedData(NamedTuple):
+    """The records of one partition in one Fetch response, still encoded."""
+
+    partition: TopicPartition
+    position: Position
+    """Where the fetch began."""
+    records: bytes
+    aborted: tuple[tuple[int, int], ...]
+    """Aborted transactions as (producer id, first offset); empty unless isolation.level is read_committed."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+class ConsumerAssignment(NamedTuple):
+    """What a client-side assignor gave this member beside partitions."""
+
+    assignor: str
+    partitions: frozenset[TopicPartition]
+    error: int
+    version: int
+    data: bytes
