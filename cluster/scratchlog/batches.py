@@ -12,44 +12,44 @@ from __future__ import annotations
 
 import math
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
 from wire.errors import ErrorCode
+from wire.record_batch import (
+    CONTROL,
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+    UNCOMPRESSED,
+    ZSTD,
+    BatchHeader,
+    header_of,
+)
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
-HEADER_BYTES: Final = _HEADER.size
 _PLACE: Final = Struct(">qii")
 PLACE_BYTES: Final = _PLACE.size
 """The fields that the broker assigns: base offset, length (unchanged) and partition leader epoch."""
 
 _LENGTH: Final = Struct(">i")
-_LENGTH_AT: Final = 8
-_LENGTH_END: Final = 12
-_MAGIC_AT: Final = 16
-_CRC_START: Final = 21
 
-MAGIC: Final = 2
 NO_LEADER_EPOCH: Final = -1
 """Kafka's "unknown". Consumers that know an epoch ask for its end offset after a change of leader, and here
 the log of an earlier epoch is gone."""
-
-NO_PRODUCER: Final = -1
-RECORD_BYTES_MIN: Final = 7
-"""The smallest record: six lengths and deltas of one byte each, and its attributes."""
 
 RECORDS_MAX: Final = 1 << 24
 """Records in a batch: far more than producers send. How many a compressed batch has is not checked otherwise,
 and a batch of 70 bytes must not use up offsets by the billion."""
 
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-UNCOMPRESSED: Final = 0
-NO_SEQUENCE: Final = -1
-ZSTD: Final = 4
 ZSTD_SINCE: Final = 7
 """First version of Produce that may carry zstd, which is the newest codec."""
 
@@ -63,35 +63,9 @@ class RefusedBatch(Exception):
         self.message = message
 
 
-class Header(NamedTuple):
-    """The header of a batch, in the order of the wire. Timestamps are in milliseconds."""
-
-    base_offset: int
-    length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    num_records: int
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & CONTROL)
-
-
 def checked_header(
     records: bytes | None, api_version: int, bytes_max: int, time_ms_max: float = math.inf
-) -> Header:
+) -> BatchHeader:
     """Return the header of the one batch in a partition's part of a Produce request.
 
     `api_version` is that of Produce, `bytes_max` the size of the largest batch, `time_ms_max` the greatest
@@ -107,7 +81,7 @@ def checked_header(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {len(records)} bytes exceeds message.max.bytes = {bytes_max}",
         )
-    if crc32c(memoryview(records)[_CRC_START:]) != header.crc:
+    if crc32c(memoryview(records)[CRC_START:]) != header.crc:
         raise RefusedBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC-32C of the batch differs from its header")
     _check_contents(header, len(records))
     if header.max_timestamp > time_ms_max:
@@ -117,31 +91,26 @@ def checked_header(
     return header
 
 
-def _header(records: bytes) -> Header:
+def _header(records: bytes) -> BatchHeader:
     """Return the header if there is exactly one whole batch of format 2."""
     size = len(records)
-    if size <= _MAGIC_AT:
+    if size <= MAGIC_AT:
         raise _invalid("there is no record batch")
-    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
-    magic = records[_MAGIC_AT]
+    (length,) = _LENGTH.unpack_from(records, LENGTH_AT)
+    magic = records[MAGIC_AT]
     if magic in (0, 1):
         raise _invalid(f"a batch of message format {magic} is refused: Produce 3 and later carry format 2")
-    if magic != MAGIC or length + _LENGTH_END < HEADER_BYTES:
+    if magic != MAGIC or length + LENGTH_END < HEADER_BYTES:
         raise RefusedBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and length {length}")
-    if length + _LENGTH_END > size:
-        raise _invalid(f"the batch ends after {size} bytes and has {length + _LENGTH_END} by its header")
-    if length + _LENGTH_END < size:
+    if length + LENGTH_END > size:
+        raise _invalid(f"the batch ends after {size} bytes and has {length + LENGTH_END} by its header")
+    if length + LENGTH_END < size:
         raise _invalid("there is more than one record batch")
     return header_of(records)
 
 
-def header_of(records: bytes) -> Header:
-    """Return the header of a whole batch."""
-    return Header._make(_HEADER.unpack_from(records))
-
-
-def _check_codec(header: Header, api_version: int) -> None:
-    codec = header.attributes & CODEC_MASK
+def _check_codec(header: BatchHeader, api_version: int) -> None:
+    codec = header.codec
     if codec > ZSTD or (codec == ZSTD and api_version < ZSTD_SINCE):
         raise RefusedBatch(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -149,8 +118,8 @@ def _check_codec(header: Header, api_version: int) -> None:
         )
 
 
-def _check_contents(header: Header, size: int) -> None:
-    if header.attributes & CONTROL:
+def _check_contents(header: BatchHeader, size: int) -> None:
+    if header.is_control:
         raise _invalid("producers may not write control records")
     if header.attributes & LOG_APPEND_TIME:
         raise RefusedBatch(ErrorCode.INVALID_TIMESTAMP, "producers send their own time, not LogAppendTime")
@@ -159,7 +128,7 @@ def _check_contents(header: Header, size: int) -> None:
         raise _invalid(f"{count} records in a batch whose last offset is {header.last_offset_delta}")
     if count > RECORDS_MAX:
         raise _invalid(f"{count} records in a batch exceed {RECORDS_MAX}")
-    is_plain = header.attributes & CODEC_MASK == UNCOMPRESSED
+    is_plain = header.codec == UNCOMPRESSED
     if is_plain and count * RECORD_BYTES_MIN > size - HEADER_BYTES:
         raise _invalid(f"{count} records do not fit into {size - HEADER_BYTES} bytes")
     if header.producer_id == NO_PRODUCER:
@@ -181,7 +150,7 @@ class RecordBatch:
     __slots__ = ("base_offset", "begins_at", "header", "number", "place", "records")
 
     def __init__(
-        self, header: Header, records: bytes, base_offset: int, begins_at: int, number: int = 0
+        self, header: BatchHeader, records: bytes, base_offset: int, begins_at: int, number: int = 0
     ) -> None:
         self.header = header
         self.records = records
@@ -198,7 +167,7 @@ class RecordBatch:
 
     @property
     def is_compressed(self) -> bool:
-        return self.header.attributes & CODEC_MASK != UNCOMPRESSED
+        return self.header.codec != UNCOMPRESSED
 
     def write_to(self, parts: list[bytes | memoryview]) -> None:
         """Append the batch, as consumers get it, in parts that are to be joined."""
@@ -215,7 +184,7 @@ _MARKER: Final = Struct(">Bxxx BhhBhiB")
 def _assembled(fields: bytes, base_offset: int, records: bytes = b"") -> bytes:
     """Return a whole batch: its header from the attributes on, and its records."""
     covered = fields + records
-    length = HEADER_BYTES - _LENGTH_END + len(records)
+    length = HEADER_BYTES - LENGTH_END + len(records)
     return _BEFORE_FIELDS.pack(base_offset, length, NO_LEADER_EPOCH, MAGIC, crc32c(covered)) + covered
 
 

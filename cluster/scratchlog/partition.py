@@ -15,8 +15,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from cluster.scratchlog.batches import Header, RecordBatch, empty_batch, is_commit_marker
+from cluster.scratchlog.batches import RecordBatch, empty_batch, is_commit_marker
 from cluster.scratchlog.transactions import PartitionTransactions
+from wire.record_batch import BatchHeader
 
 BATCH_COST_BYTES: Final = 600
 """Bytes of memory that a batch takes beside its own: objects for it and its header, and places in lists."""
@@ -67,7 +68,7 @@ class PartitionLog:
 
     # Writing.
 
-    def append(self, header: Header, records: bytes, number: int = 0) -> int:
+    def append(self, header: BatchHeader, records: bytes, number: int = 0) -> int:
         """Append a checked batch and return the offset of its first record.
 
         `number` is that of the batch among those of all logs.

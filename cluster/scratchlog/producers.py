@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from cluster.scratchlog.batches import NO_PRODUCER, Header, RefusedBatch
+from cluster.scratchlog.batches import RefusedBatch
 from wire.errors import ErrorCode
+from wire.record_batch import NO_PRODUCER, BatchHeader
 
 Partition = tuple[bytes, int]
 """The id of a topic, and a partition of it."""
@@ -73,7 +74,7 @@ class Producers:
     def clear(self) -> None:
         self._known.clear()
 
-    def first_offset(self, partition: Partition, header: Header) -> int | None:
+    def first_offset(self, partition: Partition, header: BatchHeader) -> int | None:
         """Return the base offset that a repeated batch got the first time; None for a new one.
 
         Raises RefusedBatch if the batch may not be appended.
@@ -99,7 +100,7 @@ class Producers:
             )
         return None
 
-    def appended(self, partition: Partition, header: Header, base_offset: int) -> None:
+    def appended(self, partition: Partition, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that `first_offset` has let pass."""
         if header.producer_id == NO_PRODUCER:
             return

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from cluster.scratchlog.batches import HEADER_BYTES, RecordBatch
+from cluster.scratchlog.batches import RecordBatch
+from wire.record_batch import HEADER_BYTES
 
 RECORDS_AT_ONCE: Final = 500
 """Records that are looked at in one step, about a millisecond."""

@@ -19,16 +19,15 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, Protocol
 
 from cluster.scratchlog.batches import (
-    Header,
     RefusedBatch,
     checked_header,
-    header_of,
     marker_batch,
 )
 from cluster.scratchlog.partition import PartitionLog
 from cluster.scratchlog.producers import Partition, Producers
 from coordinator.topics import created_at
 from wire.errors import ErrorCode
+from wire.record_batch import BatchHeader, header_of
 
 TERM_BITS: Final = 40
 """Offsets per term and partition: 2^40, more than four months of 100,000 records per second. They leave room
@@ -79,7 +78,7 @@ def _no_transactions(_: int, __: int) -> ErrorCode:
     return ErrorCode.INVALID_TXN_STATE
 
 
-def _check_transaction(header: Header, transaction_error: Callable[[int, int], ErrorCode]) -> None:
+def _check_transaction(header: BatchHeader, transaction_error: Callable[[int, int], ErrorCode]) -> None:
     """Raise RefusedBatch unless the coordinator has the producer's transaction open with this partition."""
     code = transaction_error(header.producer_id, header.producer_epoch)
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:  # it is ending; as Kafka, so that clients send it again
@@ -207,7 +206,7 @@ class ScratchLog:
         self._producers.appended(partition, header, base_offset)
         return base_offset, log.start
 
-    def _append(self, partition: Partition, log: PartitionLog, header: Header, records: bytes) -> int:
+    def _append(self, partition: Partition, log: PartitionLog, header: BatchHeader, records: bytes) -> int:
         """Append a batch, drop the oldest ones, and tell the waiters; return its base offset."""
         if log.end + header.num_records > (self.term + 1) << TERM_BITS:
             raise RefusedBatch(ErrorCode.KAFKA_STORAGE_ERROR, "the offsets of this term are used up")
@@ -242,7 +241,7 @@ class ScratchLog:
 
     # Transactions.
 
-    def _check_open(self, log: PartitionLog, header: Header) -> None:
+    def _check_open(self, log: PartitionLog, header: BatchHeader) -> None:
         """Raise RefusedBatch if a batch is outside of its producer's transaction, or one too many begins."""
         is_open = header.producer_id in log.transactions
         if is_open and not header.is_transactional:

@@ -7,7 +7,7 @@ import random
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from cluster.scratchlog.batches import checked_header, header_of, is_commit_marker, marker_batch
+from cluster.scratchlog.batches import checked_header, is_commit_marker, marker_batch
 from cluster.scratchlog.partition import (
     BATCH_COST_BYTES,
     READ_BATCHES_MAX,
@@ -16,6 +16,7 @@ from cluster.scratchlog.partition import (
     PartitionLog,
 )
 from tests.support.record_batches import NOW_MS, batch, headers, offsets
+from wire.record_batch import header_of
 
 FIRST = 3 << 40
 

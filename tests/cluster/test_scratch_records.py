@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from cluster.scratchlog.batches import RecordBatch, header_of
+from cluster.scratchlog.batches import RecordBatch
 from cluster.scratchlog.records import RECORDS_AT_ONCE, RecordSearch
 from tests.support.record_batches import NOW_MS, batch, record
+from wire.record_batch import header_of
 
 
 def found(records: bytes, timestamp: int, start: int = 0, base_offset: int = 100) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from cluster.scratchlog.batches import HEADER_BYTES, Header
+from wire.record_batch import HEADER_BYTES, BatchHeader, header_of
 
 NOW_MS = 1_700_000_000_000
 
@@ -34,7 +34,7 @@ def batch(*values: bytes, time_ms: int = NOW_MS, crc: int | None = None, **field
     body = fields.pop("body", None)
     if body is None:
         body = b"".join(record(number, value, number) for number, value in enumerate(values))
-    header = Header(
+    header = BatchHeader(
         base_offset=0,
         length=HEADER_BYTES - 12 + len(body),
         partition_leader_epoch=0,
@@ -54,11 +54,11 @@ def batch(*values: bytes, time_ms: int = NOW_MS, crc: int | None = None, **field
     return head + covered
 
 
-def headers(records: bytes) -> Iterator[tuple[Header, bytes]]:
+def headers(records: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield header and bytes of each batch of a fetched partition; checks the CRC."""
     at = 0
     while at < len(records):
-        header = Header._make(struct.unpack_from(">qiibIhiqqqhii", records, at))
+        header = header_of(records, at)
         whole = records[at : at + 12 + header.length]
         assert crc32c(whole[21:]) == header.crc
         yield header, whole
