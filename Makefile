@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := records wire coordinator raftlog cluster history pipeline quorate
+ROOMS := records wire client coordinator raftlog cluster history pipeline quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := $(BIN)/python -m pytest
 EVERYWHERE := not slow and not failover and not java and not languages and not spark

@@ -30,6 +30,7 @@ BUDGETS_S: dict[str, int] = {
     "scenarios": 30,
     "listeners": 60,
     "history": 240,
+    "client": 60,
     "incidents": 150,
     "quorate": 150,
     "pipeline": 450,

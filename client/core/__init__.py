@@ -1,10 +1,11 @@
 """The sans-IO core of the consumer: no asyncio, no socket, no clock of its own.
 
-types       partitions, offsets, records
-errors      the errors that a consumer raises
-settings    the settings of a consumer
-env         the clock, chance and connections, which come from outside
-events      the two queues between the application side and the background side
-requests    requests, answers, request managers
-background  one pass of the background side
+types          partitions, offsets, records
+errors         the errors that a consumer raises
+settings       the table of a consumer's settings
+setting_kinds  what a setting accepts
+env            the clock, chance and connections, which come from outside
+events         the two queues between the application side and the background side
+requests       requests, answers, request managers
+background     one pass of the background side
 """
