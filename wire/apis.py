@@ -140,6 +140,8 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.END_TXN: (0, 4),  # 5 is for transaction version 2 (KIP-890), like TxnOffsetCommit 5
     ApiKey.TXN_OFFSET_COMMIT: (0, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.SASL_HANDSHAKE: (0, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DELETE_GROUPS: (0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
@@ -153,6 +155,9 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
+
+CLIENT_APIS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""Only for clients of other servers: no node serves them."""
 
 CLASSIC_APIS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT})
 """Only served with the classic protocol. LeaveGroup is always served, for operators."""
@@ -174,7 +179,7 @@ TRANSACTION_APIS = frozenset(
 
 def served_apis(*, classic: bool = False, log: bool = False, transactions: bool = False) -> frozenset[ApiKey]:
     """The APIs that a node with these features serves."""
-    apis = frozenset(API_VERSIONS) - CLASSIC_APIS - LOG_APIS - TRANSACTION_APIS
+    apis = frozenset(API_VERSIONS) - CLIENT_APIS - CLASSIC_APIS - LOG_APIS - TRANSACTION_APIS
     if classic:
         apis |= CLASSIC_APIS
     if log:

@@ -33,6 +33,7 @@ def refuse(
         response.error_code = code
         if hasattr(response, "error_message"):
             response.error_message = message
-    response.throttle_time_ms = throttle
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = throttle
     answer: Message = response
     return answer

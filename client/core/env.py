@@ -24,6 +24,10 @@ class Environment:
     """A new UUID in Kafka's text form (22 characters of base64 without padding)."""
 
 
+class HandshakeFailed(ConnectionError):
+    """TLS refused the node or the client: a certificate, a version. `ConnectionBackend` reports it so."""
+
+
 class ConnectionBackend(Protocol):
     """Connections by number, which the core chooses. No method waits.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from wire.apis import API_VERSIONS, ApiKey, api_title
+from wire.apis import API_VERSIONS, CLIENT_APIS, ApiKey, api_title
 from wire.errors import ErrorCode, error_name
 
 TEXT_CHARACTERS_MAX: Final = 1_024
@@ -21,6 +21,9 @@ TEXT_CHARACTERS_MAX: Final = 1_024
 
 SPAN_MS_MAX: Final = 3_600_000
 """Longest delay, throttle time and lifetime of a fault, in ms: an hour exceeds every timeout of a client."""
+
+FAULTED_APIS: Final = tuple(api for api in API_VERSIONS if api not in CLIENT_APIS)
+"""The APIs that some node serves."""
 
 GROUP_KEY_TYPE: Final = 0
 """FindCoordinator's key type of groups."""
@@ -186,12 +189,12 @@ def _action(text: str | None) -> Action:
 
 def api_named(text: str) -> int:
     """Return the key of an API by Kafka's name, in any spelling (OffsetCommit, OFFSET_COMMIT), or number."""
-    named = {_plain(api.name): api for api in API_VERSIONS}
+    named = {_plain(api.name): api for api in FAULTED_APIS}
     found = named.get(_plain(text))
-    if found is None and text in {str(int(api)) for api in API_VERSIONS}:
+    if found is None and text in {str(int(api)) for api in FAULTED_APIS}:
         found = ApiKey(int(text))
     if found is None:
-        titles = sorted(api_title(api) for api in API_VERSIONS)
+        titles = sorted(api_title(api) for api in FAULTED_APIS)
         raise FaultError(f"there is no API {text[:100]!r}", _suggestion(text, titles))
     return int(found)
 

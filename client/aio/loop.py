@@ -1,0 +1,103 @@
+"""Drives the background side on an event loop: one pass when woken, when time is up, and never in between.
+
+Several wake-ups before a pass are one. A pass that raises is a bug of this client; it ends the background
+side, and the application side is told, rather than that calls wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from random import random
+from typing import Final
+from uuid import uuid4
+
+from client.core.background import Background
+from client.core.env import Environment
+from client.core.errors import ConsumerError
+from client.core.events import ErrorEvent
+
+WAIT_S_MAX: Final = 3_600.0
+"""Longest timer; a pass without anything to do costs nothing."""
+
+
+def now_ms() -> float:
+    """The monotonic clock in ms."""
+    return time.monotonic() * 1000
+
+
+def fresh_id() -> str:
+    """A random UUID as Kafka writes it: 22 characters of base64, which do not begin with a dash."""
+    while (text := urlsafe_b64encode(uuid4().bytes)[:22].decode()).startswith("-"):
+        pass
+    return text
+
+
+def real_environment() -> Environment:
+    """The clock and chance of this process."""
+    return Environment(
+        now_ms=now_ms, wall_ms=lambda: time.time_ns() // 1_000_000, uniform=random, fresh_id=fresh_id
+    )
+
+
+class BackgroundDriver:
+    """Makes the passes of one background side on the running event loop.
+
+    `on_events` is called after a pass that left events for the application side."""
+
+    def __init__(self, on_events: Callable[[], None]) -> None:
+        self.background: Background
+        """Set before the first pass; the parts of the background side need `wake` first."""
+        self.error: Exception | None = None
+        """What ended the background side, if it did not end by `stop`."""
+        self._loop = asyncio.get_running_loop()
+        self._on_events = on_events
+        self._is_woken = False
+        self._is_stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Make a pass soon. Called on the event loop."""
+        if not self._is_woken and not self._is_stopped:
+            self._is_woken = True
+            self._loop.call_soon(self._run_once)
+
+    def wake_from_thread(self) -> None:
+        """Make a pass soon. Called in any thread."""
+        self._loop.call_soon_threadsafe(self.wake)
+
+    def stop(self) -> None:
+        """Make no pass any more."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _run_once(self) -> None:
+        self._is_woken = False
+        if self._is_stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            wait_ms = self.background.run_once(now_ms())
+        except Exception as error:
+            self._fail(error)
+            return
+        if wait_ms <= 0:
+            self.wake()
+        elif wait_ms < math.inf:
+            self._timer = self._loop.call_later(min(wait_ms / 1000, WAIT_S_MAX), self.wake)
+        if self.background.background_events:
+            self._on_events()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self.stop()
+        told = ConsumerError(f"the consumer's background side failed, which is a bug of it: {error!r}")
+        told.__cause__ = error
+        self.background.background_events.append(ErrorEvent(error=told, is_fatal=True))
+        self._on_events()

@@ -1,0 +1,138 @@
+"""Connections by number over asyncio, with TLS: the `ConnectionBackend` of both flavours.
+
+All methods run on the event loop. A connection is known by its number from `connect` until it has ended, and
+what the event loop says of it afterwards is nobody's business any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from client.core.env import HandshakeFailed
+from client.core.errors import ConfigError
+from client.core.settings import ConsumerSettings
+
+NEXT_ADDRESS_S: Final = 0.25
+"""How long one of a host's addresses is tried alone (RFC 8305): localhost is ::1 and 127.0.0.1."""
+
+READ_BYTES: Final = 256 * 1024
+"""The largest piece that a connection reads at once."""
+
+
+class ConnectionEvents(Protocol):
+    """Who is told of connections: the network delegate."""
+
+    def connected(self, number: int) -> None: ...
+    def received(self, number: int, data: bytes) -> None: ...
+    def lost(self, number: int, error: Exception | None) -> None: ...
+
+
+class AsyncioConnections:
+    """Opens, writes and closes connections; tells `events`, then `wake`s the background side."""
+
+    def __init__(self, settings: ConsumerSettings, wake: Callable[[], None]) -> None:
+        self.events: ConnectionEvents
+        """Set before the first connection; the delegate needs this backend first."""
+        self._tls = tls_context(settings)
+        self._wake = wake
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, asyncio.Transport] = {}
+
+    def connect(self, number: int, host: str, port: int) -> None:
+        """Begin to connect."""
+        task = asyncio.get_running_loop().create_task(self._connect(number, host, port))
+        self._connecting[number] = task
+
+    def write(self, number: int, data: bytes) -> None:
+        """Send bytes. What the network does not take at once is kept; requests in flight are bounded."""
+        if transport := self._open.get(number):
+            transport.write(data)
+
+    def close(self, number: int) -> None:
+        """End a connection or the attempt to make it."""
+        if transport := self._open.pop(number, None):
+            transport.close()
+        if task := self._connecting.pop(number, None):
+            task.cancel()
+
+    async def _connect(self, number: int, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(
+                lambda: _Stream(self, number),
+                host,
+                port,
+                ssl=self._tls,
+                happy_eyeballs_delay=NEXT_ADDRESS_S,
+            )
+        except ssl.SSLError as error:
+            self.lost(number, HandshakeFailed(f"TLS: {error}"))
+        except (OSError, UnicodeError) as error:  # the second is of a host's name that IDNA does not know
+            self.lost(number, OSError(str(error)) if isinstance(error, UnicodeError) else error)
+
+    # What the streams tell.
+
+    def connected(self, number: int, transport: asyncio.Transport) -> None:
+        """A connection is made, unless it was given up meanwhile."""
+        if self._connecting.pop(number, None) is None:
+            transport.abort()
+            return
+        self._open[number] = transport
+        self.events.connected(number)
+        self._wake()
+
+    def received(self, number: int, data: bytes) -> None:
+        """Bytes have arrived."""
+        if number in self._open:
+            self.events.received(number, data)
+            self._wake()
+
+    def lost(self, number: int, error: Exception | None) -> None:
+        """A connection has ended, or was never made."""
+        was_known = self._connecting.pop(number, None) or self._open.pop(number, None)
+        if was_known is not None:
+            self.events.lost(number, error)
+            self._wake()
+
+
+class _Stream(asyncio.Protocol):
+    """The event loop's side of one connection."""
+
+    max_size = READ_BYTES
+
+    def __init__(self, connections: AsyncioConnections, number: int) -> None:
+        self._connections = connections
+        self._number = number
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connections.connected(self._number, cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._connections.received(self._number, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.lost(self._number, exc)
+
+
+def tls_context(settings: ConsumerSettings) -> ssl.SSLContext | None:
+    """The TLS of these settings, None without.
+
+    Raises `ConfigError` if a file cannot be read or does not fit."""
+    if not settings.security_protocol.endswith("SSL"):
+        return None
+    if settings.ssl_context is not None:
+        return cast(ssl.SSLContext, settings.ssl_context)
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_location)
+        context.check_hostname = settings.ssl_check_hostname
+        if settings.ssl_certificate_location is not None:
+            context.load_cert_chain(
+                settings.ssl_certificate_location, settings.ssl_key_location, settings.ssl_key_password
+            )
+    except (OSError, ssl.SSLError) as error:
+        names = "ssl.ca.location, ssl.certificate.location, ssl.key.location, ssl.key.password"
+        raise ConfigError(f"the TLS settings cannot be used ({names}): {error}") from error
+    return context

@@ -1,0 +1,40 @@
+"""Exponential back-off with jitter (KIP-580, KIP-144): how long to wait after a failure in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+JITTER: Final = 0.2
+"""Each wait is up to a fifth shorter or longer, so that clients that failed together return apart."""
+
+EXPONENT_MAX: Final = 30
+"""Limit on doublings, so that years of failures do not overflow."""
+
+
+class Backoff:
+    """The waits after consecutive failures of one thing: `initial_ms`, twice that, and so on to `most_ms`.
+
+    The first `steady` waits are all `initial_ms`, for what is usually over soon."""
+
+    __slots__ = ("_uniform", "failures", "initial_ms", "most_ms", "steady")
+
+    def __init__(
+        self, initial_ms: float, most_ms: float, uniform: Callable[[], float], *, steady: int = 1
+    ) -> None:
+        self.initial_ms = initial_ms
+        self.most_ms = max(initial_ms, most_ms)
+        self.steady = steady
+        self.failures = 0
+        self._uniform = uniform
+
+    def reset(self) -> None:
+        """Forget the failures, after a success."""
+        self.failures = 0
+
+    def next_ms(self) -> float:
+        """Count a failure. Returns how long to wait before the next attempt."""
+        self.failures += 1
+        doublings = min(max(self.failures - self.steady, 0), EXPONENT_MAX)
+        wait_ms: float = min(self.initial_ms * 2**doublings, self.most_ms)
+        return wait_ms * (1 + JITTER * (2 * self._uniform() - 1))
