@@ -8,4 +8,10 @@ env            the clock, chance and connections, which come from outside
 events         the two queues between the application side and the background side
 requests       requests, answers, request managers
 background     one pass of the background side
+backoff        waits after failures in a row
+futures        completing the futures of calls
+network/       the network delegate: connections, versions, authentication, deadlines
+cluster_view   nodes, topics, partitions and leaders
+metadata       keeps the newest view of the cluster
+coordinator    finds the group's coordinator, again and again
 """

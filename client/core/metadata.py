@@ -249,7 +249,7 @@ class MetadataManager:
         self._complete_waiters(view)
         if all(_is_complete(topic) for topic in view.topics.values() if topic.name in self._wanted):
             self._incomplete.reset()
-            again_ms: float = self._settings.metadata_max_age_ms
+            again_ms: float = max(self._settings.metadata_max_age_ms, self._settings.retry_backoff_ms)
         else:
             again_ms = self._incomplete.next_ms()
         if any(waiter.was_asked for waiter in self._waiters):

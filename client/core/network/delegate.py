@@ -55,6 +55,8 @@ class NetworkDelegate:
             env.uniform,
         )
         self._settings = settings
+        idle_ms = settings.connections_max_idle_ms
+        self._idle_ms_max = idle_ms if idle_ms >= 0 else FOREVER
         self._env = env
         self._backend = backend
         self._emit = emit
@@ -272,13 +274,13 @@ class NetworkDelegate:
                 self._close(connection, RequestFailure.TIMED_OUT, words, now_ms)
                 return
             self._due(silent_ms)
-        elif now_ms >= connection.used_ms + self._settings.connections_max_idle_ms:
+        elif now_ms >= connection.used_ms + self._idle_ms_max:
             self._forget(connection)
             self._backend.close(connection.number)
             return
         elif now_ms >= connection.authenticate_at_ms:
             self._advance(connection, partial(connection.reauthenticate, now_ms))
-        self._due(connection.used_ms + self._settings.connections_max_idle_ms if not in_flight else FOREVER)
+        self._due(connection.used_ms + self._idle_ms_max if not in_flight else FOREVER)
         self._due(connection.authenticate_at_ms)
         self._expire_in_flight(connection, now_ms)
 
