@@ -10,8 +10,9 @@ ROOMS = ("records", "wire", "client", "coordinator", "raftlog", "cluster", "hist
 MESSAGES = "wire/messages/"
 """The schemas of the protocol, whose nested classes share names."""
 
-BOTH = {"TopicPartition"}
-"""Kafka's name, of the client's users and of the rows of history, which hash and sort differently."""
+BOTH = {"TopicPartition", "MemberState", "GroupState"}
+"""Kafka's names: the partition of the client's users and that of the rows of history, which hash and sort
+differently; and the states of a member and of a group, of which client and coordinator have their own."""
 
 RETIRED = frozenset({
     "Surroundings", "Draft", "Outcome", "TopicNews", "Regularity", "Rhythm", "ShardLife", "QuietLog",

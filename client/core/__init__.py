@@ -7,6 +7,7 @@ setting_kinds  what a setting accepts
 env            the clock, chance and connections, which come from outside
 events         the two queues between the application side and the background side
 requests       requests, answers, request managers
+assignors      client-side assignors
 background     one pass of the background side
 backoff        waits after failures in a row
 futures        completing the futures of calls
@@ -14,4 +15,5 @@ network/       the network delegate: connections, versions, authentication, dead
 cluster_view   nodes, topics, partitions and leaders
 metadata       keeps the newest view of the cluster
 coordinator    finds the group's coordinator, again and again
+member/        the member of a group: states, heartbeats, assignments
 """

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from client.core.assignors import AssignorOffer, GroupToAssign, MemberPart
 from client.core.types import ConsumerAssignment, FetchedData, OffsetAndMetadata, Position, TopicPartition
 
 
@@ -115,6 +116,8 @@ class SubscribeEvent(ApplicationEvent):
     type = ApplicationEventType.SUBSCRIBE
     topics: frozenset[str]
     regex: str | None = None
+    assignors: tuple[AssignorOffer, ...] = ()
+    """Of group.local.assignors. To offer other metadata, the application side subscribes again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +175,8 @@ class ListOffsetsEvent(ApplicationEvent):
 class InstallAssignmentEvent(ApplicationEvent):
     type = ApplicationEventType.INSTALL_ASSIGNMENT
     round: int
-    result: Any
-    """An assignment of the group, or the exception that the assignor raised."""
+    result: Mapping[str, MemberPart] | Exception
+    """Every member's part by member id, or what the assignor raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +224,8 @@ class AssignPartitionsEvent(BackgroundEvent):
 class LosePartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.LOSE_PARTITIONS
     partitions: frozenset[TopicPartition]
+    """Also those of a revocation that is not acknowledged yet; those that the application has given up by now
+    are not lost."""
     round: int
 
 
@@ -241,4 +246,4 @@ class ComputeAssignmentEvent(BackgroundEvent):
     type = BackgroundEventType.COMPUTE_ASSIGNMENT
     round: int
     assignor: str
-    group: Any
+    group: GroupToAssign

@@ -1,0 +1,317 @@
+"""The member: who it is, what it owns, and the one door to its state.
+
+The other managers of this package report what happened, such as the answer to a heartbeat or the end of a
+reconciliation; this one decides by the table in `states` what it means. Invariants:
+
+- The epoch of an answer is taken before anything else in it.
+- A partition is in `owned` from the moment in which it is handed to the application until its revocation
+  begins. Then it is in `revoking` until the application has acknowledged; heartbeats name both, so that the
+  coordinator gives it to nobody else while a callback still runs.
+- A member that is fenced clears both at once, without a revocation or a commit.
+- Leaving ends: with the coordinator's answer, or at the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from client.core.assignors import AssignorData
+from client.core.env import Environment
+from client.core.errors import FatalError
+from client.core.events import (
+    ErrorEvent,
+    LeaveGroupEvent,
+    LosePartitionsEvent,
+    PollEvent,
+    RevokePartitionsEvent,
+    SubscribeEvent,
+)
+from client.core.futures import complete
+from client.core.member.states import IN_GROUP, TRANSITIONS, MemberEvent, MemberState
+from client.core.member.steps import Acknowledgement, ApplicationSteps
+from client.core.member.wants import AssignedPositions, Emit
+from client.core.requests import FOREVER, NOTHING, PollResult
+from client.core.settings import ConsumerSettings
+from client.core.types import TopicIdPartition, TopicPartition
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_FOR_A_WHILE_EPOCH: Final = -2
+"""A static member that will return; its partitions wait for it until its session ends."""
+
+_S, _E = MemberState, MemberEvent
+
+
+class MembershipManager:
+    """One consumer's membership. It exists for subscribe() only, and handles the events about it."""
+
+    def __init__(
+        self, settings: ConsumerSettings, env: Environment, emit: Emit, positions: AssignedPositions
+    ) -> None:
+        self.group_id = settings.group_id or ""
+        self.group_instance_id = settings.group_instance_id
+        self.member_id = env.fresh_id()
+        """The client's own, for its whole life. Version 0 replaces it by the coordinator's."""
+        self.member_epoch = JOIN_EPOCH
+        self.state = MemberState.UNSUBSCRIBED
+        self.why = "subscribe() was not called"
+        self.since_ms = env.now_ms()
+        self.subscription = SubscribeEvent(topics=frozenset())
+        self.has_given_id = False
+        """Whether the coordinator has chosen the member id, as it does in version 0."""
+        self.must_compute = False
+        """Whether the coordinator asks this member to compute the group's assignment."""
+        self.assignor_data: AssignorData | None = None
+        """What a client-side assignor sent with the newest assignment."""
+        self.owned: dict[TopicIdPartition, TopicPartition] = {}
+        """What the application may use, by id and by name."""
+        self.revoking: dict[TopicIdPartition, TopicPartition] = {}
+        """What the application has been told to give up."""
+        self.target: frozenset[TopicIdPartition] = frozenset()
+        """What the coordinator assigned last."""
+        self.steps = ApplicationSteps(emit)
+        self.farewell: int | None = None
+        """The epoch with which the coordinator must be told that the member leaves."""
+        self.is_known = False
+        """Whether the coordinator may have heard of the member since it last left or was removed."""
+        self.polled_ms = env.now_ms()
+        self._settings = settings
+        self._emit = emit
+        self._positions = positions
+        self._leaving: list[LeaveGroupEvent] = []
+        """Calls that wait for the end; the last one's deadline counts."""
+        self._joins_again = False
+        """Whether subscribe() was called while the member leaves."""
+
+    # Calls of the application.
+
+    def subscribe(self, event: SubscribeEvent, now_ms: float) -> None:
+        """Join, or tell the coordinator the new topics with the next heartbeat, which leaves at once."""
+        self.subscription = event
+        if self.state is _S.UNSUBSCRIBED:
+            self._join(_E.SUBSCRIBED, "subscribe() was called", now_ms)
+        self._joins_again = self.state in (_S.PREPARE_LEAVING, _S.LEAVING)
+
+    def leave(self, event: LeaveGroupEvent, now_ms: float) -> None:
+        """Give up everything, tell the coordinator, and complete the event's future then."""
+        self._joins_again = False
+        self._leaving.append(event)
+        why = "close() was called" if event.closes else "unsubscribe() was called"
+        if self.state in (_S.FENCED, _S.STALE):
+            self._go(_E.UNSUBSCRIBED, why, now_ms)  # what it had is lost already; that callback may still run
+            if self.steps.running is None:
+                self._released(None, now_ms)
+        elif self.state in IN_GROUP:
+            self._go(_E.UNSUBSCRIBED, why, now_ms)
+            self._release_all(now_ms)
+        self._end_leaving(now_ms)
+
+    def poll_called(self, event: PollEvent, now_ms: float) -> None:
+        """Note that the application is alive; a stale member joins again."""
+        self.polled_ms = now_ms
+        if self.state is _S.STALE and self.steps.running is None:
+            self._join(_E.POLLED, "poll() was called again", now_ms)
+
+    def acknowledge(self, event: Acknowledgement, now_ms: float) -> None:
+        """Go on after a callback; late acknowledgements change nothing."""
+        self.steps.acknowledge(event, now_ms)
+        self._end_leaving(now_ms)
+
+    def poll(self, now_ms: float) -> PollResult:
+        """Leave when the application did not poll in time, and end a leave that takes too long."""
+        if self.state in IN_GROUP:
+            left_ms = self.polled_ms + self._settings.max_poll_interval_ms - now_ms
+            if left_ms > 0:
+                return PollResult((), left_ms)
+            self._go(_E.EXPIRED, f"poll() was not called for {now_ms - self.polled_ms:,.0f} ms", now_ms)
+            self._say_farewell(stays=self.group_instance_id is not None)
+            self._lose_all(now_ms)
+        if not self._leaving:
+            return NOTHING
+        left_ms = self.leave_deadline_ms - now_ms
+        if left_ms <= 0:
+            self.steps.cancel()
+            if self.state is _S.PREPARE_LEAVING:
+                self._released(None, now_ms)
+                return PollResult((), 0)  # the coordinator is told before the leave ends
+            self.left("the deadline passed", now_ms)
+            return NOTHING
+        return PollResult((), left_ms)
+
+    # News from the heartbeats.
+
+    def heartbeat_sent(self, now_ms: float) -> None:
+        self.is_known = True
+        acknowledges = self.state is _S.ACKNOWLEDGING
+        self._go(_E.HEARTBEAT_SENT, "everything that it owns is acknowledged", now_ms)
+        if acknowledges:
+            self._compare(now_ms)
+
+    def answered(self, epoch: int, assigned: Iterable[TopicIdPartition] | None, now_ms: float) -> None:
+        """Take the epoch, and then the assignment, of a heartbeat's answer."""
+        self.member_epoch = epoch
+        if self.state not in IN_GROUP:
+            return
+        target = self.target if assigned is None else frozenset(assigned)
+        is_new, self.target = target != self.target, target
+        if self.state is _S.JOINING and target == self.owned.keys():
+            self._go(_E.ADMITTED, f"joined with epoch {epoch}; nothing is assigned yet", now_ms)
+        elif is_new or self.state is _S.JOINING:
+            self._compare(now_ms)
+
+    def fence(self, why: str, now_ms: float, *, is_known: bool) -> None:
+        """The coordinator does not know the member, or not with this epoch: clear, lose, join again."""
+        self.is_known = is_known
+        if self.state in IN_GROUP:
+            self._go(_E.FENCED, why, now_ms)
+            self._lose_all(now_ms)
+        elif self.state is _S.PREPARE_LEAVING:
+            self._go(_E.FENCED, why, now_ms)
+            self.member_epoch = JOIN_EPOCH
+
+    def fail(self, error: FatalError, now_ms: float) -> None:
+        """An error that trying again does not mend: lose everything; every poll() raises it."""
+        if (self.state, _E.FAILED) not in TRANSITIONS:
+            return
+        was_leaving = self.state is _S.PREPARE_LEAVING
+        self._go(_E.FAILED, str(error), now_ms)
+        if was_leaving:
+            self.member_epoch = JOIN_EPOCH
+        else:
+            self._lose_all(now_ms)
+        self._emit(ErrorEvent(error=error, is_fatal=True))
+        self._end_leaving(now_ms)
+
+    def left(self, why: str, now_ms: float) -> None:
+        """The coordinator was told, or nothing more can be done: the leave has ended."""
+        if self.state is _S.LEAVING:
+            self._go(_E.LEFT, why, now_ms)
+            self.member_epoch, self.farewell, self.is_known = JOIN_EPOCH, None, False
+        self._end_leaving(now_ms)
+        if self.state is _S.UNSUBSCRIBED and self._joins_again:
+            self._joins_again = False
+            self._join(_E.SUBSCRIBED, "subscribe() was called while it left", now_ms)
+
+    def take_farewell(self) -> int:
+        """The epoch to leave with, which is sent once."""
+        assert self.farewell is not None
+        epoch, self.farewell, self.is_known = self.farewell, None, False
+        return epoch
+
+    # News from the reconciliation.
+
+    def begin_revoking(self, partitions: dict[TopicIdPartition, TopicPartition]) -> None:
+        """Take partitions out of the set; the fetcher drops what it has of them."""
+        for part in partitions:
+            del self.owned[part]
+        self.revoking |= partitions
+        self._positions.end(partitions.values())
+
+    def revoked(self) -> None:
+        """The callback has ended: heartbeats name the partitions no more."""
+        self.revoking = {}
+
+    def reconciled(self, now_ms: float) -> None:
+        self._go(_E.RECONCILED, "the callbacks have ended", now_ms)
+
+    @property
+    def told(self) -> frozenset[TopicIdPartition]:
+        """What heartbeats say that the member owns."""
+        return frozenset(self.owned.keys() | self.revoking.keys())
+
+    # Inside.
+
+    def _go(self, event: MemberEvent, why: str, now_ms: float) -> None:
+        """Change the state by the table."""
+        to = TRANSITIONS[self.state, event]
+        if to is not self.state or event is not _E.HEARTBEAT_SENT:
+            self.why = why
+        if to is not self.state:
+            self.state, self.since_ms = to, now_ms
+
+    def _join(self, event: MemberEvent, why: str, now_ms: float) -> None:
+        self._go(event, why, now_ms)
+        self.member_epoch = JOIN_EPOCH
+        self.target = frozenset()
+        self.polled_ms = max(self.polled_ms, now_ms) if event is _E.SUBSCRIBED else self.polled_ms
+
+    def _compare(self, now_ms: float) -> None:
+        """Reconcile if the assignment is not what the member owns; an equal one changes nothing."""
+        if self.target != self.told or self.revoking:
+            gained, lost = len(self.target - self.told), len(self.told - self.target)
+            self._go(_E.ASSIGNED, f"assigned {gained} partitions more and {lost} less than it had", now_ms)
+
+    def _release_all(self, now_ms: float) -> None:
+        """Give up everything on the way out, by a revocation if it is still in the group."""
+        if self.member_epoch <= JOIN_EPOCH:
+            self._lose_all(now_ms)
+            return
+        if not self.told:
+            self.steps.cancel()
+            self._released(None, now_ms)
+            return
+        partitions = frozenset(self.owned.values())
+        self.begin_revoking(dict(self.owned))
+        deadline_ms = self.leave_deadline_ms
+        self.steps.begin(
+            lambda number: RevokePartitionsEvent(
+                partitions=partitions, round=number, deadline_ms=deadline_ms
+            ),
+            f"the commit and on_partitions_revoked of {len(partitions)} partitions",
+            self._released,
+        )
+
+    def _lose_all(self, now_ms: float) -> None:
+        """Clear the set without a revocation; on_partitions_lost runs for all of it."""
+        partitions = frozenset(self.owned.values()) | frozenset(self.revoking.values())
+        self._positions.end(partitions)
+        self.owned, self.revoking, self.target = {}, {}, frozenset()
+        self.must_compute, self.assignor_data = False, None
+        self.member_epoch = JOIN_EPOCH
+        self.steps.cancel()
+        if not partitions:
+            self._released(None, now_ms)
+            return
+        self.steps.begin(
+            partial(_lose, partitions), f"on_partitions_lost of {len(partitions)} partitions", self._released
+        )
+
+    def _released(self, event: Acknowledgement | None, now_ms: float) -> None:
+        """Nothing is left with the application: go on from the state that waited for it."""
+        self.revoking = {}
+        if self.state is _S.FENCED:
+            self._join(_E.RELEASED, "it was removed from the group and joins again", now_ms)
+        elif self.state is _S.STALE and now_ms - self.polled_ms < self._settings.max_poll_interval_ms:
+            self._join(_E.POLLED, "poll() was called again", now_ms)
+        elif self.state is _S.PREPARE_LEAVING:
+            self._go(_E.RELEASED, "everything is given up", now_ms)
+            if self.is_known:
+                closes = any(event.closes for event in self._leaving)
+                self._say_farewell(stays=closes and self.group_instance_id is not None)
+            else:
+                self.left("the coordinator does not know the member", now_ms)
+
+    def _say_farewell(self, *, stays: bool) -> None:
+        self.farewell = LEAVE_FOR_A_WHILE_EPOCH if stays else LEAVE_EPOCH
+        self.member_epoch = self.farewell
+
+    @property
+    def leave_deadline_ms(self) -> float:
+        """When the leave ends at the latest."""
+        deadlines = [event.deadline_ms for event in self._leaving if event.deadline_ms is not None]
+        return deadlines[-1] if deadlines else FOREVER
+
+    def _end_leaving(self, now_ms: float) -> None:
+        """Complete the calls that wait for the end, if nothing is left to be done."""
+        is_over = self.state in (_S.UNSUBSCRIBED, _S.FATAL) and self.steps.running is None
+        if not is_over:
+            return
+        leaving, self._leaving = self._leaving, []
+        for event in leaving:
+            complete(event.future)
+
+
+def _lose(partitions: frozenset[TopicPartition], number: int) -> LosePartitionsEvent:
+    return LosePartitionsEvent(partitions=partitions, round=number)

@@ -1,0 +1,54 @@
+"""What runs on the application side for the member: one step at a time, known by its round number.
+
+Giving up partitions, taking them and losing them are steps: an event goes to the application side, which runs
+the user's callbacks and acknowledges with the event's round number. Nothing can stop a callback that runs, so
+to cancel a step is to stop waiting for it: its number is not the running step's any more, and the late
+acknowledgement changes nothing. The application side takes events in order, so the end of a later step is
+also the end of every earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from client.core.events import AckPartitionAssignedEvent, AckPartitionRevokedEvent, BackgroundEvent
+from client.core.member.wants import Emit
+
+Acknowledgement = AckPartitionRevokedEvent | AckPartitionAssignedEvent
+Then = Callable[[Acknowledgement, float], None]
+"""Goes on after a step, at a time in ms."""
+
+
+class Step(NamedTuple):
+    round: int
+    waits_for: str
+    """What the member waits for, for people."""
+    then: Then
+
+
+class ApplicationSteps:
+    """The step that runs, if one does."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.running: Step | None = None
+        self._emit = emit
+        self._round = 0
+
+    def begin(self, event: Callable[[int], BackgroundEvent], waits_for: str, then: Then) -> None:
+        """Send the event that `event` makes for a round number; go on with `then` when it is acknowledged.
+
+        A step that still runs is cancelled."""
+        self._round += 1
+        self.running = Step(self._round, waits_for, then)
+        self._emit(event(self._round))
+
+    def cancel(self) -> None:
+        self.running = None
+
+    def acknowledge(self, event: Acknowledgement, now_ms: float) -> None:
+        """Handle ACK_PARTITION_REVOKED and ACK_PARTITION_ASSIGNED."""
+        step = self.running
+        if step is not None and step.round == event.round:
+            self.running = None
+            step.then(event, now_ms)

@@ -1,0 +1,59 @@
+"""What the member needs from the consumer's other parts, and what it gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
+
+from client.core.errors import FatalError
+from client.core.events import BackgroundEvent
+from client.core.types import TopicPartition
+
+Emit = Callable[[BackgroundEvent], None]
+"""Passes an event to the application side."""
+
+
+class MemberIdentity(Protocol):
+    """Who commits and fetches committed offsets; `MembershipManager` is one."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def member_epoch(self) -> int:
+        """The epoch to send; 0 or below while it is not in the group."""
+
+    @property
+    def group_instance_id(self) -> str | None: ...
+
+
+class TopicNamesById(Protocol):
+    """Topic names by id: `MetadataManager`. The coordinator names topics by id only."""
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic's name, if it is known."""
+
+    def want_ids(self, ids: Iterable[bytes]) -> None:
+        """Find the names of these topics, in place of those that were wanted before."""
+
+
+class GroupCoordinator(Protocol):
+    """Where the group's coordinator is: `CoordinatorManager`."""
+
+    @property
+    def fatal(self) -> FatalError | None:
+        """Set once the group cannot be used at all."""
+
+    def lost(self, node_id: int, why: str, now_ms: float) -> None:
+        """Look for it again, if it is still believed to be `node_id`."""
+
+
+class AssignedPositions(Protocol):
+    """The partitions that are fetched: `FetchPositions`."""
+
+    def begin(self, partitions: Mapping[TopicPartition, int | None], version: int) -> None:
+        """Fetch these; None: from the committed offset, or by auto.offset.reset."""
+
+    def end(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch these no more, and drop what is buffered."""

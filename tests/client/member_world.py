@@ -1,0 +1,188 @@
+"""Members of the client's core and the coordinator of tests/support/world.py, joined in virtual time.
+
+There is no network: `WorldLink` hands each request to the coordinator and the answer back, and does with both
+what a network can do. A request may be lost, handled late (after the member has given up on it), or handled
+twice; an answer may be lost. The coordinator handles one member's requests in the order in which they were
+sent: the protocol counts on it, because its heartbeats have no numbers.
+
+Invariant, checked whenever an application's partitions change and after each request: no partition is used by
+the applications of two members that the coordinator has not removed. An application whose member was removed
+uses its partitions until it hears of it, which no protocol can prevent; its commits are refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from client.core.requests import RequestFailure, UnsentRequest
+from client.core.types import TopicPartition
+from tests.client.member_host import Agenda, MemberHost
+from tests.support.world import World
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.protocol import decode_request, decode_response, encode_request, encode_response
+
+DELAY_MS = 10.0
+"""The longest way of a request or an answer that is on time."""
+REQUEST_TIMEOUT_MS = 1_000.0
+LATE_MS = 3_000.0
+"""How late a request may be handled."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often the network fails, each from 0 to 1."""
+
+    lost: float = 0.0
+    unanswered: float = 0.0
+    late: float = 0.0
+    doubled: float = 0.0
+
+
+NO_FAULTS = Faults()
+BEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT)
+
+
+@dataclass
+class _Carried:
+    """A request on its way, which ends once for the member."""
+
+    host: MemberHost
+    request: UnsentRequest
+    version: int
+    frame: bytes
+    has_ended: bool = False
+
+    def answer(self, body: Any) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self.host.answer(self.request, body, version=self.version)
+
+    def fail(self, failure: RequestFailure) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            self.host.answer(self.request, None, failure, words=failure.value)
+
+
+class WorldLink:
+    """A coordinator, and the members that talk to it."""
+
+    def __init__(self, seed: int = 0, faults: Faults = NO_FAULTS, *, version: int = 1) -> None:
+        self.rng = random.Random(seed)
+        self.agenda = Agenda()
+        self.world = World()
+        self.faults = faults
+        self.version = version
+        self.members: list[MemberHost] = []
+        self.names: dict[bytes, str] = {}
+        self.log: list[str] = []
+        """What happened, for a person who reads a failure."""
+        self.met: Counter[str] = Counter()
+        """Faults that were injected, and errors that were answered."""
+        self.world.now_ms = self.agenda.now_ms
+        self._last_ms: dict[str, float] = {}
+        """When the last request of each member is handled."""
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.names[self.world.create_topic(name, partitions)] = name
+
+    def member(self, member_id: str, **settings: Any) -> MemberHost:
+        settings = {"request_timeout_ms": int(REQUEST_TIMEOUT_MS), **settings}
+        host = MemberHost(self.agenda, self.send, member_id, names=self.names, **settings)
+        host.names.known = self.names
+        host.application.changed = self.check
+        self.members.append(host)
+        return host
+
+    # The network.
+
+    def send(self, host: MemberHost, request: UnsentRequest) -> None:
+        """Carry a request to the coordinator and its answer back, or fail to."""
+        version = self.version if request.api is ApiKey.CONSUMER_GROUP_HEARTBEAT else 0
+        carried = _Carried(
+            host, request, version, encode_request(request.api, version, 1, "", request.build(version))
+        )
+        fault = self._fault()
+        self.met[fault] += 1
+        self.agenda.after(request.timeout_ms, lambda: carried.fail(RequestFailure.TIMED_OUT))
+        if fault in ("lost", "unanswered"):
+            self.agenda.after(self._way(), lambda: carried.fail(RequestFailure.DISCONNECTED))
+        if fault == "lost":
+            return
+        member_id = host.membership.member_id
+        for _ in range(2 if fault == "doubled" else 1):
+            way_ms = request.timeout_ms + LATE_MS * self.rng.random() if fault == "late" else self._way()
+            handled_ms = max(self.agenda.now_ms + way_ms, self._last_ms.get(member_id, 0.0))
+            self._last_ms[member_id] = handled_ms
+            self.agenda.at(handled_ms, lambda: self._handle(carried, is_heard=fault != "unanswered"))
+
+    def _way(self) -> float:
+        return 1 + self.rng.random() * DELAY_MS
+
+    def _fault(self) -> str:
+        draw = self.rng.random()
+        for name in ("lost", "unanswered", "late", "doubled"):
+            draw -= getattr(self.faults, name)
+            if draw < 0:
+                return name
+        return ""
+
+    def _handle(self, carried: _Carried, *, is_heard: bool) -> None:
+        """Let the coordinator handle a request; `is_heard` is whether the member gets the answer."""
+        self.tick()
+        header, body = decode_request(carried.frame[4:])
+        api = ApiKey(header.api_key)
+        handle = self.world.beat if api in BEATS else self.world.handle
+        reply = handle(api, carried.version, body)
+        self.log.append(f"{self.agenda.now_ms:.0f} {body} -> {reply if is_heard else 'unheard'}")
+        self.met[ErrorCode(reply.error_code).name] += 1
+        if is_heard:
+            _, answer = decode_response(
+                api, carried.version, encode_response(api, carried.version, 1, reply)[4:]
+            )
+            self.agenda.after(self._way(), lambda: carried.answer(answer))
+        self.check()
+
+    def tick(self) -> None:
+        """Let the coordinator's time catch up."""
+        self.world.sleep(self.agenda.now_ms - self.world.now_ms)
+
+    def run(self, ms: float, step_ms: float = 100.0) -> None:
+        """Let time pass for everyone."""
+        for _ in range(int(ms / step_ms)):
+            self.agenda.run(step_ms)
+            self.tick()
+
+    # What must always be true.
+
+    def owners(self) -> dict[TopicPartition, list[str]]:
+        """The members, of those that the coordinator knows, whose applications use a partition."""
+        group = self.world.shard.projection.groups.get("g")
+        known = group.members if group is not None else {}
+        found: dict[TopicPartition, list[str]] = {}
+        for host in self.members:
+            if not host.is_stopped and host.membership.member_id in known:
+                for partition in host.application.has:
+                    found.setdefault(partition, []).append(host.membership.member_id)
+        return found
+
+    def check(self) -> None:
+        doubled = {partition: who for partition, who in self.owners().items() if len(who) > 1}
+        assert not doubled, "\n".join([f"two owners: {doubled}", *self.log[-40:]])
+
+    def is_settled(self) -> bool:
+        """Whether every member is STABLE and all partitions of the topics have an owner."""
+        expected = {
+            TopicPartition(name, number)
+            for name in self.names.values()
+            for number in range(self.partitions(name))
+        }
+        living = [host for host in self.members if not host.is_stopped]
+        return all(host.state == "STABLE" for host in living) and self.owners().keys() == expected
+
+    def partitions(self, name: str) -> int:
+        topic = self.world.catalog.view.topic(name)
+        return topic.num_partitions if topic is not None else 0
