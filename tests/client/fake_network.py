@@ -37,7 +37,7 @@ PASSES_MAX = 10_000
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """A request that a node received."""
 
     at_ms: float
@@ -50,11 +50,11 @@ class Asked:
 
 
 @dataclass
-class FakeNode:
+class FakeBroker:
     """A node that answers by a table of functions, at once and in order."""
 
     id: int
-    answers: dict[ApiKey, Callable[[Asked], Answer]] = field(default_factory=dict)
+    answers: dict[ApiKey, Callable[[ReceivedRequest], Answer]] = field(default_factory=dict)
     is_up: bool = True
     """Whether it can be connected to."""
     is_silent: bool = False
@@ -66,10 +66,10 @@ class FakeNetwork:
 
     def __init__(self, nodes: int = 3) -> None:
         self.now_ms = 0.0
-        self.nodes = {node_id: FakeNode(node_id) for node_id in range(1, nodes + 1)}
-        self.asked: list[Asked] = []
+        self.nodes = {node_id: FakeBroker(node_id) for node_id in range(1, nodes + 1)}
+        self.asked: list[ReceivedRequest] = []
         self.events: NetworkDelegate
-        self.connections: dict[int, FakeNode] = {}
+        self.connections: dict[int, FakeBroker] = {}
         self.coordinator: int | None = 1
         """The node that FindCoordinator names; None: COORDINATOR_NOT_AVAILABLE."""
         self.topics: dict[str, MetadataResponseTopic] = {}
@@ -95,7 +95,7 @@ class FakeNetwork:
     def close(self, number: int) -> None:
         self.connections.pop(number, None)
 
-    def _connect(self, number: int, node: FakeNode | None) -> None:
+    def _connect(self, number: int, node: FakeBroker | None) -> None:
         if node is None or not node.is_up:
             self.events.lost(number, ConnectionRefusedError("refused"))
         elif not node.is_silent:
@@ -109,7 +109,7 @@ class FakeNetwork:
             return
         header, body = decode_request(frame)
         api = ApiKey(header.api_key)
-        asked = Asked(self.now_ms, node.id, number, api, header.api_version, body, header.correlation_id)
+        asked = ReceivedRequest(self.now_ms, node.id, number, api, header.api_version, body, header.correlation_id)
         self.asked.append(asked)
         answer = node.answers[api](asked) if api in node.answers else None
         if answer is not None:
@@ -117,7 +117,7 @@ class FakeNetwork:
 
     # What tests do.
 
-    def reply(self, asked: Asked, answer: Message | bytes) -> None:
+    def reply(self, asked: ReceivedRequest, answer: Message | bytes) -> None:
         """Answer a request, now or later."""
         if isinstance(answer, Message):
             version = asked.version
@@ -146,13 +146,13 @@ class FakeNetwork:
             self._happenings.popleft()()
         return has_some
 
-    def asked_for(self, api: ApiKey) -> list[Asked]:
+    def asked_for(self, api: ApiKey) -> list[ReceivedRequest]:
         """The requests of an API, in order."""
         return [one for one in self.asked if one.api is api]
 
     # The nodes' usual answers.
 
-    def metadata(self, asked: Asked) -> MetadataResponse:
+    def metadata(self, asked: ReceivedRequest) -> MetadataResponse:
         """All nodes, and the topics that were asked for."""
         wanted = asked.body.topics
         topics = [
@@ -167,7 +167,7 @@ class FakeNetwork:
         brokers = [MetadataResponseBroker(node_id=n, host=f"n{n}", port=9092) for n in self.nodes]
         return MetadataResponse(brokers=brokers, topics=topics, cluster_id="c", controller_id=1)
 
-    def find_coordinator(self, asked: Asked) -> FindCoordinatorResponse:
+    def find_coordinator(self, asked: ReceivedRequest) -> FindCoordinatorResponse:
         """The coordinator of these tests."""
         key, node = asked.body.coordinator_keys[0], self.coordinator
         code = ErrorCode.NONE if node is not None else ErrorCode.COORDINATOR_NOT_AVAILABLE

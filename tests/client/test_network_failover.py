@@ -15,13 +15,13 @@ def test_a_consumer_finds_its_coordinator_and_the_nodes() -> None:
     assert len(rig.network.connections) == 1  # both requests went through the first connection
 
 
-def test_without_a_group_nobody_asks_for_a_coordinator() -> None:
+def test_without_a_group_no_coordinator_is_looked_for() -> None:
     rig = ClientRig(group_id=None)
     rig.run(10_000)
     assert rig.network.asked_for(ApiKey.FIND_COORDINATOR) == []
 
 
-def test_a_rig_that_waits_makes_few_passes() -> None:
+def test_a_consumer_that_waits_makes_few_passes() -> None:
     rig = ClientRig()
     rig.run(60_000)
     assert rig.passes < 30
