@@ -10,7 +10,8 @@ import asyncio
 import math
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import random
 from typing import Final
 from uuid import uuid4
@@ -82,11 +83,9 @@ class BackgroundDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        try:
+        wait_ms = math.inf
+        with self.guarding():
             wait_ms = self.background.run_once(now_ms())
-        except Exception as error:
-            self._fail(error)
-            return
         if wait_ms <= 0:
             self.wake()
         elif wait_ms < math.inf:
@@ -94,10 +93,18 @@ class BackgroundDriver:
         if self.background.background_events:
             self._on_events()
 
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Run code of the background side outside a pass; if it raises, the background side has ended."""
+        try:
+            yield
+        except Exception as error:
+            self._fail(error)
+
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.stop()
         told = ConsumerError(f"the consumer's background side failed, which is a bug of it: {error!r}")
         told.__cause__ = error
         self.background.background_events.append(ErrorEvent(error=told, is_fatal=True))
-        self._on_events()
+        self._loop.call_soon(self._on_events)

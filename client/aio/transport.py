@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from client.aio.loop import BackgroundDriver
 from client.core.env import HandshakeFailed
 from client.core.errors import ConfigError
 from client.core.settings import ConsumerSettings
@@ -18,26 +18,23 @@ from client.core.settings import ConsumerSettings
 NEXT_ADDRESS_S: Final = 0.25
 """How long one of a host's addresses is tried alone (RFC 8305): localhost is ::1 and 127.0.0.1."""
 
-READ_BYTES: Final = 256 * 1024
-"""The largest piece that a connection reads at once."""
-
 
 class ConnectionEvents(Protocol):
     """Who is told of connections: the network delegate."""
 
     def connected(self, number: int) -> None: ...
-    def received(self, number: int, data: bytes) -> None: ...
+    def received(self, number: int, data: bytes) -> bool: ...
     def lost(self, number: int, error: Exception | None) -> None: ...
 
 
 class AsyncioConnections:
-    """Opens, writes and closes connections; tells `events`, then `wake`s the background side."""
+    """Opens, writes and closes connections; tells `events`, then has the driver make a pass."""
 
-    def __init__(self, settings: ConsumerSettings, wake: Callable[[], None]) -> None:
+    def __init__(self, settings: ConsumerSettings, driver: BackgroundDriver) -> None:
         self.events: ConnectionEvents
         """Set before the first connection; the delegate needs this backend first."""
         self._tls = tls_context(settings)
-        self._wake = wake
+        self._driver = driver
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, asyncio.Transport] = {}
 
@@ -81,27 +78,28 @@ class AsyncioConnections:
             transport.abort()
             return
         self._open[number] = transport
-        self.events.connected(number)
-        self._wake()
+        with self._driver.guarding():
+            self.events.connected(number)
+            self._driver.wake()
 
     def received(self, number: int, data: bytes) -> None:
         """Bytes have arrived."""
         if number in self._open:
-            self.events.received(number, data)
-            self._wake()
+            with self._driver.guarding():
+                if self.events.received(number, data):
+                    self._driver.wake()
 
     def lost(self, number: int, error: Exception | None) -> None:
         """A connection has ended, or was never made."""
         was_known = self._connecting.pop(number, None) or self._open.pop(number, None)
         if was_known is not None:
-            self.events.lost(number, error)
-            self._wake()
+            with self._driver.guarding():
+                self.events.lost(number, error)
+                self._driver.wake()
 
 
 class _Stream(asyncio.Protocol):
     """The event loop's side of one connection."""
-
-    max_size = READ_BYTES
 
     def __init__(self, connections: AsyncioConnections, number: int) -> None:
         self._connections = connections

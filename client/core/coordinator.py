@@ -78,6 +78,8 @@ class CoordinatorManager:
         self._emit = emit
         self._is_asking = False
         self._next_ms = 0.0
+        self._found_ms = 0.0
+        self._settled_ms = settings.retry_backoff_max_ms
         self._backoff = Backoff(
             settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform, steady=STEADY_ATTEMPTS
         )
@@ -104,12 +106,17 @@ class CoordinatorManager:
     def lost(self, node_id: int, why: str, now_ms: float) -> None:
         """Look for the coordinator again, as `node_id` is not it or does not answer.
 
-        News about another node than the known coordinator is old, and ignored."""
-        if node_id == self.node_id:
-            self.node_id = self.address = None
-            self.unknown_because = why
+        At once, but later if it was found only just before. News about another node is old, and ignored."""
+        if node_id != self.node_id or self.node_id is None:
+            return
+        self.node_id = self.address = None
+        if now_ms >= self._found_ms + self._settled_ms:
+            self._backoff.reset()
             self._next_ms = now_ms
-            self._delegate.clear_coordinator(why, now_ms)
+            self.unknown_because = why
+        else:
+            self._later(why, now_ms)
+        self._delegate.clear_coordinator(why, now_ms)
 
     def _connection_lost(self, node_id: int, purpose: Purpose, why: str, now_ms: float) -> None:
         if purpose is Purpose.COORDINATOR:
@@ -129,7 +136,7 @@ class CoordinatorManager:
             return
         found = _read(response.body, response.version)
         if found.error_code == ErrorCode.NONE:
-            self._backoff.reset()
+            self._found_ms = now_ms
             self.node_id, self.address = found.node_id, found.address
             self._delegate.set_coordinator(found.node_id, found.address)
             for listener in self.found_listeners:

@@ -42,4 +42,4 @@ class ConnectionBackend(Protocol):
         """Send bytes on an open connection."""
 
     def close(self, number: int) -> None:
-        """End a connection; bytes that were not sent yet may be lost."""
+        """End a connection, if it has not ended yet; bytes that were not sent may be lost."""

@@ -109,7 +109,9 @@ class FakeNetwork:
             return
         header, body = decode_request(frame)
         api = ApiKey(header.api_key)
-        asked = ReceivedRequest(self.now_ms, node.id, number, api, header.api_version, body, header.correlation_id)
+        asked = ReceivedRequest(
+            self.now_ms, node.id, number, api, header.api_version, body, header.correlation_id
+        )
         self.asked.append(asked)
         answer = node.answers[api](asked) if api in node.answers else None
         if answer is not None:

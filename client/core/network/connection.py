@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 from client.core.network.addresses import Address
+from client.core.network.frames import ResponseFrames
 from client.core.network.setup import (
     ConnectionFailed,
     Dialogue,
@@ -24,7 +25,6 @@ from client.core.network.setup import (
 from client.core.requests import ClientResponse, RequestFailure, UnsentRequest
 from wire.apis import API_VERSIONS, ApiKey, api_title
 from wire.errors import ErrorCode, MalformedFrame, Unencodable
-from wire.framing import Framer
 from wire.protocol import decode_response, encode_request
 from wire.schema import Message
 
@@ -107,7 +107,7 @@ class NodeConnection:
         self._client_id = client_id
         self._write = write
         self._authenticate_with = authenticate_with
-        self._framer = Framer(frame_bytes_max)
+        self._frames = ResponseFrames(frame_bytes_max)
         self._correlation_id = 0
         self._setup_ms = setup_ms
         self._dialogue: Dialogue[Any] | None = None
@@ -123,9 +123,9 @@ class NodeConnection:
             and len(self.in_flight) < IN_FLIGHT_MAX
         )
 
-    def waits_for_records(self) -> bool:
-        """Whether a Fetch is in flight, behind which other requests would wait for long."""
-        return any(one.api is ApiKey.FETCH for one in self.in_flight)
+    def is_behind(self) -> bool:
+        """Whether another request would wait for long: behind a Fetch, or behind one that timed out."""
+        return any(one.api is ApiKey.FETCH or one.has_expired for one in self.in_flight)
 
     def connected(self, now_ms: float) -> None:
         """The transport is connected: begin with ApiVersions."""
@@ -156,7 +156,7 @@ class NodeConnection:
     def received(self, data: bytes, now_ms: float) -> list[tuple[UnsentRequest, ClientResponse]]:
         """Take bytes from the node. Returns the requests that they answer, with their answers."""
         try:
-            frames = self._framer.feed(data)
+            frames = self._frames.feed(data)
         except MalformedFrame as error:
             raise ConnectionFailed(RequestFailure.MALFORMED, f"{self} brought no answer: {error}") from error
         answered = []

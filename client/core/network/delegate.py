@@ -13,13 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from client.core.backoff import Backoff
 from client.core.env import ConnectionBackend, Environment, HandshakeFailed
 from client.core.errors import KafkaError
 from client.core.events import BackgroundEvent, ErrorEvent
-from client.core.network.addresses import Address, AddressBook
+from client.core.network.addresses import Address
 from client.core.network.connection import ConnectionState, NodeConnection, Purpose
-from client.core.network.setup import ConnectionFailed, authenticate
+from client.core.network.pool import ConnectionPool
+from client.core.network.setup import ConnectionFailed
 from client.core.requests import FOREVER, ClientResponse, Destination, RequestFailure, UnsentRequest
 from client.core.settings import ConsumerSettings
 from wire.apis import API_VERSIONS, ApiKey, api_title
@@ -27,12 +27,6 @@ from wire.errors import ErrorCode, Unencodable
 
 UNSENT_MAX: Final = 10_000
 """Most requests that wait for a connection; further ones fail at once."""
-
-RESPONSE_BYTES_MAX: Final = 100_000_000
-"""Largest answer beside the records that fetch.max.bytes allows; a single batch may exceed that setting."""
-
-HEDGE_MS: Final = 500.0
-"""How long a connection for requests to any node may take before another node is tried as well."""
 
 LostListener = Callable[[int, Purpose, str, float], None]
 """Told that a connection ended: node id (-1 if unknown), its purpose, why, and the time."""
@@ -49,23 +43,18 @@ class NetworkDelegate:
         emit: Callable[[BackgroundEvent], None],
     ) -> None:
         self.lost_listeners: list[LostListener] = []
-        self.addresses = AddressBook(
-            settings.bootstrap_servers,
-            lambda: Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, env.uniform),
-            env.uniform,
-        )
-        self._settings = settings
+        self._pool = ConnectionPool(settings, env, backend)
+        self.addresses = self._pool.addresses
+        self._request_timeout_ms = settings.request_timeout_ms
         idle_ms = settings.connections_max_idle_ms
         self._idle_ms_max = idle_ms if idle_ms >= 0 else FOREVER
         self._env = env
-        self._backend = backend
         self._emit = emit
         self._coordinator: tuple[int, Address] | None = None
         self._unsent: list[UnsentRequest] = []
-        self._connections: dict[tuple[Address, Purpose], NodeConnection] = {}
-        self._by_number: dict[int, NodeConnection] = {}
-        self._last_number = 0
         self._completed: deque[tuple[UnsentRequest, ClientResponse]] = deque()
+        self._is_refused = False
+        """Whether a node refused the credentials, and the application was told, since one took them."""
         self._next_ms = FOREVER
         """When the next pass has something to do, as far as this one has found."""
 
@@ -86,18 +75,17 @@ class NetworkDelegate:
         self._coordinator = node_id, address
 
     def clear_coordinator(self, why: str, now_ms: float) -> None:
-        """Let requests to `Destination.COORDINATOR` wait; those in flight fail, as nobody will answer."""
-        known, self._coordinator = self._coordinator, None
-        if known is not None and (known[1], Purpose.COORDINATOR) in self._connections:
-            connection = self._connections[known[1], Purpose.COORDINATOR]
-            self._backend.close(connection.number)
+        """Let requests to `Destination.COORDINATOR` wait until it is found again.
+
+        If a request to it timed out, its connection ends, and with it what else is in flight there."""
+        connection = self._to_coordinator()
+        self._coordinator = None
+        if connection is not None and connection.is_behind():
             self._end(connection, RequestFailure.DISCONNECTED, why, now_ms)
 
     def coordinator_serves(self, api: ApiKey) -> bool | None:
         """Whether the coordinator names an API; None until a connection to it is set up."""
-        if self._coordinator is None:
-            return None
-        connection = self._connections.get((self._coordinator[1], Purpose.COORDINATOR))
+        connection = self._to_coordinator()
         return api in connection.served if connection is not None and connection.served else None
 
     def fail_waiting(self, to: Destination, failure: RequestFailure, words: str, now_ms: float) -> None:
@@ -114,7 +102,7 @@ class NetworkDelegate:
             or self._completed
             or any(
                 one.request is not None and not one.has_expired
-                for connection in self._by_number.values()
+                for connection in self._pool.by_number.values()
                 for one in connection.in_flight
             )
         )
@@ -122,9 +110,8 @@ class NetworkDelegate:
     def close(self, now_ms: float) -> None:
         """End all connections. What was not answered fails with CANCELLED."""
         words = "the consumer is closing"
-        for connection in list(self._by_number.values()):
-            self._forget(connection)
-            self._backend.close(connection.number)
+        for connection in list(self._pool.by_number.values()):
+            self._pool.close(connection)
             for one in connection.in_flight:
                 if one.request is not None and not one.has_expired:
                     self._fail(one.request, RequestFailure.CANCELLED, words, now_ms)
@@ -138,7 +125,7 @@ class NetworkDelegate:
     def poll(self, now_ms: float) -> float:
         """Send what can be sent, and end what took too long. Returns the ms until there is more to do."""
         self._next_ms = FOREVER
-        for connection in list(self._by_number.values()):
+        for connection in list(self._pool.by_number.values()):
             self._expire(connection, now_ms)
         self._expire_unsent(now_ms)
         self._send_unsent(now_ms)
@@ -150,18 +137,21 @@ class NetworkDelegate:
 
     def connected(self, number: int) -> None:
         """A connection is open, with TLS if that is on."""
-        if connection := self._by_number.get(number):
+        if connection := self._pool.by_number.get(number):
             self._advance(connection, partial(connection.connected, self._env.now_ms()))
 
-    def received(self, number: int, data: bytes) -> None:
-        """Bytes have arrived."""
-        if connection := self._by_number.get(number):
-            self._advance(connection, partial(self._take, connection, data))
-            self._deliver()
+    def received(self, number: int, data: bytes) -> bool:
+        """Bytes have arrived. Returns whether a pass is due: a large answer comes in hundreds of pieces."""
+        connection = self._pool.by_number.get(number)
+        if connection is None:
+            return False
+        was_ready = connection.state is ConnectionState.READY
+        self._advance(connection, partial(self._take, connection, data))
+        return self._deliver() or connection.state is not ConnectionState.READY or not was_ready
 
     def lost(self, number: int, error: Exception | None) -> None:
         """A connection could not be opened, or has ended; None: the node ended it."""
-        connection = self._by_number.get(number)
+        connection = self._pool.by_number.get(number)
         if connection is None:
             return
         words = f"{connection} ended{_stage(connection)}: {error or 'the node closed it'}"
@@ -172,26 +162,10 @@ class NetworkDelegate:
 
     # Connections.
 
-    def _open(self, address: Address, purpose: Purpose, node_id: int, now_ms: float) -> NodeConnection:
-        self._last_number += 1
-        settings = self._settings
-        has_sasl = settings.security_protocol.startswith("SASL_")
-        connection = NodeConnection(
-            self._last_number,
-            address,
-            purpose,
-            node_id,
-            client_id=settings.client_id,
-            write=partial(self._backend.write, self._last_number),
-            authenticate_with=partial(authenticate, settings, self._env) if has_sasl else None,
-            frame_bytes_max=RESPONSE_BYTES_MAX + settings.fetch_max_bytes,
-            opened_ms=now_ms,
-            setup_ms=settings.socket_connection_setup_timeout_ms,
-        )
-        self._by_number[connection.number] = connection
-        self._connections[address, purpose] = connection
-        self._backend.connect(connection.number, address.host, address.port)
-        return connection
+    def _to_coordinator(self) -> NodeConnection | None:
+        """The connection to the coordinator, if there is one."""
+        known = self._coordinator
+        return self._pool.known(known[1], Purpose.COORDINATOR) if known is not None else None
 
     def _take(self, connection: NodeConnection, data: bytes) -> None:
         self._completed.extend(connection.received(data, self._env.now_ms()))
@@ -202,16 +176,11 @@ class NetworkDelegate:
         try:
             step()
         except ConnectionFailed as error:
-            self._backend.close(connection.number)
             self._end(connection, error.failure, str(error), self._env.now_ms())
         else:
             if not was_ready and connection.state is ConnectionState.READY:
                 self.addresses.succeeded(connection.address)
-
-    def _forget(self, connection: NodeConnection) -> None:
-        del self._by_number[connection.number]
-        del self._connections[connection.address, connection.purpose]
-        connection.state = ConnectionState.CLOSED
+                self._is_refused = False
 
     def _end(self, connection: NodeConnection, failure: RequestFailure, words: str, now_ms: float) -> None:
         """Forget a failed connection, and fail what depends on it.
@@ -219,20 +188,25 @@ class NetworkDelegate:
         `failure` is that of the oldest request in flight; the others were only disconnected.
         """
         was_set_up = connection.state is ConnectionState.READY
-        self._forget(connection)
+        self._pool.close(connection)
         self.addresses.failed(connection.address, now_ms)
         for one in connection.in_flight:
             if one.request is not None and not one.has_expired:
                 self._fail(one.request, failure, words, now_ms, one.version, connection.node_id)
             failure = failure if failure is RequestFailure.AUTHENTICATION else RequestFailure.DISCONNECTED
         if failure is RequestFailure.AUTHENTICATION:
-            self._emit(ErrorEvent(error=KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, words)))
+            self._tell_refused(words)
         elif not was_set_up:
             failure = RequestFailure.UNREACHABLE
         if failure is not RequestFailure.DISCONNECTED:
             self._fail_unsent(connection, failure, words, now_ms)
         for listener in self.lost_listeners:
             listener(connection.node_id, connection.purpose, words, now_ms)
+
+    def _tell_refused(self, words: str) -> None:
+        if not self._is_refused:
+            self._is_refused = True
+            self._emit(ErrorEvent(error=KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, words)))
 
     def _fail_unsent(
         self, connection: NodeConnection, failure: RequestFailure, words: str, now_ms: float
@@ -264,29 +238,24 @@ class NetworkDelegate:
         if connection.state is not ConnectionState.READY:
             if now_ms >= connection.setup_deadline_ms:
                 words = f"{connection} was not usable in time{_stage(connection)}"
-                self._close(connection, RequestFailure.UNREACHABLE, words, now_ms)
+                self._end(connection, RequestFailure.UNREACHABLE, words, now_ms)
                 return
             self._due(connection.setup_deadline_ms)
         elif in_flight:
-            silent_ms = in_flight[0].sent_ms + self._settings.request_timeout_ms
+            silent_ms = in_flight[0].sent_ms + self._request_timeout_ms
             if now_ms >= silent_ms:
                 words = f"{api_title(in_flight[0].api)} on {connection} got no answer"
-                self._close(connection, RequestFailure.TIMED_OUT, words, now_ms)
+                self._end(connection, RequestFailure.TIMED_OUT, words, now_ms)
                 return
             self._due(silent_ms)
         elif now_ms >= connection.used_ms + self._idle_ms_max:
-            self._forget(connection)
-            self._backend.close(connection.number)
+            self._pool.close(connection)
             return
         elif now_ms >= connection.authenticate_at_ms:
             self._advance(connection, partial(connection.reauthenticate, now_ms))
         self._due(connection.used_ms + self._idle_ms_max if not in_flight else FOREVER)
         self._due(connection.authenticate_at_ms)
         self._expire_in_flight(connection, now_ms)
-
-    def _close(self, connection: NodeConnection, failure: RequestFailure, words: str, now_ms: float) -> None:
-        self._backend.close(connection.number)
-        self._end(connection, failure, words, now_ms)
 
     def _expire_in_flight(self, connection: NodeConnection, now_ms: float) -> None:
         for one in connection.in_flight:
@@ -318,6 +287,7 @@ class NetworkDelegate:
 
     def _send_unsent(self, now_ms: float) -> None:
         unsent, self._unsent = self._unsent, []
+        self._pool.retry_ms = FOREVER
         for request in unsent:
             try:
                 connection = self._connection_for(request.to, now_ms)
@@ -325,64 +295,19 @@ class NetworkDelegate:
                     self._unsent.append(request)
             except ConnectionFailed as error:
                 self._fail(request, error.failure, str(error), now_ms)
+        self._due(self._pool.retry_ms)
 
     def _connection_for(self, to: int | Destination, now_ms: float) -> NodeConnection | None:
         """The connection for a request, opened if need be; None: not yet."""
         if to is Destination.ANY:
-            return self._any_connection(now_ms)
+            return self._pool.to_any(now_ms)
         if to is Destination.COORDINATOR:
             if self._coordinator is None:
                 return None
             node_id, address = self._coordinator
-            return self._connection_to(address, Purpose.COORDINATOR, node_id, now_ms)
+            return self._pool.to_address(address, Purpose.COORDINATOR, node_id, now_ms)
         assert not isinstance(to, Destination)
-        known = self.addresses.nodes.get(to)
-        if known is None:
-            raise ConnectionFailed(
-                RequestFailure.UNREACHABLE, f"node {to} is not part of the cluster's metadata"
-            )
-        connection = self._connection_to(known, Purpose.DATA, to, now_ms)
-        if connection is None:
-            raise ConnectionFailed(RequestFailure.UNREACHABLE, f"{known} could not be reached just now")
-        return connection
-
-    def _connection_to(
-        self, address: Address, purpose: Purpose, node_id: int, now_ms: float
-    ) -> NodeConnection | None:
-        connection = self._connections.get((address, purpose))
-        if connection is not None:
-            return connection
-        wait_ms = self.addresses.wait_ms(address, now_ms)
-        if wait_ms > 0:
-            self._due(now_ms + wait_ms)
-            return None
-        return self._open(address, purpose, node_id, now_ms)
-
-    def _any_connection(self, now_ms: float) -> NodeConnection | None:
-        """The least loaded connection that answers soon, or a new one to a node that has not failed."""
-        usable = [one for one in self._by_number.values() if self._answers_soon(one, now_ms)]
-        if usable:
-            return min(usable, key=lambda one: (self.addresses.has_failed(one.address), len(one.in_flight)))
-        control = [one for one in self._by_number.values() if one.purpose is Purpose.CONTROL]
-        newest_ms = max(
-            (one.opened_ms for one in control if one.state is not ConnectionState.READY), default=None
-        )
-        if newest_ms is not None and now_ms < newest_ms + HEDGE_MS:
-            self._due(newest_ms + HEDGE_MS)
-            return None
-        address, wait_ms = self.addresses.choose((one.address for one in control), now_ms)
-        if address is None:
-            self._due(now_ms + wait_ms)
-            return None
-        return self._open(address, Purpose.CONTROL, self.addresses.node_at(address), now_ms)
-
-    def _answers_soon(self, connection: NodeConnection, now_ms: float) -> bool:
-        return (
-            connection.can_send(now_ms)
-            and not connection.waits_for_records()
-            and not any(one.has_expired for one in connection.in_flight)
-            and self.addresses.wait_ms(connection.address, now_ms) == 0
-        )
+        return self._pool.to_node(to, now_ms)
 
     def _write(self, request: UnsentRequest, connection: NodeConnection, now_ms: float) -> bool:
         """Send a request on a connection. Returns False if it has to wait.
@@ -399,7 +324,7 @@ class NetworkDelegate:
             connection.send(request, version, now_ms)
         except Unencodable as error:
             raise ConnectionFailed(RequestFailure.UNSUPPORTED_VERSION, str(error)) from error
-        self._due(min(request.made_ms + request.timeout_ms, now_ms + self._settings.request_timeout_ms))
+        self._due(min(request.made_ms + request.timeout_ms, now_ms + self._request_timeout_ms))
         return True
 
     def _fail(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from client.core.env import Environment
-from client.core.errors import ConfigError
 from client.core.settings import ConsumerSettings
 
 ITERATIONS_MAX: Final = 1_000_000
@@ -35,7 +34,7 @@ def oauthbearer(settings: ConsumerSettings, _env: Environment) -> Mechanism:
     on the background side, so it has to return soon."""
     get_token = settings.sasl_oauthbearer_token_callback
     if get_token is None:
-        raise ConfigError(
+        raise AuthenticationFailed(
             "OAUTHBEARER needs sasl.oauthbearer.token.callback, a function that returns a token"
         )
     try:
@@ -54,7 +53,9 @@ def scram(settings: ConsumerSettings, env: Environment) -> Mechanism:
     try:
         from scramp import ScramClient, ScramException
     except ImportError:
-        raise ConfigError("SCRAM needs the library scramp: pip install 'quorate-coordinator[sasl]'") from None
+        raise AuthenticationFailed(
+            "SCRAM needs the library scramp: pip install 'quorate-coordinator[sasl]'"
+        ) from None
     name, password = settings.sasl_username, settings.sasl_password
     client: Any = ScramClient([settings.sasl_mechanism], name, password, c_nonce=env.fresh_id())
     try:
