@@ -1,19 +1,27 @@
 """The sans-IO core of the consumer: no asyncio, no socket, no clock of its own.
 
-types          partitions, offsets, records
-errors         the errors that a consumer raises
-settings       the table of a consumer's settings
-setting_kinds  what a setting accepts
-env            the clock, chance and connections, which come from outside
-events         the two queues between the application side and the background side
-requests       requests, answers, request managers
-assignors      client-side assignors
-background     one pass of the background side
-backoff        waits after failures in a row
-futures        completing the futures of calls
-network/       the network delegate: connections, versions, authentication, deadlines
-cluster_view   nodes, topics, partitions and leaders
-metadata       keeps the newest view of the cluster
-coordinator    finds the group's coordinator, again and again
-member/        the member of a group: states, heartbeats, assignments
+types           partitions, offsets, records
+errors          the errors that a consumer raises
+settings        the table of a consumer's settings
+setting_kinds   what a setting accepts
+env             the clock, chance and connections, which come from outside
+events          the two queues between the application side and the background side
+
+application     the application side: the calls of a consumer
+effects         what the application side asks of the flavour that drives it
+rebalance       the application side of a rebalance, with its callbacks
+consumed        records on their way to the user, and the positions after them
+offset_commits  which offsets are committed when, and who is told
+inquiries       calls that only ask the cluster something
+assignors       client-side assignors
+
+background      one pass of the background side
+requests        requests, answers, request managers
+backoff         waits after failures in a row
+futures         completing the futures of calls
+network/        the network delegate: connections, versions, authentication, deadlines
+cluster_view    nodes, topics, partitions and leaders
+metadata        keeps the newest view of the cluster
+coordinator     finds the group's coordinator, again and again
+member/         the member of a group: states, heartbeats, assignments
 """

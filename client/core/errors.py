@@ -21,7 +21,7 @@ class ConfigError(ConsumerError):
     """A setting that is unknown, refused or invalid; names the nearest right one."""
 
 
-class IllegalState(ConsumerError):
+class IllegalState(ConsumerError, RuntimeError):
     """A call that the consumer's state does not allow, such as poll() after close()."""
 
 

@@ -7,7 +7,7 @@ consumer's threading design stand first, under its names; each further one says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,6 +50,7 @@ class BackgroundEventType(Enum):
     LOSE_PARTITIONS = "call on_partitions_lost without a commit, acknowledge: they are not ours any more"
     POSITIONS = "the positions that partitions begin at; position() and commits need them"
     COMPUTE_ASSIGNMENT = "run a client-side assignor, which is the user's code"
+    COMMIT_ENDED = "call the callback of a commit that nobody waits for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,3 +248,12 @@ class ComputeAssignmentEvent(BackgroundEvent):
     round: int
     assignor: str
     group: GroupToAssign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEndedEvent(BackgroundEvent):
+    type = BackgroundEventType.COMMIT_ENDED
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Exception | None
+    callback: Callable[[Exception | None, Mapping[TopicPartition, OffsetAndMetadata]], Any] | None
+    """None: a failure is logged."""

@@ -1,0 +1,40 @@
+"""What the application side asks of the flavour that drives it.
+
+Calls of a consumer that may wait are generators, which yield these and are sent what comes of them. So each
+call is written once; asyncio and threads differ in how they wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+
+class UserCall(NamedTuple):
+    """Call the user's function, and wait for it if it is a coroutine function. Sends what it returns."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    deadline_ms: float | None = None
+    """After it, nobody waits any more: TimedOut is thrown."""
+
+
+class NewsWait(NamedTuple):
+    """Wait until the background side has sent an event, or until the time."""
+
+    until_ms: float
+
+
+class CallAnswer(NamedTuple):
+    """Wait for the end of a call. Sends its result, or throws its error."""
+
+    future: Future[Any]
+    deadline_ms: float
+    """The background side keeps it; the flavour only makes sure of it."""
+
+
+Effect = UserCall | NewsWait | CallAnswer
+_T = TypeVar("_T")
+Steps = Generator[Effect, Any, _T]
+"""A call in steps, with its result."""
