@@ -24,4 +24,5 @@ cluster_view    nodes, topics, partitions and leaders
 metadata        keeps the newest view of the cluster
 coordinator     finds the group's coordinator, again and again
 member/         the member of a group: states, heartbeats, assignments
+fetch/          records of partitions, from the log to the application
 """

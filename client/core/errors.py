@@ -54,17 +54,21 @@ class PositionOutOfRange(ConsumerError):
     """A position that the log does not have, and auto.offset.reset is none."""
 
 
-class CorruptRecord(ConsumerError):
-    """A record batch that is damaged, or larger than the limit when decompressed.
+class RecordError(ConsumerError):
+    """A record that cannot be handed out.
 
-    The position does not move; seek() behind it, or close the consumer."""
-
-
-class DeserializationError(ConsumerError):
-    """A deserialiser raised. The position does not move; seek() to `offset` + 1 to leave the record out."""
+    The position stays at `offset`. poll() raises it again until the consumer seeks or closes."""
 
     def __init__(self, words: str, topic: str, partition: int, offset: int) -> None:
         super().__init__(words)
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class CorruptRecord(RecordError):
+    """A record batch that is damaged, or larger than the limit when decompressed."""
+
+
+class DeserializationError(RecordError):
+    """A deserialiser raised; its error is the cause. seek() to `offset` + 1 leaves the record out."""
