@@ -13,13 +13,26 @@ from client.core.env import Environment
 from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, ErrorEvent
 from client.core.metadata import MetadataManager
 from client.core.network.delegate import NetworkDelegate
-from client.core.requests import PollResult, RequestManager, UnsentRequest
+from client.core.requests import (
+    ClientResponse,
+    Destination,
+    PollResult,
+    RequestFailure,
+    RequestManager,
+    UnsentRequest,
+)
 from client.core.settings import ConsumerSettings
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.framing import Framer
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from wire.messages.fetch import FetchRequest
 from wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from wire.messages.list_offsets import ListOffsetsRequest
 from wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -176,6 +189,20 @@ class FakeNetwork:
         one = Coordinator(key=key, node_id=node or -1, host=f"n{node}", port=9092, error_code=code)
         return FindCoordinatorResponse(coordinators=[one])
 
+    def answer(self, api: ApiKey, how: Callable[[ReceivedRequest], Answer]) -> None:
+        """Have all nodes answer an API in another way."""
+        for node in self.nodes.values():
+            node.answers[api] = how
+
+    def answer_heartbeats(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Have all nodes answer heartbeats with a code."""
+        response = ConsumerGroupHeartbeatResponse(error_code=code, heartbeat_interval_ms=5_000)
+        self.answer(ApiKey.CONSUMER_GROUP_HEARTBEAT, lambda asked: response)
+
+    def limit(self, **ranges: tuple[int, int]) -> None:
+        """Have all nodes serve other versions of some APIs."""
+        self.answer(ApiKey.API_VERSIONS, lambda asked: served(**ranges))
+
     def add_topic(self, name: str, topic_id: bytes, leaders: Sequence[int], leader_epoch: int = 0) -> None:
         """Let the nodes know a topic."""
         partitions = [
@@ -194,6 +221,53 @@ def served(**changed: tuple[int, int]) -> ApiVersionsResponse:
         if high >= 0
     ]
     return ApiVersionsResponse(api_keys=keys)
+
+
+@dataclass
+class Answers:
+    """What came back for the requests of a test."""
+
+    all: list[ClientResponse] = field(default_factory=list)
+
+    def __call__(self, response: ClientResponse) -> None:
+        self.all.append(response)
+
+    @property
+    def last(self) -> ClientResponse:
+        return self.all[-1]
+
+    @property
+    def failures(self) -> list[RequestFailure | None]:
+        return [one.failure for one in self.all]
+
+
+def heartbeat(then: Answers, timeout_ms: float = 30_000) -> UnsentRequest:
+    """A heartbeat to the coordinator."""
+    return UnsentRequest(
+        api=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        build=lambda version: ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"),
+        to=Destination.COORDINATOR,
+        then=then,
+        timeout_ms=timeout_ms,
+    )
+
+
+def fetch(then: Answers, to: int | Destination, timeout_ms: float = 30_000) -> UnsentRequest:
+    """A Fetch, which the nodes do not answer by themselves."""
+    return UnsentRequest(
+        api=ApiKey.FETCH, build=lambda version: FetchRequest(), to=to, then=then, timeout_ms=timeout_ms
+    )
+
+
+def list_offsets(then: Answers, to: int | Destination, timeout_ms: float = 30_000) -> UnsentRequest:
+    """A request to a node or to any node, which they do not answer by themselves."""
+    return UnsentRequest(
+        api=ApiKey.LIST_OFFSETS,
+        build=lambda version: ListOffsetsRequest(),
+        to=to,
+        then=then,
+        timeout_ms=timeout_ms,
+    )
 
 
 class ManualRequests:

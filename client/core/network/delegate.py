@@ -43,6 +43,8 @@ class NetworkDelegate:
         emit: Callable[[BackgroundEvent], None],
     ) -> None:
         self.lost_listeners: list[LostListener] = []
+        self.trouble = ""
+        """Why the last connection ended, for people."""
         self._pool = ConnectionPool(settings, env, backend)
         self.addresses = self._pool.addresses
         self._request_timeout_ms = settings.request_timeout_ms
@@ -189,6 +191,7 @@ class NetworkDelegate:
         """
         was_set_up = connection.state is ConnectionState.READY
         self._pool.close(connection)
+        self.trouble = words
         self.addresses.failed(connection.address, now_ms)
         for one in connection.in_flight:
             if one.request is not None and not one.has_expired:
@@ -233,29 +236,36 @@ class NetworkDelegate:
         self._next_ms = min(self._next_ms, at_ms)
 
     def _expire(self, connection: NodeConnection, now_ms: float) -> None:
-        """End requests and connections that took too long, and connections that nobody uses."""
-        in_flight = connection.in_flight
-        if connection.state is not ConnectionState.READY:
-            if now_ms >= connection.setup_deadline_ms:
-                words = f"{connection} was not usable in time{_stage(connection)}"
-                self._end(connection, RequestFailure.UNREACHABLE, words, now_ms)
-                return
-            self._due(connection.setup_deadline_ms)
-        elif in_flight:
-            silent_ms = in_flight[0].sent_ms + self._request_timeout_ms
-            if now_ms >= silent_ms:
-                words = f"{api_title(in_flight[0].api)} on {connection} got no answer"
-                self._end(connection, RequestFailure.TIMED_OUT, words, now_ms)
-                return
-            self._due(silent_ms)
-        elif now_ms >= connection.used_ms + self._idle_ms_max:
-            self._pool.close(connection)
-            return
-        elif now_ms >= connection.authenticate_at_ms:
+        """End a connection that took too long or that nobody uses, and requests that took too long."""
+        if connection.state is ConnectionState.READY and now_ms >= connection.authenticate_at_ms:
             self._advance(connection, partial(connection.reauthenticate, now_ms))
-        self._due(connection.used_ms + self._idle_ms_max if not in_flight else FOREVER)
+        end_ms = self._end_ms(connection)
+        if connection.state is ConnectionState.CLOSED:
+            return
+        if now_ms >= end_ms:
+            self._give_up(connection, now_ms)
+            return
+        self._due(end_ms)
         self._due(connection.authenticate_at_ms)
         self._expire_in_flight(connection, now_ms)
+
+    def _end_ms(self, connection: NodeConnection) -> float:
+        """When a connection is ended unless the node answers, or somebody uses it."""
+        if connection.state is not ConnectionState.READY:
+            return connection.setup_deadline_ms
+        if connection.in_flight:
+            return connection.in_flight[0].sent_ms + self._request_timeout_ms
+        return connection.used_ms + self._idle_ms_max
+
+    def _give_up(self, connection: NodeConnection, now_ms: float) -> None:
+        if connection.state is not ConnectionState.READY:
+            words = f"{connection} was not usable in time{_stage(connection)}"
+            self._end(connection, RequestFailure.UNREACHABLE, words, now_ms)
+        elif connection.in_flight:
+            words = f"{api_title(connection.in_flight[0].api)} on {connection} got no answer"
+            self._end(connection, RequestFailure.TIMED_OUT, words, now_ms)
+        else:
+            self._pool.close(connection)
 
     def _expire_in_flight(self, connection: NodeConnection, now_ms: float) -> None:
         for one in connection.in_flight:
@@ -274,14 +284,17 @@ class NetworkDelegate:
         for request in self._unsent:
             deadline_ms = request.made_ms + request.timeout_ms
             if now_ms >= deadline_ms:
-                words = (
-                    f"{api_title(request.api)} was not sent in time: no connection to {_named(request.to)}"
-                )
+                words = f"{api_title(request.api)} was not sent in time: {self._obstacle(request.to)}"
                 self._fail(request, RequestFailure.TIMED_OUT, words, now_ms)
             else:
                 self._due(deadline_ms)
                 kept.append(request)
         self._unsent = kept
+
+    def _obstacle(self, to: int | Destination) -> str:
+        if to is Destination.COORDINATOR and self._coordinator is None:
+            return "the group's coordinator is not known"
+        return self.trouble or "no connection was ready"
 
     # Requests.
 
@@ -346,12 +359,6 @@ class NetworkDelegate:
             request, response = self._completed.popleft()
             request.then(response)
         return has_some
-
-
-def _named(to: int | Destination) -> str:
-    if isinstance(to, Destination):
-        return {Destination.ANY: "any node", Destination.COORDINATOR: "the group's coordinator"}[to]
-    return f"node {to}"
 
 
 _STAGES: Final = {
