@@ -85,6 +85,8 @@ class FakeNetwork:
         self.connections: dict[int, FakeBroker] = {}
         self.coordinator: int | None = 1
         """The node that FindCoordinator names; None: COORDINATOR_NOT_AVAILABLE."""
+        self.members = list(self.nodes)
+        """The nodes that Metadata names."""
         self.topics: dict[str, MetadataResponseTopic] = {}
         self._framers: dict[int, Framer] = {}
         self._happenings: deque[Callable[[], None]] = deque()
@@ -150,9 +152,9 @@ class FakeNetwork:
             self.cut(number)
 
     def cut(self, number: int) -> None:
-        """End a connection."""
-        del self.connections[number]
-        self.events.lost(number, ConnectionResetError("reset"))
+        """End a connection, if it has not ended yet."""
+        if self.connections.pop(number, None) is not None:
+            self.events.lost(number, ConnectionResetError("reset"))
 
     def step(self) -> bool:
         """Let everything that is on its way arrive. Returns whether there was something."""
@@ -179,7 +181,7 @@ class FakeNetwork:
             if one.name is not None and one.name not in self.topics:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 topics.append(MetadataResponseTopic(name=one.name, error_code=code))
-        brokers = [MetadataResponseBroker(node_id=n, host=f"n{n}", port=9092) for n in self.nodes]
+        brokers = [MetadataResponseBroker(node_id=n, host=f"n{n}", port=9092) for n in self.members]
         return MetadataResponse(brokers=brokers, topics=topics, cluster_id="c", controller_id=1)
 
     def find_coordinator(self, asked: ReceivedRequest) -> FindCoordinatorResponse:
@@ -284,14 +286,14 @@ class ManualRequests:
 class ClientRig:
     """The background side of a consumer, with network parts only, on a fake network."""
 
-    def __init__(self, network: FakeNetwork | None = None, **settings: Any) -> None:
+    def __init__(self, network: FakeNetwork | None = None, *, chance: float = 0.5, **settings: Any) -> None:
         self.network = network or FakeNetwork()
         values: dict[str, Any] = {
             "bootstrap_servers": tuple((f"n{node_id}", 9092) for node_id in self.network.nodes),
             "group_id": "g",
         }
         self.settings = ConsumerSettings(**(values | settings))
-        self.env = Environment(lambda: self.network.now_ms, lambda: 0, lambda: 0.5, lambda: "A" * 22)
+        self.env = Environment(lambda: self.network.now_ms, lambda: 0, lambda: chance, lambda: "A" * 22)
         self.events: list[BackgroundEvent] = []
         self.delegate = NetworkDelegate(self.settings, self.env, self.network, self.events.append)
         self.network.events = self.delegate

@@ -8,7 +8,7 @@ Whatever is wrong with a connection is raised as `ConnectionFailed`; the delegat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -153,13 +153,12 @@ class NodeConnection:
         self._send(request.api, version, request.build(version), request, now_ms)
         self.used_ms = now_ms
 
-    def received(self, data: bytes, now_ms: float) -> list[tuple[UnsentRequest, ClientResponse]]:
-        """Take bytes from the node. Returns the requests that they answer, with their answers."""
+    def received(self, data: bytes, now_ms: float) -> Iterator[tuple[UnsentRequest, ClientResponse]]:
+        """Take bytes from the node. Yields the requests that they answer, with their answers."""
         try:
             frames = self._frames.feed(data)
         except MalformedFrame as error:
             raise ConnectionFailed(RequestFailure.MALFORMED, f"{self} brought no answer: {error}") from error
-        answered = []
         for frame in frames:
             sent, body = self._answer(frame)
             if sent.request is None:
@@ -167,8 +166,7 @@ class NodeConnection:
                 continue
             response = self._response(sent, body, now_ms)
             if not sent.has_expired:
-                answered.append((sent.request, response))
-        return answered
+                yield sent.request, response
 
     def _send(
         self, api: ApiKey, version: int, body: Message, request: UnsentRequest | None, now_ms: float
