@@ -206,6 +206,8 @@ class ErrorEvent(BackgroundEvent):
 class RevokePartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.REVOKE_PARTITIONS
     partitions: frozenset[TopicPartition]
+    """When everything is given up: also those of a revocation that is not acknowledged yet. Those that the
+    application has given up by now are not revoked again."""
     round: int
     deadline_ms: float
     """After it, nobody waits for the commit or the callback."""
@@ -225,8 +227,7 @@ class AssignPartitionsEvent(BackgroundEvent):
 class LosePartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.LOSE_PARTITIONS
     partitions: frozenset[TopicPartition]
-    """Also those of a revocation that is not acknowledged yet; those that the application has given up by now
-    are not lost."""
+    """All that it had, as with REVOKE_PARTITIONS."""
     round: int
 
 

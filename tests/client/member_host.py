@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from client.core.assignors import GroupToAssign, MemberPart
 from client.core.env import Environment
 from client.core.errors import FatalError
 from client.core.events import (
@@ -24,7 +25,9 @@ from client.core.events import (
     ApplicationEvent,
     AssignPartitionsEvent,
     BackgroundEvent,
+    ComputeAssignmentEvent,
     ErrorEvent,
+    InstallAssignmentEvent,
     LeaveGroupEvent,
     LosePartitionsEvent,
     PollEvent,
@@ -34,7 +37,7 @@ from client.core.events import (
 from client.core.member.member import ConsumerMember
 from client.core.requests import ClientResponse, RequestFailure, UnsentRequest
 from client.core.settings import ConsumerSettings
-from client.core.types import TopicPartition
+from client.core.types import ConsumerAssignment, TopicPartition
 from wire.protocol import encode_request
 from wire.schema import Message
 
@@ -115,6 +118,12 @@ class Application:
     has: set[TopicPartition] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
+    assignments: list[ConsumerAssignment] = field(default_factory=list)
+    """What a client-side assignor's on_assignment was told."""
+    assign: Callable[[GroupToAssign], Mapping[str, MemberPart]] = lambda group: {}
+    """The client-side assignor."""
+    computed: list[GroupToAssign] = field(default_factory=list)
+    """The groups for which it was run."""
     changed: Callable[[], None] = lambda: None
     """Called whenever `has` changes."""
     _events: deque[BackgroundEvent] = field(default_factory=deque)
@@ -125,19 +134,39 @@ class Application:
         self._events.append(event)
         self._next()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a callback runs, in a poll() that has not returned."""
+        return self._running is not None
+
+    def in_use(self) -> set[TopicPartition]:
+        """What it has, without what is lost or should have been given up by now."""
+        given_up = [
+            event.partitions
+            for event in (self._running, *self._events)
+            if isinstance(event, LosePartitionsEvent)
+            or (isinstance(event, RevokePartitionsEvent) and event.deadline_ms <= self.agenda.now_ms)
+        ]
+        return self.has.difference(*given_up)
+
     def _next(self) -> None:
         while self._running is None and self._events:
             event = self._events.popleft()
             if isinstance(event, ErrorEvent):
                 self.errors.append(event.error)
                 continue
+            if isinstance(event, ComputeAssignmentEvent):
+                self._compute(event)
+                continue
             self._running = event
             if isinstance(event, AssignPartitionsEvent):
                 self.has |= event.partitions
                 self.changed()
                 self._say("assigned", event.partitions)
+                if event.assignment is not None:
+                    self.assignments.append(event.assignment)
             elif isinstance(event, RevokePartitionsEvent):
-                self._say("revoking", event.partitions)
+                self._say("revoking", event.partitions & self.has)
             if not self.holds_callbacks:
                 self.agenda.after(self.callback_ms(), partial(self.end_callback, event))
 
@@ -157,6 +186,17 @@ class Application:
             self._say("revoked" if isinstance(event, RevokePartitionsEvent) else "lost", gone)
             self.tell(AckPartitionRevokedEvent(round=event.round))
         self._next()
+
+    def _compute(self, event: ComputeAssignmentEvent) -> None:
+        self.computed.append(event.group)
+        result: Any
+        try:
+            result = self.assign(event.group)
+        except Exception as error:
+            result = error
+        self.agenda.after(
+            self.callback_ms(), lambda: self.tell(InstallAssignmentEvent(round=event.round, result=result))
+        )
 
     def _say(self, what: str, partitions: Iterable[TopicPartition]) -> None:
         self.told.append(" ".join([what, *(f"{name}:{number}" for name, number in sorted(partitions))]))
@@ -193,7 +233,9 @@ class MemberHost:
         """Every state that it was in, in order."""
         self.is_stopped = False
         """Whether its process is gone."""
-        self._send = send
+        self.polls = True
+        """Whether the application is in its loop of polls, rather than lost in its own work."""
+        self.send = send
         self._has_emitted = False
         self._wake_ms = -1.0
 
@@ -230,7 +272,8 @@ class MemberHost:
 
         def again() -> None:
             if not self.is_stopped:
-                self.poll()
+                if self.polls and not self.application.is_busy:
+                    self.poll()
                 self.agenda.after(ms, again)
 
         again()
@@ -248,7 +291,7 @@ class MemberHost:
                 wanted = manager.poll(self.agenda.now_ms)
                 self._note()
                 for request in wanted.requests:
-                    self._send(self, request)
+                    self.send(self, request)
                 wait_ms = min(wait_ms, wanted.wait_ms)
             if wait_ms > 0:
                 self._wake(wait_ms)

@@ -2,12 +2,14 @@
 
 There is no network: `WorldLink` hands each request to the coordinator and the answer back, and does with both
 what a network can do. A request may be lost, handled late (after the member has given up on it), or handled
-twice; an answer may be lost. The coordinator handles one member's requests in the order in which they were
-sent: the protocol counts on it, because its heartbeats have no numbers.
+twice, of which the member hears the second answer; an answer may be lost. The coordinator handles the
+requests of one member in the order of their sending: the protocol counts on it, as heartbeats have no
+numbers.
 
 Invariant, checked whenever an application's partitions change and after each request: no partition is used by
-the applications of two members that the coordinator has not removed. An application whose member was removed
-uses its partitions until it hears of it, which no protocol can prevent; its commits are refused.
+the applications of two members that are in the group for the coordinator. Two uses do not count, because no
+protocol can prevent them: an application whose member was removed or left uses what it had until it hears of
+it, and a callback that exceeds its deadline uses what it should have given up. Commits of both are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from client.core.requests import RequestFailure, UnsentRequest
@@ -113,11 +116,12 @@ class WorldLink:
         if fault == "lost":
             return
         member_id = host.membership.member_id
-        for _ in range(2 if fault == "doubled" else 1):
+        for is_first in (True, False) if fault == "doubled" else (False,):
             way_ms = request.timeout_ms + LATE_MS * self.rng.random() if fault == "late" else self._way()
             handled_ms = max(self.agenda.now_ms + way_ms, self._last_ms.get(member_id, 0.0))
             self._last_ms[member_id] = handled_ms
-            self.agenda.at(handled_ms, lambda: self._handle(carried, is_heard=fault != "unanswered"))
+            is_heard = not is_first and fault != "unanswered"
+            self.agenda.at(handled_ms, partial(self._handle, carried, is_heard=is_heard))
 
     def _way(self) -> float:
         return 1 + self.rng.random() * DELAY_MS
@@ -156,16 +160,32 @@ class WorldLink:
             self.agenda.run(step_ms)
             self.tick()
 
+    def living(self) -> list[MemberHost]:
+        """The members whose process has not stopped."""
+        return [host for host in self.members if not host.is_stopped]
+
+    def known_late(self, ms: float) -> None:
+        """Let members know no topic's name for a while."""
+        for host in self.members:
+            host.names.known = {}
+
+            def learn(host: MemberHost = host) -> None:
+                host.names.known = self.names
+                host.run()
+
+            self.agenda.after(ms, learn)
+
     # What must always be true.
 
     def owners(self) -> dict[TopicPartition, list[str]]:
-        """The members, of those that the coordinator knows, whose applications use a partition."""
+        """The members, of those that are in the group, whose applications use a partition."""
         group = self.world.shard.projection.groups.get("g")
-        known = group.members if group is not None else {}
+        members = group.members if group is not None else {}
+        present = {member_id for member_id, member in members.items() if not member.is_away}
         found: dict[TopicPartition, list[str]] = {}
-        for host in self.members:
-            if not host.is_stopped and host.membership.member_id in known:
-                for partition in host.application.has:
+        for host in self.living():
+            if host.membership.member_id in present:
+                for partition in host.application.in_use():
                     found.setdefault(partition, []).append(host.membership.member_id)
         return found
 
@@ -180,8 +200,7 @@ class WorldLink:
             for name in self.names.values()
             for number in range(self.partitions(name))
         }
-        living = [host for host in self.members if not host.is_stopped]
-        return all(host.state == "STABLE" for host in living) and self.owners().keys() == expected
+        return all(host.state == "STABLE" for host in self.living()) and self.owners().keys() == expected
 
     def partitions(self, name: str) -> int:
         topic = self.world.catalog.view.topic(name)

@@ -8,6 +8,7 @@ from client.core.background import Handler
 from client.core.env import Environment
 from client.core.events import ApplicationEventType
 from client.core.member.assignment import AssignmentManager
+from client.core.member.computing import ComputingManager
 from client.core.member.drawings import GroupState, group_state
 from client.core.member.heartbeat import HeartbeatManager
 from client.core.member.membership import MembershipManager
@@ -59,7 +60,13 @@ class ConsumerMember:
         """Who the member is, also for commits."""
         self.assignment = AssignmentManager(settings, self.membership, names, positions)
         self.heartbeats = HeartbeatManager(settings, env, emit, self.membership, coordinator)
-        self.managers: tuple[RequestManager, ...] = (self.membership, self.assignment, self.heartbeats)
+        self.computing = ComputingManager(settings, env, emit, self.membership)
+        self.managers: tuple[RequestManager, ...] = (
+            self.membership,
+            self.assignment,
+            self.heartbeats,
+            self.computing,
+        )
         """In the order of a pass, so that an acknowledgement leaves in the pass that brought its cause."""
         self.handlers: dict[ApplicationEventType, Handler] = {
             ApplicationEventType.SUBSCRIBE: self.membership.subscribe,
@@ -67,6 +74,7 @@ class ConsumerMember:
             ApplicationEventType.ACK_PARTITION_REVOKED: self.membership.acknowledge,
             ApplicationEventType.ACK_PARTITION_ASSIGNED: self.membership.acknowledge,
             ApplicationEventType.POLL: self.membership.poll_called,
+            ApplicationEventType.INSTALL_ASSIGNMENT: self.computing.computed,
         }
         self._env = env
 

@@ -252,8 +252,8 @@ class MembershipManager:
             self.steps.cancel()
             self._released(None, now_ms)
             return
-        partitions = frozenset(self.owned.values())
         self.begin_revoking(dict(self.owned))
+        partitions = frozenset(self.revoking.values())
         deadline_ms = self.leave_deadline_ms
         self.steps.begin(
             lambda number: RevokePartitionsEvent(
