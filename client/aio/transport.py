@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
 from client.aio.loop import BackgroundDriver
 from client.core.env import HandshakeFailed
 from client.core.errors import ConfigError
 from client.core.settings import ConsumerSettings
-
-NEXT_ADDRESS_S: Final = 0.25
-"""How long one of a host's addresses is tried alone (RFC 8305): localhost is ::1 and 127.0.0.1."""
 
 
 class ConnectionEvents(Protocol):
@@ -36,6 +33,7 @@ class AsyncioConnections:
         self._tls = tls_context(settings)
         self._driver = driver
         self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
         self._open: dict[int, asyncio.Transport] = {}
 
     def connect(self, number: int, host: str, port: int) -> None:
@@ -51,9 +49,16 @@ class AsyncioConnections:
     def close(self, number: int) -> None:
         """End a connection or the attempt to make it."""
         if transport := self._open.pop(number, None):
-            transport.close()
+            transport.abort()  # not close(): a node that hangs would keep it for as long as it likes
         if task := self._connecting.pop(number, None):
             task.cancel()
+            self._given_up.add(task)
+            task.add_done_callback(self._given_up.discard)
+
+    async def wait_closed(self) -> None:
+        """Wait until what was closed has let go of its sockets. Takes no time that a node can prolong."""
+        await asyncio.gather(*self._given_up, return_exceptions=True)
+        await asyncio.sleep(0)  # connections end in the next turn of the event loop
 
     async def _connect(self, number: int, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
@@ -63,12 +68,13 @@ class AsyncioConnections:
                 host,
                 port,
                 ssl=self._tls,
-                happy_eyeballs_delay=NEXT_ADDRESS_S,
             )
         except ssl.SSLError as error:
             self.lost(number, HandshakeFailed(f"TLS: {error}"))
-        except (OSError, UnicodeError) as error:  # the second is of a host's name that IDNA does not know
-            self.lost(number, OSError(str(error)) if isinstance(error, UnicodeError) else error)
+        except OSError as error:
+            self.lost(number, error)
+        except Exception as error:  # such as a name that IDNA does not know, or a port that is none
+            self.lost(number, OSError(f"{host}:{port} is not an address: {error}"))
 
     # What the streams tell.
 
