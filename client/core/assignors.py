@@ -81,7 +81,7 @@ class ConsumerPartitionAssignor(Protocol):
     def on_assignment(
         self, partitions: Sequence[TopicPartition], error: int, version: int, data: bytes
     ) -> None:
-        """Learn what this member has now, before on_partitions_assigned."""
+        """Learn what this member has now, before on_assign."""
 
 
 class AssignorOffer(NamedTuple):

@@ -43,11 +43,11 @@ class BackgroundEventType(Enum):
     """News from the background side. The value says what the application side does about it."""
 
     ERROR = "the next poll raises it"
-    REVOKE_PARTITIONS = "commit under enable.auto.commit, call on_partitions_revoked, acknowledge"
-    ASSIGN_PARTITIONS = "call the assignor's on_assignment and on_partitions_assigned, acknowledge"
+    REVOKE_PARTITIONS = "commit under enable.auto.commit, call on_revoke, acknowledge"
+    ASSIGN_PARTITIONS = "call the assignor's on_assignment and on_assign, acknowledge"
     FETCH_RESPONSE = "records to hand out"
     # Further ones.
-    LOSE_PARTITIONS = "call on_partitions_lost without a commit, acknowledge: they are not ours any more"
+    LOSE_PARTITIONS = "call on_lost without a commit, acknowledge: they are not ours any more"
     POSITIONS = "the positions that partitions begin at; position() and commits need them"
     COMPUTE_ASSIGNMENT = "run a client-side assignor, which is the user's code"
     COMMIT_ENDED = "call the callback of a commit that nobody waits for"

@@ -186,7 +186,7 @@ def test_heartbeats_go_on_during_both_steps_and_name_what_a_callback_still_holds
     script.agenda.run(5_000)
     script.answer(1, {ORDERS: [1], BILLS: [0]})
     script.agenda.run(5_000)
-    assert owned(script.next()) is None, "on_partitions_revoked runs: nothing has changed for the coordinator"
+    assert owned(script.next()) is None, "on_revoke runs: nothing has changed for the coordinator"
     script.fail()
     script.agenda.run(100)
     assert owned(script.next()) == {ORDERS: [0, 1]}, "orders:0 is not given up before its callback has ended"

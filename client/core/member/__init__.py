@@ -7,7 +7,7 @@ membership  the member's id, epoch and partitions, and the one door to its state
 steps       what runs on the application side, by its round number
 assignment  reconciling the partitions that it has with those that it is assigned
 heartbeat   when a heartbeat is sent, which fields it has, and what its answer means
-assignors   what a client-side assignor is
+fields      the fields of a heartbeat, most of which are sent only when they changed
 computing   running a client-side assignor for the whole group
 member      all of it put together, and explain()
 """

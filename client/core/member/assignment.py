@@ -1,8 +1,8 @@
 """Reconciling: from the partitions that a member owns to those that it is assigned.
 
 One reconciliation is at most two steps on the application side. First everything that is not assigned any
-more is given up: out of the set, commit, on_partitions_revoked. Only when that is acknowledged is anything
-taken: into the set, the assignor's on_assignment, on_partitions_assigned. The next heartbeat acknowledges it.
+more is given up: out of the set, commit, on_revoke. Only when that is acknowledged is anything
+taken: into the set, the assignor's on_assignment, on_assign. The next heartbeat acknowledges it.
 Each step looks at the newest assignment, so one that arrives meanwhile is never taken by way of an old one.
 
 The coordinator names topics by id. Topics whose names are not known yet are asked for and left for a later
@@ -14,7 +14,7 @@ from __future__ import annotations
 from client.core.events import AckPartitionAssignedEvent, AssignPartitionsEvent, RevokePartitionsEvent
 from client.core.member.membership import MembershipManager
 from client.core.member.states import MemberState
-from client.core.member.steps import Acknowledgement
+from client.core.member.steps import Acknowledgement, plural
 from client.core.member.wants import AssignedPositions, TopicNamesById
 from client.core.requests import NOTHING, PollResult
 from client.core.settings import ConsumerSettings
@@ -79,7 +79,7 @@ class AssignmentManager:
             lambda number: RevokePartitionsEvent(
                 partitions=partitions, round=number, deadline_ms=deadline_ms
             ),
-            f"the commit and on_partitions_revoked of {len(partitions)} partitions",
+            f"the commit and on_revoke of {plural(len(partitions), 'partition')}",
             lambda _event, _now_ms: self._membership.revoked(),
         )
 
@@ -96,7 +96,7 @@ class AssignmentManager:
 
         self._membership.steps.begin(
             lambda number: AssignPartitionsEvent(partitions=partitions, round=number, assignment=told),
-            f"on_partitions_assigned of {len(partitions)} partitions",
+            f"on_assign of {plural(len(partitions), 'partition')}",
             assigned,
         )
 

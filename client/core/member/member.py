@@ -13,6 +13,7 @@ from client.core.member.drawings import GroupState, group_state
 from client.core.member.heartbeat import HeartbeatManager
 from client.core.member.membership import MembershipManager
 from client.core.member.states import MemberState
+from client.core.member.steps import plural
 from client.core.member.wants import AssignedPositions, Emit, GroupCoordinator, TopicNamesById
 from client.core.requests import RequestManager
 from client.core.settings import ConsumerSettings
@@ -40,7 +41,7 @@ class MemberExplanation(NamedTuple):
         waits = f" Waits for {self.waits_for}." if self.waits_for else ""
         return (
             f"{self.state.name} for {self.for_ms / 1_000:,.1f} s: {self.why}.{waits} "
-            f"Member {self.member_id}, epoch {self.member_epoch}, {len(self.owned)} partitions."
+            f"Member {self.member_id}, epoch {self.member_epoch}, {plural(len(self.owned), 'partition')}."
         )
 
 
@@ -102,7 +103,7 @@ class ConsumerMember:
             return step.waits_for + trouble
         match member.state:
             case MemberState.RECONCILING if self.assignment.unnamed:
-                return f"the names of {len(self.assignment.unnamed)} topics" + trouble
+                return f"the names of {plural(len(self.assignment.unnamed), 'topic')}" + trouble
             case MemberState.STALE:
                 return "poll()"
             case MemberState.LEAVING:

@@ -30,7 +30,7 @@ from client.core.events import (
 )
 from client.core.futures import complete
 from client.core.member.states import IN_GROUP, TRANSITIONS, MemberEvent, MemberState
-from client.core.member.steps import Acknowledgement, ApplicationSteps
+from client.core.member.steps import Acknowledgement, ApplicationSteps, plural
 from client.core.member.wants import AssignedPositions, Emit
 from client.core.requests import FOREVER, NOTHING, PollResult
 from client.core.settings import ConsumerSettings
@@ -241,7 +241,7 @@ class MembershipManager:
         """Reconcile if the assignment is not what the member owns; an equal one changes nothing."""
         if self.target != self.told or self.revoking:
             gained, lost = len(self.target - self.told), len(self.told - self.target)
-            self._go(_E.ASSIGNED, f"assigned {gained} partitions more and {lost} less than it had", now_ms)
+            self._go(_E.ASSIGNED, f"a new assignment: {gained} to take, {lost} to give up", now_ms)
 
     def _release_all(self, now_ms: float) -> None:
         """Give up everything on the way out, by a revocation if it is still in the group."""
@@ -259,12 +259,12 @@ class MembershipManager:
             lambda number: RevokePartitionsEvent(
                 partitions=partitions, round=number, deadline_ms=deadline_ms
             ),
-            f"the commit and on_partitions_revoked of {len(partitions)} partitions",
+            f"the commit and on_revoke of {plural(len(partitions), 'partition')}",
             self._released,
         )
 
     def _lose_all(self, now_ms: float) -> None:
-        """Clear the set without a revocation; on_partitions_lost runs for all of it."""
+        """Clear the set without a revocation; on_lost runs for all of it."""
         partitions = frozenset(self.owned.values()) | frozenset(self.revoking.values())
         self._positions.end(partitions)
         self.owned, self.revoking, self.target = {}, {}, frozenset()
@@ -275,7 +275,9 @@ class MembershipManager:
             self._released(None, now_ms)
             return
         self.steps.begin(
-            partial(_lose, partitions), f"on_partitions_lost of {len(partitions)} partitions", self._released
+            partial(_lose, partitions),
+            f"on_lost of {plural(len(partitions), 'partition')}",
+            self._released,
         )
 
     def _released(self, event: Acknowledgement | None, now_ms: float) -> None:

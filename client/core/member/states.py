@@ -28,8 +28,8 @@ class MemberState(Enum):
     RECONCILING = "gives up and takes partitions, with their callbacks, until it owns what it is assigned"
     ACKNOWLEDGING = "the next heartbeat leaves at once and names all that it owns"
     STABLE = "owns what it is assigned; sends heartbeats"
-    FENCED = "removed by the coordinator: on_partitions_lost runs, then it joins again"
-    STALE = "left because poll() was not called in time: on_partitions_lost runs, and poll() joins again"
+    FENCED = "removed by the coordinator: on_lost runs, then it joins again"
+    STALE = "left because poll() was not called in time: on_lost runs, and poll() joins again"
     PREPARE_LEAVING = "unsubscribe() or close(): commits and callbacks run, still as a member"
     LEAVING = "the coordinator is told; its answer, or the deadline, ends it"
     FATAL = "met an error that trying again does not mend; every poll() raises it"
@@ -90,11 +90,11 @@ TRANSITIONS: Final[dict[tuple[MemberState, MemberEvent], MemberState]] = {
 
 _C = ErrorCode
 
-FENCING: Final = frozenset({_C.UNKNOWN_MEMBER_ID, _C.FENCED_MEMBER_EPOCH})
+FENCING: Final = (_C.UNKNOWN_MEMBER_ID, _C.FENCED_MEMBER_EPOCH)
 """The member joins again with the same id. GROUP_ID_NOT_FOUND does the same to a member that has joined:
 its group was deleted."""
 
-COORDINATOR_MOVED: Final = frozenset({_C.NOT_COORDINATOR, _C.COORDINATOR_NOT_AVAILABLE})
+COORDINATOR_MOVED: Final = (_C.NOT_COORDINATOR, _C.COORDINATOR_NOT_AVAILABLE)
 """The coordinator is looked for again."""
 
 FATAL_ERRORS: Final[dict[ErrorCode, str]] = {

@@ -15,6 +15,12 @@ from typing import NamedTuple
 from client.core.events import AckPartitionAssignedEvent, AckPartitionRevokedEvent, BackgroundEvent
 from client.core.member.wants import Emit
 
+
+def plural(count: int, noun: str) -> str:
+    """A number of things, for people."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 Acknowledgement = AckPartitionRevokedEvent | AckPartitionAssignedEvent
 Then = Callable[[Acknowledgement, float], None]
 """Goes on after a step, at a time in ms."""
