@@ -24,5 +24,11 @@ cluster_view    nodes, topics, partitions and leaders
 metadata        keeps the newest view of the cluster
 coordinator     finds the group's coordinator, again and again
 member/         the member of a group: states, heartbeats, assignments
+calls           calls that may take several requests, with their deadlines
+topic_ids       topics by name and by id, as requests name them
+commits         commits of offsets, one after the other
+committed       the group's committed offsets
+list_offsets    offsets by time, the first and the last ones
+positions       the partitions that are fetched, and where they begin
 fetch/          records of partitions, from the log to the application
 """

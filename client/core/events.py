@@ -152,6 +152,7 @@ class PollEvent(ApplicationEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConsumedEvent(ApplicationEvent):
     type = ApplicationEventType.FETCH_CONSUMED
+    partition: TopicPartition
     bytes: int
 
 

@@ -102,6 +102,7 @@ class CompletedFetch:
         self.leader_epoch = header.partition_leader_epoch
         self._at = self._batch_end
         self._batch = self._header = None
+        self.is_drained = self._at == len(self.data.records)
 
     def _open_next(self) -> bool:
         """Check the batch at the present place. Returns whether it has records for the application."""

@@ -217,6 +217,11 @@ class MembershipManager:
         self._go(_E.RECONCILED, "the callbacks have ended", now_ms)
 
     @property
+    def is_subscribed(self) -> bool:
+        """Whether the consumer is a member or on its way in or out."""
+        return self.state is not MemberState.UNSUBSCRIBED
+
+    @property
     def told(self) -> frozenset[TopicIdPartition]:
         """What heartbeats say that the member owns."""
         return frozenset(self.owned.keys() | self.revoking.keys())

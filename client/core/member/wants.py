@@ -26,6 +26,9 @@ class MemberIdentity(Protocol):
 
     @property
     def group_instance_id(self) -> str | None: ...
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether subscribe() is in force; otherwise the consumer is no member, and may commit as none."""
 
 
 class TopicNamesById(Protocol):

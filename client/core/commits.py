@@ -1,0 +1,221 @@
+"""Commits of offsets, one request at a time, so that no earlier commit overwrites a later one.
+
+Commits wait in a queue; two equal ones in a row are one. A request takes the member epoch when it is sent,
+and is made again if it is refused because the epoch has changed. A member that is not part of the group any
+more must not commit, as its partitions are another member's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from client.core.calls import PendingCall, PendingCalls, completes, is_retriable
+from client.core.cluster_view import ClusterMetadata
+from client.core.env import Environment
+from client.core.errors import FencedError, IllegalState, KafkaError, error_name
+from client.core.events import CommitEvent
+from client.core.member.states import COORDINATOR_MOVED
+from client.core.member.wants import GroupCoordinator, MemberIdentity
+from client.core.requests import ClientResponse, Destination, PollResult, UnsentRequest
+from client.core.settings import ConsumerSettings
+from client.core.topic_ids import TopicIds
+from client.core.types import OffsetAndMetadata, TopicPartition
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+FIRST_VERSION: Final = 2
+LAST_WITH_NAMES: Final = 9
+LAST_VERSION: Final = 10
+
+FENCING: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and it is none of them",
+    ErrorCode.FENCED_MEMBER_EPOCH: "the group has removed it",
+    ErrorCode.ILLEGAL_GENERATION: "the group went on without it",
+    ErrorCode.FENCED_INSTANCE_ID: "another consumer has its group.instance.id",
+}
+"""Errors of a consumer that is not part of the group, with the reason."""
+
+NAMED_MAX: Final = 5
+"""Partitions that an error names."""
+
+_MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+"""Stands for a partition that the answer does not mention."""
+
+
+class _Offsets(NamedTuple):
+    """What is committed, and whether errors that may pass are met with another attempt."""
+
+    offsets: frozenset[tuple[TopicPartition, OffsetAndMetadata]]
+    retries: bool
+
+
+class CommitManager:
+    """Handles COMMIT."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        env: Environment,
+        identity: MemberIdentity | None,
+        coordinator: GroupCoordinator,
+        metadata: ClusterMetadata,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._sent_epoch = -1
+        """The member epoch of the request in flight."""
+        self._calls: PendingCalls[_Offsets] = PendingCalls(settings, env, one_by_one=True)
+
+    def commit(self, event: CommitEvent, now_ms: float) -> None:
+        """Handle COMMIT."""
+        then = completes(event.future)
+        if self._identity is None:
+            then(None, IllegalState("offsets are committed by a group; set group.id"))
+        elif not event.offsets:
+            then(None, None)
+        else:
+            deadline_ms = event.deadline_ms
+            if deadline_ms is None:
+                deadline_ms = now_ms + self._settings.default_api_timeout_ms
+            what = f"the commit of {len(event.offsets)} partitions"
+            key = _Offsets(frozenset(event.offsets.items()), event.retries)
+            self._calls.add(key, what, then, deadline_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no commit is under way."""
+        return self._calls.is_empty
+
+    def poll(self, now_ms: float) -> PollResult:
+        """Return the request of the first commit in the queue, if its attempt is due."""
+        for call in self._calls.due(now_ms):
+            if self._has_left():
+                call.end(
+                    error=FencedError(f"{call.what} was not made: the consumer is not part of the group")
+                )
+                return PollResult((), 0.0)
+            return PollResult((self._request(call, now_ms),), self._calls.wait_ms(now_ms))
+        return PollResult((), self._calls.wait_ms(now_ms))
+
+    def _has_left(self) -> bool:
+        assert self._identity is not None
+        return self._identity.is_subscribed and self._identity.member_epoch <= 0
+
+    def _request(self, call: PendingCall[_Offsets], now_ms: float) -> UnsentRequest:
+        call.is_in_flight = True
+        ids = TopicIds.of((partition for partition, _ in call.key.offsets), self._metadata.view)
+        return UnsentRequest(
+            api=ApiKey.OFFSET_COMMIT,
+            build=partial(self._build, call.key, ids),
+            to=Destination.COORDINATOR,
+            then=partial(self._answered, call, ids),
+            timeout_ms=min(self._settings.request_timeout_ms, call.deadline_ms - now_ms),
+            versions=(FIRST_VERSION, LAST_VERSION if ids.is_complete else LAST_WITH_NAMES),
+        )
+
+    def _build(self, key: _Offsets, ids: TopicIds, version: int) -> OffsetCommitRequest:
+        identity = self._identity
+        assert identity is not None
+        topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+        for partition, offset in sorted(key.offsets):
+            topics[partition.topic].append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        self._sent_epoch = identity.member_epoch if identity.is_subscribed else -1
+        return OffsetCommitRequest(
+            group_id=identity.group_id,
+            member_id=identity.member_id if identity.is_subscribed else "",
+            generation_id_or_member_epoch=self._sent_epoch,
+            group_instance_id=identity.group_instance_id if identity.is_subscribed else None,
+            topics=[
+                OffsetCommitRequestTopic(name=topic, topic_id=ids.id_of(topic), partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+    def _answered(self, call: PendingCall[_Offsets], ids: TopicIds, response: ClientResponse) -> None:
+        call.is_in_flight = False
+        if response.failure is not None:
+            call.unanswered(response)
+            if not call.key.retries:
+                call.end(error=KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{call.what} failed: {call.trouble}"))
+            return
+        refused = _refused(call.key, ids, response.body, by_id=response.version > LAST_WITH_NAMES)
+        if not refused:
+            call.end()
+            return
+        # The error that decides is the most severe one: a fence, then what will not pass, then the rest.
+        code = min(refused, key=lambda code: (code not in FENCING, is_retriable(code), code))
+        self._refuse(call, code, refused[code], response)
+
+    def _refuse(
+        self,
+        call: PendingCall[_Offsets],
+        code: int,
+        partitions: list[TopicPartition],
+        response: ClientResponse,
+    ) -> None:
+        assert self._identity is not None
+        now_ms = response.received_ms
+        words = f"the offsets of {_named(partitions)} were not committed"
+        if code in FENCING:
+            call.end(
+                error=FencedError(
+                    f"{words}: the consumer is not part of the group, {FENCING[code]} ({error_name(code)}). "
+                    "Its partitions may be another consumer's; poll() joins again"
+                )
+            )
+            return
+        if code in COORDINATOR_MOVED:
+            self._coordinator.lost(
+                response.node_id, f"it answered {error_name(code)} to OffsetCommit", now_ms
+            )
+        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            self._metadata.refresh(now_ms, "a commit was refused for an unknown topic")
+        is_stale = code == ErrorCode.STALE_MEMBER_EPOCH
+        if is_stale and self._identity.member_epoch != self._sent_epoch:
+            call.next_ms = now_ms  # at once: the heartbeat has brought another epoch meanwhile
+        elif call.key.retries and (is_stale or is_retriable(code) or code == _MISSING):
+            call.retry_later(f"{words} ({error_name(code)})", now_ms)
+        else:
+            call.end(error=KafkaError(code, words))
+
+
+def _refused(
+    key: _Offsets, ids: TopicIds, body: OffsetCommitResponse, *, by_id: bool
+) -> dict[int, list[TopicPartition]]:
+    """Return the partitions that were not committed, by error code."""
+    codes: dict[TopicPartition, int] = {partition: _MISSING for partition, _ in key.offsets}
+    for topic in body.topics:
+        name = ids.name_of(topic.topic_id) if by_id else topic.name
+        for one in topic.partitions:
+            partition = TopicPartition(name or "", one.partition_index)
+            if partition in codes:
+                codes[partition] = one.error_code
+    refused: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for partition, code in sorted(codes.items()):
+        if code:
+            refused[code].append(partition)
+    return refused
+
+
+def _named(partitions: list[TopicPartition]) -> str:
+    names = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED_MAX])
+    more = len(partitions) - NAMED_MAX
+    return f"{names} and {more} more" if more > 0 else names

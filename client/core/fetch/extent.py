@@ -1,0 +1,23 @@
+"""How far fetched records reach, from the headers of their batches alone."""
+
+from __future__ import annotations
+
+from client.core.types import Position
+from wire.record_batch import HEADER_BYTES, LENGTH_END, MAGIC, header_of
+
+
+def fetched_to(records: bytes, position: Position) -> tuple[int, int]:
+    """Return the offset behind the last whole batch, and that batch's leader epoch.
+
+    Those of `position` if there is no such batch; the application side, which decodes the records, says why.
+    """
+    at, size = 0, len(records)
+    offset, leader_epoch = position.offset, position.leader_epoch
+    while size - at >= HEADER_BYTES:
+        header = header_of(records, at)
+        at += LENGTH_END + header.length
+        is_whole = header.length >= HEADER_BYTES - LENGTH_END and at <= size
+        if not is_whole or header.magic != MAGIC or header.last_offset < offset:
+            break
+        offset, leader_epoch = header.last_offset + 1, header.partition_leader_epoch
+    return offset, leader_epoch

@@ -1,0 +1,303 @@
+"""Asks the leaders for records: one Fetch request per node in flight, for all its partitions that want data.
+
+A partition is asked for while the application reads the response before, but not further ahead, and not while
+it is paused. All responses together stay within the fetch buffer: a request asks for no more bytes than have
+room (KIP-74). Positions move when records arrive, so the next request does not wait for the application.
+
+Requests have no session (KIP-227): each names all its partitions. Topics are named by id where ids are known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from client.core.backoff import Backoff
+from client.core.cluster_view import ClusterMetadata
+from client.core.env import Environment
+from client.core.errors import KafkaError, error_name
+from client.core.events import BackgroundEvent, ErrorEvent, FetchConsumedEvent, FetchResponseEvent
+from client.core.fetch.buffer import FetchBuffer
+from client.core.fetch.extent import fetched_to
+from client.core.positions import FetchPositions, FetchState, PartitionPosition
+from client.core.requests import FOREVER, ClientResponse, PollResult, RequestFailure, UnsentRequest
+from client.core.settings import ConsumerSettings
+from client.core.topic_ids import TopicIds
+from client.core.types import FetchedData, TopicPartition
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+FIRST_VERSION: Final = 4
+"""From here on records come in message format 2, and isolation.level is known."""
+LAST_WITH_NAMES: Final = 12
+LAST_VERSION: Final = 17
+
+CONSUMER: Final = -1
+"""The replica id of a client that is no replica."""
+
+NO_SESSION_EPOCH: Final = -1
+"""The request neither belongs to a session nor begins one."""
+
+MOVED: Final = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID,
+})  # fmt: skip
+"""Errors after which the view of the cluster is asked for again."""
+
+PASSING: Final = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Errors that pass without a newer view. All others are reported, and the partition is tried again."""
+
+
+class FetchSender:
+    """The request manager of Fetch."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        env: Environment,
+        metadata: ClusterMetadata,
+        positions: FetchPositions,
+        emit: Callable[[BackgroundEvent], None],
+    ) -> None:
+        self.buffer = FetchBuffer(settings.fetch_max_bytes)
+        self._settings = settings
+        self._uniform = env.uniform
+        self._metadata = metadata
+        self._positions = positions
+        self._emit = emit
+        self._isolation_level = int(settings.isolation_level == "read_committed")
+        self._in_flight: dict[int, Sequence[PartitionPosition]] = {}
+        """The partitions of the request to each node."""
+        self._requests_made = 0
+        self._asked: dict[int, int] = {}
+        """The number of the last request to each node."""
+        self._failing: dict[int, tuple[Backoff, float]] = {}
+        """Nodes that did not answer, and until when they are left alone."""
+
+    def consumed(self, event: FetchConsumedEvent, now_ms: float) -> None:
+        """Handle FETCH_CONSUMED: bytes of the buffer are free."""
+        self.buffer.free(event.partition, event.bytes)
+
+    def poll(self, now_ms: float) -> PollResult:
+        """Return a request for each node that has none in flight and partitions that want data."""
+        by_node: defaultdict[int, list[PartitionPosition]] = defaultdict(list)
+        wait_ms = FOREVER
+        for one in self._positions:
+            if not self._wants_data(one):
+                continue
+            node_id = self._node_of(one, now_ms)
+            if node_id is None:
+                name = f"{one.partition.topic}-{one.partition.partition}"
+                self._metadata.refresh(now_ms, f"no leader of {name} is known")
+            elif node_id not in self._in_flight:
+                until_ms = max(one.next_ms, self._failing[node_id][1] if node_id in self._failing else 0.0)
+                if until_ms > now_ms:
+                    wait_ms = min(wait_ms, until_ms - now_ms)
+                else:
+                    by_node[node_id].append(one)
+        return PollResult(self._requests(by_node), wait_ms)
+
+    def _wants_data(self, one: PartitionPosition) -> bool:
+        return (
+            one.state is FetchState.FETCHING
+            and not one.is_paused
+            and not one.is_asked
+            and not one.is_damaged
+            and self.buffer.holds(one.partition) < self._settings.max_partition_fetch_bytes
+        )
+
+    def _node_of(self, one: PartitionPosition, now_ms: float) -> int | None:
+        """Return the node to fetch from: the follower that the leader named, or the leader."""
+        if one.read_replica is not None:
+            node_id, until_ms = one.read_replica
+            if now_ms < until_ms and node_id in self._metadata.view.nodes:
+                return node_id
+            one.read_replica = None
+        return self._metadata.view.leader(one.partition)
+
+    def _requests(self, by_node: Mapping[int, Sequence[PartitionPosition]]) -> list[UnsentRequest]:
+        """Divide the buffer's room among the nodes. If it is short, those asked longest ago come first."""
+        bytes_max = self._settings.fetch_max_bytes
+        least = min(self._settings.max_partition_fetch_bytes, bytes_max)
+        share = max(bytes_max // max(len(by_node.keys() | self._in_flight.keys()), 1), least)
+        held_back = [one.partition for one in self._positions if one.is_paused or one.is_damaged]
+        requests: list[UnsentRequest] = []
+        for node_id in sorted(by_node, key=lambda node_id: self._asked.get(node_id, 0)):
+            wanted = by_node[node_id]
+            room = min(
+                share, self._settings.max_partition_fetch_bytes * len(wanted), self.buffer.room(held_back)
+            )
+            if room < least:
+                break  # an answer, or FETCH_CONSUMED, makes room
+            requests.append(self._request(node_id, wanted, room))
+        return requests
+
+    def _request(self, node_id: int, wanted: Sequence[PartitionPosition], bytes_max: int) -> UnsentRequest:
+        self._requests_made += 1
+        self._asked[node_id] = self._requests_made
+        self.buffer.reserve(node_id, bytes_max)
+        self._in_flight[node_id] = wanted
+        for one in wanted:
+            one.is_asked = True
+        ids = TopicIds.of((one.partition for one in wanted), self._metadata.view)
+        return UnsentRequest(
+            api=ApiKey.FETCH,
+            build=partial(self._build, wanted, ids, bytes_max),
+            to=node_id,
+            then=partial(self._answered, node_id, {one.partition: one for one in wanted}, ids),
+            timeout_ms=self._settings.request_timeout_ms,
+            versions=(FIRST_VERSION, LAST_VERSION if ids.is_complete else LAST_WITH_NAMES),
+        )
+
+    def _build(
+        self, wanted: Sequence[PartitionPosition], ids: TopicIds, bytes_max: int, version: int
+    ) -> FetchRequest:
+        topics: dict[str, list[FetchPartition]] = {}
+        for one in wanted:  # in this order: the first ones get the bytes
+            known = self._metadata.view.partition(one.partition)
+            topics.setdefault(one.partition.topic, []).append(
+                FetchPartition(
+                    partition=one.partition.partition,
+                    current_leader_epoch=known.leader_epoch if known is not None else -1,
+                    fetch_offset=one.position.offset,
+                    partition_max_bytes=self._settings.max_partition_fetch_bytes,
+                )
+            )
+        return FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=self._settings.fetch_max_wait_ms,
+            min_bytes=self._settings.fetch_min_bytes,
+            max_bytes=bytes_max,
+            isolation_level=self._isolation_level,
+            session_epoch=NO_SESSION_EPOCH,
+            rack_id=self._settings.client_rack,
+            topics=[
+                FetchTopic(topic=topic, topic_id=ids.id_of(topic), partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+
+    # Answers.
+
+    def _answered(
+        self,
+        node_id: int,
+        asked: Mapping[TopicPartition, PartitionPosition],
+        ids: TopicIds,
+        response: ClientResponse,
+    ) -> None:
+        now_ms = response.received_ms
+        del self._in_flight[node_id]
+        self.buffer.release(node_id)
+        current = {at: one for at, one in asked.items() if self._positions.is_current(one)}
+        for one in asked.values():
+            one.is_asked = False
+        if response.failure is not None:
+            self._unanswered(node_id, list(current.values()), response)
+            return
+        self._failing.pop(node_id, None)
+        answers = _by_partition(response.body, ids, by_id=response.version > LAST_WITH_NAMES)
+        fetched: list[FetchedData] = []
+        reported: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition, one in current.items():
+            answer = answers.get(partition, _MISSING)
+            code = response.body.error_code or answer.error_code
+            if code == ErrorCode.NONE:
+                fetched += self._take(one, answer, now_ms)
+            elif self._refused(one, node_id, code, answer, now_ms):
+                reported[code].append(partition)
+        for code, partitions in reported.items():
+            names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+            self._emit(ErrorEvent(error=KafkaError(code, f"node {node_id} refuses records of {names}")))
+        if fetched:
+            self._emit(FetchResponseEvent(data=fetched))
+
+    def _take(self, one: PartitionPosition, answer: PartitionData, now_ms: float) -> list[FetchedData]:
+        """Take what a node answered for a partition: a follower to ask, or records and the end of the log."""
+        one.failures = None
+        if answer.preferred_read_replica >= 0:
+            one.read_replica = answer.preferred_read_replica, now_ms + self._settings.metadata_max_age_ms
+        ends = answer.high_watermark, answer.last_stable_offset
+        if not answer.records and ends == one.told_end:
+            return []
+        one.told_end = ends
+        data = FetchedData(
+            partition=one.partition,
+            position=one.position,
+            records=answer.records or b"",
+            aborted=tuple(
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in answer.aborted_transactions or ()
+            ),
+            high_watermark=answer.high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            log_start_offset=answer.log_start_offset,
+        )
+        if data.records:
+            self.buffer.add(one.partition, len(data.records))
+            offset, leader_epoch = fetched_to(data.records, one.position)
+            one.is_damaged = offset == one.position.offset
+            self._positions.fetched(one, offset, leader_epoch)
+            self._positions.rotate(one)
+        return [data]
+
+    def _refused(
+        self, one: PartitionPosition, node_id: int, code: int, answer: PartitionData, now_ms: float
+    ) -> bool:
+        """Act on an error of a partition. Returns whether the application is to be told, which it is once."""
+        leader = answer.current_leader
+        if code in MOVED and self._metadata.update_leader(
+            one.partition, leader.leader_id, leader.leader_epoch
+        ):
+            return False
+        is_first = one.failures is None
+        one.failures = one.failures or self._backoff()
+        one.next_ms = now_ms + one.failures.next_ms()
+        if one.read_replica is not None:
+            one.read_replica = None  # the leader knows better
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if not self.buffer.holds(one.partition):  # what was fetched before is read first
+                self._positions.out_of_range(one, answer.log_start_offset)
+        elif code in MOVED:
+            name = f"{one.partition.topic}-{one.partition.partition}"
+            self._metadata.refresh(now_ms, f"node {node_id} answered {error_name(code)} for {name}")
+        else:
+            return is_first and code not in PASSING
+        return False
+
+    def _unanswered(
+        self, node_id: int, current: Sequence[PartitionPosition], response: ClientResponse
+    ) -> None:
+        """Leave a node alone for a while, and ask whether it still leads."""
+        now_ms, failure = response.received_ms, response.failure
+        assert failure is not None
+        words = f"no records from node {node_id}: {response.words or failure.value}"
+        is_first = node_id not in self._failing
+        backoff = self._backoff() if is_first else self._failing[node_id][0]
+        self._failing[node_id] = backoff, now_ms + backoff.next_ms()
+        for one in current:
+            one.read_replica = None
+        self._metadata.refresh(now_ms, words)
+        if is_first and failure is RequestFailure.UNSUPPORTED_VERSION:
+            self._emit(ErrorEvent(error=KafkaError(ErrorCode.UNSUPPORTED_VERSION, words)))
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._uniform)
+
+
+_MISSING: Final = PartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Stands for a partition that the answer does not mention."""
+
+
+def _by_partition(body: FetchResponse, ids: TopicIds, *, by_id: bool) -> dict[TopicPartition, PartitionData]:
+    return {
+        TopicPartition(
+            (ids.name_of(topic.topic_id) if by_id else topic.topic) or "", one.partition_index
+        ): one
+        for topic in body.responses
+        for one in topic.partitions
+    }

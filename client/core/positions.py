@@ -1,0 +1,337 @@
+"""The partitions that are fetched, and where each fetch goes on.
+
+A partition begins at a given offset, at the committed one, or by auto.offset.reset; `TRANSITIONS` has the
+states in between. Each beginning and each seek has a version, which the application side chose. It comes back
+with positions and with fetched data, so that what belongs to an earlier position is recognised.
+
+Beginnings make new `PartitionPosition`s. So an answer that was asked for by one that is gone is dropped by a
+look at `FetchPositions.is_current`.
+
+Left out: the check for a truncated log by leader epochs (KIP-320). The broker fences fetches of an old epoch,
+and committed offsets carry theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Protocol
+
+from client.core.backoff import Backoff
+from client.core.calls import Then
+from client.core.env import Environment
+from client.core.errors import NoOffset, PositionOutOfRange, TimedOut
+from client.core.events import (
+    AssignEvent,
+    BackgroundEvent,
+    ErrorEvent,
+    PauseEvent,
+    PositionsEvent,
+    SeekEvent,
+)
+from client.core.list_offsets import EARLIEST, LATEST
+from client.core.requests import FOREVER, PollResult
+from client.core.settings import ConsumerSettings
+from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, Position, TopicPartition
+
+_log = logging.getLogger("quorate.consumer")
+
+RESET_TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
+"""What auto.offset.reset asks ListOffsets for; "none" asks nothing."""
+
+
+class FetchState(Enum):
+    """What a partition waits for before it is fetched."""
+
+    INITIALIZING = "the committed offset"
+    AWAIT_RESET = "the first or last offset, or that of a time"
+    FETCHING = "nothing: it has a position"
+    AWAIT_SEEK = "seek(), as there is no offset to begin at and auto.offset.reset is none"
+
+
+class PositionEvent(Enum):
+    """What changes the state of a partition's position."""
+
+    COMMITTED = "there is a committed offset"
+    NOT_COMMITTED = "there is none, and auto.offset.reset names one"
+    RESET = "the leader told the offset"
+    FETCHED = "records arrived"
+    OUT_OF_RANGE = "the log does not have the offset, and auto.offset.reset names another"
+    NO_RESET = "auto.offset.reset is none"
+
+
+_S, _E = FetchState, PositionEvent
+
+TRANSITIONS: Final[dict[tuple[FetchState, PositionEvent], FetchState]] = {
+    (_S.INITIALIZING, _E.COMMITTED): _S.FETCHING,
+    (_S.INITIALIZING, _E.NOT_COMMITTED): _S.AWAIT_RESET,
+    (_S.INITIALIZING, _E.NO_RESET): _S.AWAIT_SEEK,
+    (_S.AWAIT_RESET, _E.RESET): _S.FETCHING,
+    (_S.FETCHING, _E.FETCHED): _S.FETCHING,
+    (_S.FETCHING, _E.OUT_OF_RANGE): _S.AWAIT_RESET,
+    (_S.FETCHING, _E.NO_RESET): _S.AWAIT_SEEK,
+}
+"""The next state. assign() and seek() begin anew, in INITIALIZING, AWAIT_RESET or FETCHING."""
+
+
+class PartitionPosition:
+    """A partition since its last beginning or seek."""
+
+    __slots__ = (
+        "failures",
+        "is_asked",
+        "is_damaged",
+        "is_paused",
+        "next_ms",
+        "partition",
+        "position",
+        "read_replica",
+        "reset_timestamp",
+        "state",
+        "told_end",
+        "version",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, version: int, offset: int | None, *, is_paused: bool = False
+    ) -> None:
+        self.partition = partition
+        self.version = version
+        self.is_paused = is_paused
+        self.position = Position(max(offset or 0, 0), -1, version)
+        """Where the next fetch begins; meaningful in FETCHING only."""
+        self.reset_timestamp = offset if offset is not None and offset < 0 else 0
+        """What ListOffsets is asked for in AWAIT_RESET."""
+        self.is_asked = False
+        """Whether a request for it has no answer yet."""
+        self.is_damaged = False
+        """Whether the next batch cannot be read; the application side says so, until it seeks."""
+        self.next_ms = 0.0
+        """No request for it leaves before."""
+        self.failures: Backoff | None = None
+        """Of its fetches, since one succeeded."""
+        self.read_replica: tuple[int, float] | None = None
+        """The follower to fetch from, and until when (KIP-392)."""
+        self.told_end: tuple[int, int] | None = None
+        """The high watermark and the last stable offset that the application side knows."""
+        if offset is None:
+            self.state = FetchState.INITIALIZING
+        else:
+            self.state = FetchState.AWAIT_RESET if offset < 0 else FetchState.FETCHING
+
+    def go(self, event: PositionEvent) -> None:
+        """Change the state by the table."""
+        self.state = TRANSITIONS[self.state, event]
+
+
+class FetchPositions:
+    """All partitions that are fetched, in the order in which they are asked for."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        emit: Callable[[BackgroundEvent], None],
+        want_topics: Callable[[Collection[str]], None],
+    ) -> None:
+        self._reset_timestamp = RESET_TIMESTAMPS.get(settings.auto_offset_reset)
+        self._emit = emit
+        self._want_topics = want_topics
+        self._partitions: dict[TopicPartition, PartitionPosition] = {}
+
+    def __iter__(self) -> Iterator[PartitionPosition]:
+        return iter(self._partitions.values())
+
+    def is_current(self, one: PartitionPosition) -> bool:
+        """Whether a partition has neither ended nor begun anew."""
+        return self._partitions.get(one.partition) is one
+
+    def begin(self, partitions: Mapping[TopicPartition, int | None], version: int) -> None:
+        """Fetch these: from an offset, the first (−2) or last (−1) one, or None: the committed one."""
+        for partition, offset in partitions.items():
+            earlier = self._partitions.get(partition)
+            is_paused = earlier is not None and earlier.is_paused
+            self._partitions[partition] = PartitionPosition(partition, version, offset, is_paused=is_paused)
+        self._want_topics({partition.topic for partition in partitions})
+        self._tell(partitions)
+
+    def end(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch these no more. What is fetched of them already, the application side drops."""
+        for partition in partitions:
+            self._partitions.pop(partition, None)
+
+    def assign(self, event: AssignEvent, now_ms: float) -> None:
+        """Handle ASSIGN: fetch these partitions and no others."""
+        self.end([partition for partition in self._partitions if partition not in event.partitions])
+        self.begin(event.partitions, event.version)
+
+    def seek(self, event: SeekEvent, now_ms: float) -> None:
+        """Handle SEEK; a partition that has ended meanwhile is left out."""
+        known = {
+            partition: offset
+            for partition, offset in event.positions.items()
+            if partition in self._partitions
+        }
+        self.begin(known, event.version)
+
+    def pause(self, event: PauseEvent, now_ms: float) -> None:
+        """Handle PAUSE."""
+        for partition in event.partitions & self._partitions.keys():
+            self._partitions[partition].is_paused = not event.resumes
+
+    def rotate(self, one: PartitionPosition) -> None:
+        """Ask for the others first from now on (KIP-74)."""
+        self._partitions[one.partition] = self._partitions.pop(one.partition)
+
+    def committed(self, one: PartitionPosition, offset: OffsetAndMetadata | None) -> None:
+        """Begin at the committed offset; without one, by auto.offset.reset."""
+        if offset is not None:
+            one.go(PositionEvent.COMMITTED)
+            one.position = Position(offset.offset, offset.leader_epoch, one.version)
+            self._tell((one.partition,))
+        elif self._await_reset(one, PositionEvent.NOT_COMMITTED) is None:
+            self._emit(
+                ErrorEvent(
+                    error=NoOffset(
+                        f"{_name(one)} has no committed offset, and auto.offset.reset is none: seek() to one"
+                    )
+                )
+            )
+
+    def reset(self, one: PartitionPosition, offset: OffsetAndTimestamp) -> None:
+        """Begin at an offset that the leader told."""
+        one.go(PositionEvent.RESET)
+        one.position = Position(offset.offset, offset.leader_epoch, one.version)
+        self._tell((one.partition,))
+
+    def fetched(self, one: PartitionPosition, offset: int, leader_epoch: int) -> None:
+        """Go on behind records that arrived."""
+        one.go(PositionEvent.FETCHED)
+        one.position = Position(offset, leader_epoch, one.version)
+
+    def out_of_range(self, one: PartitionPosition, log_start_offset: int) -> None:
+        """Begin by auto.offset.reset, because the log does not have the position."""
+        words = f"{_name(one)} has no offset {one.position.offset}; its log begins at {log_start_offset}"
+        timestamp = self._await_reset(one, PositionEvent.OUT_OF_RANGE)
+        if timestamp is None:
+            words += ", and auto.offset.reset is none: seek() to an offset that it has"
+            self._emit(ErrorEvent(error=PositionOutOfRange(words)))
+        else:
+            _log.warning("%s. It is read from the %s offset", words, _ENDS[timestamp])
+
+    def _await_reset(self, one: PartitionPosition, event: PositionEvent) -> int | None:
+        """Ask for the offset of auto.offset.reset. Returns its timestamp, None if that is none."""
+        one.go(PositionEvent.NO_RESET if self._reset_timestamp is None else event)
+        one.reset_timestamp = self._reset_timestamp or 0
+        return self._reset_timestamp
+
+    def _tell(self, partitions: Collection[TopicPartition]) -> None:
+        """Tell the application side the positions of those that have one."""
+        known = {
+            partition: one.position
+            for partition in partitions
+            if (one := self._partitions[partition]).state is FetchState.FETCHING
+        }
+        if known:
+            self._emit(PositionsEvent(positions=known))
+
+
+_ENDS: Final = {EARLIEST: "first", LATEST: "last"}
+
+
+def _name(one: PartitionPosition) -> str:
+    return f"partition {one.partition.partition} of topic {one.partition.topic!r}"
+
+
+class _Committed(Protocol):
+    """`CommittedManager`."""
+
+    def fetch(self, partitions: frozenset[TopicPartition], then: Then, deadline_ms: float) -> None: ...
+
+
+class _Offsets(Protocol):
+    """`ListOffsetsManager`."""
+
+    def fetch(self, timestamps: Mapping[TopicPartition, int], then: Then, deadline_ms: float) -> None: ...
+
+
+class PositionManager:
+    """Finds the offsets at which partitions begin. It is polled before the managers that it asks."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        env: Environment,
+        positions: FetchPositions,
+        committed: _Committed | None,
+        offsets: _Offsets,
+        emit: Callable[[BackgroundEvent], None],
+    ) -> None:
+        self._timeout_ms = settings.default_api_timeout_ms
+        self._now_ms = env.now_ms
+        self._positions = positions
+        self._committed = committed
+        """None without a group: nothing is committed then."""
+        self._offsets = offsets
+        self._emit = emit
+        self._failing = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
+
+    def poll(self, now_ms: float) -> PollResult:
+        """Ask the other managers; they make the requests."""
+        if waiting := self._waiting(FetchState.INITIALIZING, now_ms):
+            then = partial(self._ended, waiting, self._begin_at_committed)
+            if self._committed is None:
+                then({}, None)
+            else:
+                self._committed.fetch(frozenset(waiting), then, now_ms + self._timeout_ms)
+        if waiting := self._waiting(FetchState.AWAIT_RESET, now_ms):
+            timestamps = {partition: one.reset_timestamp for partition, one in waiting.items()}
+            then = partial(self._ended, waiting, self._begin_by_time)
+            self._offsets.fetch(timestamps, then, now_ms + self._timeout_ms)
+        later = [
+            one.next_ms
+            for one in self._positions
+            if one.state in (FetchState.INITIALIZING, FetchState.AWAIT_RESET) and not one.is_asked
+        ]
+        return PollResult((), max(min(later, default=FOREVER) - now_ms, 0.0))
+
+    def _waiting(self, state: FetchState, now_ms: float) -> dict[TopicPartition, PartitionPosition]:
+        """Return the partitions in a state that nobody has been asked about, and note that they are."""
+        found = {
+            one.partition: one
+            for one in self._positions
+            if one.state is state and not one.is_asked and one.next_ms <= now_ms
+        }
+        for one in found.values():
+            one.is_asked = True
+        return found
+
+    def _ended(
+        self,
+        asked: Mapping[TopicPartition, PartitionPosition],
+        take: Callable[[PartitionPosition, Any], None],
+        result: Any,
+        error: Exception | None,
+    ) -> None:
+        """Give each partition its answer, or let it ask again; a time-out alone is no news."""
+        current = [one for one in asked.values() if self._positions.is_current(one)]
+        again_ms = self._now_ms() + self._failing.next_ms() if error is not None else 0.0
+        for one in current:
+            one.is_asked = False
+            one.next_ms = again_ms
+        if error is None:
+            self._failing.reset()
+            for one in current:
+                take(one, result.get(one.partition))
+        elif current and not isinstance(error, TimedOut):
+            self._emit(ErrorEvent(error=error))
+
+    def _begin_at_committed(self, one: PartitionPosition, offset: OffsetAndMetadata | None) -> None:
+        self._positions.committed(one, offset)
+
+    def _begin_by_time(self, one: PartitionPosition, offset: OffsetAndTimestamp | None) -> None:
+        if offset is None:
+            one.reset_timestamp = LATEST  # no record is as late
+        else:
+            self._positions.reset(one, offset)
