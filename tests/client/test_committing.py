@@ -1,0 +1,364 @@
+"""Commits, committed offsets, and offsets by time, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from client.core import calls
+from client.core.errors import ConsumerError, FencedError, IllegalState, KafkaError, TimedOut
+from client.core.requests import RequestFailure
+from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from tests.client.data_rig import COORDINATOR, NOW_MS, DataRig, SentRequest, commit_answer
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.list_offsets import ListOffsetsResponse
+from wire.messages.offset_commit import OffsetCommitResponse
+from wire.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from wire.schema import ZERO_UUID
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+
+
+@pytest.fixture
+def rig() -> DataRig:
+    rig = DataRig()
+    rig.metadata.lead("orders", {0: 1, 1: 1, 2: 2})
+    return rig
+
+
+def first_refused(code: int) -> Callable[[SentRequest], Any]:
+    """Refuse the first commit, and leave the others to the coordinator."""
+    answers = iter([code])
+    return lambda request: None if (code := next(answers, None)) is None else commit_answer(request, code)
+
+
+# Commits.
+
+
+def test_a_commit_has_the_members_identity(rig: DataRig) -> None:
+    rig.identity.group_instance_id = "i"
+    future = rig.commit({A: 7, C: 9})
+    rig.run(10)
+    assert future.result(0) is None
+    assert rig.committed_offsets == {A: OffsetAndMetadata(7), C: OffsetAndMetadata(9)}
+    (request,) = rig.requests(ApiKey.OFFSET_COMMIT)
+    body = request.body
+    assert (request.to, body.group_id, body.member_id) == (COORDINATOR, "payments", "m")
+    assert (body.generation_id_or_member_epoch, body.group_instance_id) == (5, "i")
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_every_version_commits_and_versions_without_names_need_ids(version: int) -> None:
+    rig = DataRig(versions={ApiKey.OFFSET_COMMIT: version})
+    rig.metadata.lead("orders", {0: 1})
+    future = rig.commit({A: 7})
+    rig.run(10)
+    assert future.result(0) is None
+    assert rig.requests(ApiKey.OFFSET_COMMIT)[0].version == version
+    assert rig.committed_offsets[A].offset == 7
+
+
+def test_topics_without_known_ids_are_committed_by_name(rig: DataRig) -> None:
+    rig.metadata.lead("orders", {0: 1}, topic_id=ZERO_UUID)
+    future, committed = rig.commit({A: 7}), rig.ask_committed(A)
+    rig.run(10)
+    assert future.result(0) is None
+    assert committed.result(0)[A].offset == 7
+    assert [one.version for one in rig.sent] == [9, 9]
+
+
+def test_a_consumer_that_is_no_member_commits_as_none(rig: DataRig) -> None:
+    rig.identity.is_subscribed, rig.identity.member_epoch = False, 0
+    rig.commit({A: 7})
+    rig.run(10)
+    body = rig.requests(ApiKey.OFFSET_COMMIT)[0].body
+    assert (body.member_id, body.generation_id_or_member_epoch, body.group_instance_id) == ("", -1, None)
+
+
+def test_a_commit_without_a_group_is_refused() -> None:
+    rig = DataRig(group_id=None)
+    for future in (rig.commit({A: 7}), rig.ask_committed(A)):
+        with pytest.raises(IllegalState, match=r"group\.id"):
+            future.result(0)
+
+
+def test_commits_are_made_one_after_the_other_even_if_the_first_is_tried_again(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    futures = [rig.commit({A: offset}) for offset in (1, 2, 3)]
+    rig.run(1_000)
+    sent = [one.body.topics[0].partitions[0].committed_offset for one in rig.requests(ApiKey.OFFSET_COMMIT)]
+    assert sent == [1, 1, 2, 3]
+    assert all(future.result(0) is None for future in futures)
+    assert rig.committed_offsets[A].offset == 3
+
+
+def test_equal_commits_in_a_row_are_one(rig: DataRig) -> None:
+    futures = [rig.commit({A: 1}), rig.commit({A: 1}), rig.commit({A: 2}), rig.commit({A: 1})]
+    rig.run(100)
+    assert len(rig.requests(ApiKey.OFFSET_COMMIT)) == 3
+    assert all(future.result(0) is None for future in futures)
+    assert rig.committed_offsets[A].offset == 1, "the last commit stands"
+
+
+def test_a_commit_with_an_old_epoch_is_made_again_with_the_new_one(rig: DataRig) -> None:
+    def stale(request: SentRequest) -> Any:
+        if request.body.generation_id_or_member_epoch == 6:
+            return None
+        rig.identity.member_epoch = 6  # a heartbeat's answer overtakes
+        return commit_answer(request, ErrorCode.STALE_MEMBER_EPOCH)
+
+    rig.scripts[ApiKey.OFFSET_COMMIT] = stale
+    future = rig.commit({A: 1}, retries=False)
+    rig.run(5)
+    assert future.result(0) is None
+
+
+def test_a_commit_waits_for_the_epoch_that_the_next_heartbeat_brings(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: (
+        None
+        if request.body.generation_id_or_member_epoch == 6
+        else commit_answer(request, ErrorCode.STALE_MEMBER_EPOCH)
+    )
+    future = rig.commit({A: 1})
+    rig.run(500)
+    assert not future.done()
+    rig.identity.member_epoch = 6
+    rig.run(1_500)
+    assert future.result(0) is None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID])
+def test_a_member_that_was_removed_cannot_commit(rig: DataRig, code: ErrorCode) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(code)
+    fenced, later = rig.commit({A: 1}), rig.commit({B: 1})
+    rig.run(100)
+    with pytest.raises(FencedError, match=rf"orders-0 were not committed.*{code.name}.*poll\(\) joins again"):
+        fenced.result(0)
+    assert later.result(0) is None
+
+
+def test_a_member_that_joins_again_does_not_send_its_commits(rig: DataRig) -> None:
+    rig.identity.member_epoch = 0
+    future = rig.commit({A: 1})
+    rig.run(100)
+    with pytest.raises(FencedError, match="not part of the group"):
+        future.result(0)
+    assert not rig.sent
+
+
+def test_a_commit_at_another_node_looks_for_the_coordinator(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(ErrorCode.NOT_COORDINATOR)
+    future = rig.commit({A: 1})
+    rig.run(1_000)
+    assert rig.coordinator.lost_nodes == [COORDINATOR]
+    assert future.result(0) is None
+
+
+def test_partitions_that_were_refused_are_named(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: commit_answer(
+        request, ErrorCode.OFFSET_METADATA_TOO_LARGE, only=(1, 2)
+    )
+    future = rig.commit({A: 1, B: 1, C: 1})
+    rig.run(100)
+    with pytest.raises(
+        KafkaError, match=r"orders-1, orders-2 were not committed \(OFFSET_METADATA_TOO_LARGE"
+    ):
+        future.result(0)
+
+
+def test_an_answer_that_leaves_partitions_out_is_no_success(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: OffsetCommitResponse(topics=[])
+    future = rig.commit({A: 1})
+    rig.run(6_000)
+    with pytest.raises(TimedOut, match="orders-0 were not committed"):
+        future.result(0)
+
+
+def test_a_commit_that_may_not_be_tried_again_fails_at_once(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: commit_answer(request, ErrorCode.REQUEST_TIMED_OUT)
+    future = rig.commit({A: 1}, retries=False)
+    rig.run(10)
+    with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+        future.result(0)
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: RequestFailure.DISCONNECTED
+    future = rig.commit({A: 1}, retries=False)
+    rig.run(10)
+    with pytest.raises(KafkaError, match="the connection ended before the answer arrived"):
+        future.result(0)
+
+
+def test_a_commit_ends_at_its_deadline_and_says_what_it_met(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: RequestFailure.TIMED_OUT
+    future = rig.commit({A: 1}, timeout_ms=3_000)
+    rig.run(2_990)
+    assert not future.done()
+    rig.run(20)
+    with pytest.raises(
+        TimedOut, match="the commit of 1 partitions did not end in time: the request timed out"
+    ):
+        future.result(0)
+    assert 3 <= len(rig.sent) < 10
+
+
+def test_a_call_that_its_caller_gave_up_harms_none(rig: DataRig) -> None:
+    future = rig.commit({A: 1})
+    assert future.cancel()
+    rig.run(100)
+    assert rig.committed_offsets[A].offset == 1
+
+
+def test_callers_that_wait_are_bounded(rig: DataRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "CALLS_MAX", 2)
+    futures = [rig.commit({A: offset}) for offset in range(3)]
+    with pytest.raises(ConsumerError, match="2 such calls wait already"):
+        futures[2].result(0)
+
+
+# Committed offsets.
+
+
+def committed_answer(request: SentRequest, code: int, *, partition_code: int = 0) -> OffsetFetchResponse:
+    (group,) = request.body.groups
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=-1, metadata="", error_code=partition_code
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in group.topics
+    ]
+    groups = [OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=code)]
+    return OffsetFetchResponse(groups=groups)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_committed_offsets_are_read_in_every_version(version: int) -> None:
+    rig = DataRig(versions={ApiKey.OFFSET_FETCH: version}, isolation_level="read_committed")
+    rig.metadata.lead("orders", {0: 1, 1: 1})
+    rig.committed_offsets[A] = OffsetAndMetadata(7, "note", 3)
+    future = rig.ask_committed(A, B)
+    rig.run(10)
+    assert future.result(0) == {A: OffsetAndMetadata(7, "note", 3), B: None}
+    body = rig.sent[0].body
+    assert body.require_stable
+    if version > 8:
+        assert (body.groups[0].member_id, body.groups[0].member_epoch) == ("m", 5)
+
+
+def test_equal_calls_share_a_request_that_was_not_sent_yet(rig: DataRig) -> None:
+    futures = [rig.ask_committed(A), rig.ask_committed(A)]
+    rig.run(0)
+    rig.committed_offsets[A] = OffsetAndMetadata(9)
+    later = rig.ask_committed(A)  # the first request may have been answered already
+    rig.run(10)
+    assert [future.result(0)[A] for future in futures] == [None, None]
+    assert later.result(0)[A].offset == 9
+    assert len(rig.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "partition_code"),
+    [
+        (0, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0),
+        (ErrorCode.STALE_MEMBER_EPOCH, 0),
+        (ErrorCode.UNKNOWN_MEMBER_ID, 0),
+        (0, ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_committed_offsets_are_asked_for_again_after_what_passes(
+    rig: DataRig, code: int, partition_code: int
+) -> None:
+    rig.scripts[ApiKey.OFFSET_FETCH] = lambda request: (
+        committed_answer(request, code, partition_code=partition_code) if len(rig.sent) < 4 else None
+    )
+    rig.committed_offsets[A] = OffsetAndMetadata(7)
+    future = rig.ask_committed(A)
+    rig.run(2_000)
+    assert future.result(0)[A].offset == 7
+    assert len(rig.sent) == 4
+
+
+def test_committed_offsets_that_are_forbidden_are_an_error(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_FETCH] = lambda request: committed_answer(
+        request, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
+    future = rig.ask_committed(A)
+    rig.run(10)
+    with pytest.raises(KafkaError, match=r"group 'payments' .GROUP_AUTHORIZATION_FAILED"):
+        future.result(0)
+
+
+# Offsets by time.
+
+
+def test_each_leader_is_asked_for_its_partitions(rig: DataRig) -> None:
+    rig.logs[A].append(b"a", b"b")
+    rig.logs[C].append(b"c")
+    future = rig.ask_offsets({A: -1, B: -2, C: NOW_MS})
+    rig.run(10)
+    assert future.result(0) == {A: OffsetAndTimestamp(2, -1, 3), B: OffsetAndTimestamp(0, -1, 3), C: None}
+    assert [one.to for one in rig.sent] == [1, 2]
+    assert rig.metadata.wanted == {"orders"}
+
+
+def test_only_what_has_no_answer_is_asked_for_again(rig: DataRig) -> None:
+    def moving(request: SentRequest) -> Any:
+        if request.to == 2:
+            rig.metadata.lead("orders", {0: 1, 1: 1, 2: 1})
+            return RequestFailure.DISCONNECTED
+        return None
+
+    rig.scripts[ApiKey.LIST_OFFSETS] = moving
+    future = rig.ask_offsets({A: -1, C: -1})
+    rig.run(1_000)
+    assert set(future.result(0)) == {A, C}
+    assert [(one.to, len(one.body.topics[0].partitions)) for one in rig.sent] == [(1, 1), (2, 1), (1, 1)]
+    assert rig.metadata.refreshes
+
+
+def test_offsets_without_a_leader_wait_until_the_deadline(rig: DataRig) -> None:
+    rig.metadata.lead("orders", {0: -1})
+    future = rig.ask_offsets({A: -1}, timeout_ms=500)
+    rig.run(600)
+    with pytest.raises(TimedOut, match="no leader of orders-0 is known"):
+        future.result(0)
+    assert not rig.sent
+
+
+def test_a_leader_that_leaves_partitions_out_is_asked_again(rig: DataRig) -> None:
+    rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: ListOffsetsResponse(topics=[])
+    future = rig.ask_offsets({A: -1}, timeout_ms=2_000)
+    rig.run(2_100)
+    with pytest.raises(TimedOut, match="orders-0 by time"):
+        future.result(0)
+    assert 2 <= len(rig.sent) < 10
+
+
+def test_a_version_that_no_node_serves_ends_the_call(rig: DataRig) -> None:
+    rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: RequestFailure.UNSUPPORTED_VERSION
+    future = rig.ask_offsets({A: -1})
+    rig.run(10)
+    with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
+        future.result(0)
+
+
+def test_a_consumer_that_closes_gives_its_calls_up(rig: DataRig) -> None:
+    rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: RequestFailure.CANCELLED
+    future = rig.ask_offsets({A: -1})
+    rig.run(10)
+    with pytest.raises(ConsumerError, match="given up: the consumer is closing"):
+        future.result(0)
