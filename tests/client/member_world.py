@@ -86,6 +86,8 @@ class WorldLink:
         self.met: Counter[str] = Counter()
         """Faults that were injected, and errors that were answered."""
         self.world.now_ms = self.agenda.now_ms
+        self.cut: set[str] = set()
+        """Members whose requests are all lost."""
         self._last_ms: dict[str, float] = {}
         """When the last request of each member is handled."""
 
@@ -108,7 +110,7 @@ class WorldLink:
         carried = _Carried(
             host, request, version, encode_request(request.api, version, 1, "", request.build(version))
         )
-        fault = self._fault()
+        fault = "lost" if host.membership.member_id in self.cut else self._fault()
         self.met[fault] += 1
         self.agenda.after(request.timeout_ms, lambda: carried.fail(RequestFailure.TIMED_OUT))
         if fault in ("lost", "unanswered"):
@@ -194,13 +196,22 @@ class WorldLink:
         assert not doubled, "\n".join([f"two owners: {doubled}", *self.log[-40:]])
 
     def is_settled(self) -> bool:
-        """Whether every member is STABLE and all partitions of the topics have an owner."""
+        """Whether every member is STABLE at the group's epoch and all partitions have an owner."""
         expected = {
             TopicPartition(name, number)
             for name in self.names.values()
             for number in range(self.partitions(name))
         }
-        return all(host.state == "STABLE" for host in self.living()) and self.owners().keys() == expected
+        return (
+            all(host.state == "STABLE" and self._is_current(host) for host in self.living())
+            and self.owners().keys() == expected
+        )
+
+    def _is_current(self, host: MemberHost) -> bool:
+        """Whether the coordinator has nothing to tell the member."""
+        group = self.world.group()
+        epochs = {group.epoch, group.assignment_epoch, host.membership.member_epoch}
+        return len(epochs) == 1 and not host.membership.steps.running
 
     def partitions(self, name: str) -> int:
         topic = self.world.catalog.view.topic(name)

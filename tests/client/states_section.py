@@ -88,8 +88,8 @@ def _errors() -> Iterator[str]:
             ("others that Kafka calls retriable", "tries again"),
             ("TOPIC_AUTHORIZATION_FAILED", "the next `poll()` raises it; tries again"),
             (
-                "UNRELEASED_INSTANCE_ID after an own join without an answer",
-                "tries again for a minute: its own registration is in the way",
+                "UNRELEASED_INSTANCE_ID after a join or a leave without an answer, or after being fenced",
+                "tries again for a minute: its own registration may be in the way",
             ),
             *((code.name, f"FATAL: {sentence}.") for code, sentence in FATAL_ERRORS.items()),
             ("any other", f"FATAL: {UNKNOWN_ERROR}."),

@@ -472,6 +472,18 @@ def test_a_static_member_is_not_ended_by_its_own_join_that_had_no_answer() -> No
     assert script.member.state == "FATAL", "its session must have ended by now: it is another consumer"
 
 
+def test_a_static_member_that_was_fenced_waits_for_its_own_registration() -> None:
+    script = Script(group_instance_id="i1")
+    script.settle({ORDERS: [0]})
+    script.agenda.run(5_000)
+    script.refuse(ErrorCode.FENCED_MEMBER_EPOCH)
+    script.agenda.run(0)
+    script.refuse(ErrorCode.UNRELEASED_INSTANCE_ID)
+    script.agenda.run(100)
+    script.answer(3, {})
+    assert script.member.state == "STABLE"
+
+
 def test_a_static_member_whose_name_is_in_use_ends_at_once() -> None:
     script = Script(group_instance_id="i1")
     script.member.subscribe("orders")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 
+from client.core.member.membership import MembershipManager
+from client.core.member.steps import Acknowledgement, ApplicationSteps
 from tests.client.member_host import MemberHost
 from tests.client.member_world import NO_FAULTS, Faults, WorldLink
+from tests.report import count_fault
 
 STORM = Faults(lost=0.3, unanswered=0.3, late=0.1, doubled=0.1)
 FAULTS = Faults(lost=0.05, unanswered=0.1, late=0.05, doubled=0.05)
@@ -102,8 +108,176 @@ class Story:
             host.subscribe("orders", "bills")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_partition_has_two_owners_when_replies_are_lost_late_or_doubled(seed: int) -> None:
+def play(seed: int) -> WorldLink:
+    """Play a story to its end, at which everything must come to rest."""
     story = Story(seed)
     story.run()
     assert settled(story.link, 180_000), [str(host.member.explain()) for host in story.link.living()]
+    return story.link
+
+
+def play_many(seeds: range) -> Counter[str]:
+    """Play stories; return the faults and errors that members met."""
+    return sum((play(seed).met for seed in seeds), Counter())
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 30) for first in (0, 30)], ids=str)
+def test_no_partition_has_two_owners_when_replies_are_lost_late_or_doubled(seeds: range) -> None:
+    """After a minute of the network's worst, each member is STABLE again, however often it was fenced."""
+    met = play_many(seeds)
+    for kind in ("lost", "unanswered", "late", "doubled"):
+        count_fault("client", f"{kind} heartbeat", met[kind])
+    assert met["FENCED_MEMBER_EPOCH"]
+    assert met["UNKNOWN_MEMBER_ID"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(first, first + 500) for first in range(1_000, 6_000, 500)], ids=str)
+def test_no_partition_has_two_owners_in_thousands_of_stories(seeds: range) -> None:
+    play_many(seeds)
+
+
+def tells_a_revocation_before_its_callback_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MembershipManager, "told", property(lambda self: frozenset(self.owned)))
+
+
+def keeps_its_partitions_when_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_nothing(self: MembershipManager, now_ms: float) -> None:
+        self.owned, self.revoking, self.target, self.member_epoch = {}, {}, frozenset(), 0
+        self._released(None, now_ms)
+
+    monkeypatch.setattr(MembershipManager, "_lose_all", lose_nothing)
+
+
+def leaves_before_its_callback_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = MembershipManager._release_all
+
+    def release_and_go(self: MembershipManager, now_ms: float) -> None:
+        release(self, now_ms)
+        if self.steps.running is not None:
+            self._released(None, now_ms)
+
+    monkeypatch.setattr(MembershipManager, "_release_all", release_and_go)
+
+
+def hears_acknowledgements_of_earlier_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acknowledge(self: ApplicationSteps, event: Acknowledgement, now_ms: float) -> None:
+        step, self.running = self.running, None
+        if step is not None:
+            step.then(event, now_ms)
+
+    monkeypatch.setattr(ApplicationSteps, "acknowledge", acknowledge)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [
+        tells_a_revocation_before_its_callback_has_ended,
+        keeps_its_partitions_when_it_joins_again,
+        leaves_before_its_callback_has_ended,
+        hears_acknowledgements_of_earlier_rounds,
+    ],
+)
+def test_the_stories_notice_a_member_with_a_defect(
+    defect: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        play_many(range(100))
+
+
+# Single situations.
+
+
+@pytest.fixture
+def pair() -> WorldLink:
+    """Two members that share four partitions."""
+    link = WorldLink()
+    link.create_topic("orders", 4)
+    for name in "ab":
+        host = link.member(name, max_poll_interval_ms=10_000)
+        host.subscribe("orders")
+        host.poll_every(500)
+    assert settled(link)
+    return link
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_group_forms_in_each_version_of_the_heartbeat(version: int) -> None:
+    link = WorldLink(version=version)
+    link.create_topic("orders", 4)
+    for name in "ab":
+        link.member(name).subscribe("orders")
+    assert settled(link)
+    ids = {host.membership.member_id for host in link.members}
+    assert (ids == {"a", "b"}) is (version == 1), "in version 0 the coordinator chooses"
+
+
+def test_a_member_whose_session_ended_loses_its_partitions_and_joins_again(pair: WorldLink) -> None:
+    first, second = pair.members
+    pair.cut.add("a")
+    pair.run(60_000)
+    assert len(second.application.has) == 4
+    assert len(first.application.has) == 2, "it has not heard of it, but its commits are refused"
+    pair.cut.clear()
+    assert settled(pair)
+    assert any(told.startswith("lost") for told in first.application.told)
+    assert first.states[first.states.index("FENCED") :][:2] == ["FENCED", "JOINING"]
+
+
+def test_a_callback_that_takes_too_long_costs_the_partitions_and_nothing_else(pair: WorldLink) -> None:
+    """The coordinator removes a member that does not acknowledge within its rebalance timeout."""
+    for host in pair.members:
+        host.application.callback_ms = lambda: 30_000
+    pair.member("c", max_poll_interval_ms=10_000).subscribe("orders")
+    pair.members[-1].poll_every(500)
+    pair.run(5_000)
+    (first,) = (host for host in pair.members[:2] if host.state == "RECONCILING")
+    pair.run(10_000)
+    assert first.state == "STALE", "its own poll interval is as long, and began earlier"
+    first.application.callback_ms = lambda: 0
+    assert settled(pair)
+    assert [told.split()[0] for told in first.application.told[-4:]] == [
+        "revoking",
+        "revoked",
+        "lost",
+        "assigned",
+    ]
+
+
+def test_a_static_member_that_restarts_has_its_partitions_at_once(pair: WorldLink) -> None:
+    static = pair.member("s1", group_instance_id="s", max_poll_interval_ms=10_000)
+    static.subscribe("orders")
+    static.poll_every(500)
+    assert settled(pair)
+    before = set(static.application.has)
+    done = static.leave(closes=True)
+    pair.run(1_000)
+    assert done.done()
+    static.is_stopped = True
+    told = [len(host.application.told) for host in pair.members[:2]]
+    again = pair.member("s2", group_instance_id="s", max_poll_interval_ms=10_000)
+    again.subscribe("orders")
+    again.poll_every(500)
+    pair.run(1_000)
+    assert again.application.has == before
+    assert [len(host.application.told) for host in pair.members[:2]] == told, "nobody else has noticed"
+
+
+def test_a_group_that_was_deleted_is_joined_again(pair: WorldLink) -> None:
+    for host in pair.members:
+        host.leave()
+    pair.run(2_000)
+    assert not pair.world.group().members
+    for host in pair.members:
+        host.subscribe("orders")
+    assert settled(pair)
+
+
+def test_a_new_leader_of_the_coordinator_changes_nothing_for_its_members(pair: WorldLink) -> None:
+    told = [list(host.application.told) for host in pair.members]
+    for _ in range(5):
+        pair.world.failover()
+        pair.run(3_000)
+    assert [host.application.told for host in pair.members] == told
+    assert pair.is_settled()

@@ -22,6 +22,7 @@ from client.core.errors import KafkaError
 from client.core.events import ComputeAssignmentEvent, ErrorEvent, InstallAssignmentEvent
 from client.core.member.fields import by_topic, parts_of
 from client.core.member.membership import MembershipManager
+from client.core.member.states import IN_GROUP
 from client.core.member.wants import Emit
 from client.core.requests import FOREVER, NOTHING, ClientResponse, Destination, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
@@ -61,7 +62,7 @@ class ComputingManager:
 
     def poll(self, now_ms: float) -> PollResult:
         """Begin to compute if the coordinator asks for it, and send what was computed."""
-        if not self._membership.must_compute:
+        if not self._membership.must_compute or self._membership.state not in IN_GROUP:
             self._is_running, self._next = False, None
             return NOTHING
         if not self._is_running:

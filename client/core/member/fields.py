@@ -37,10 +37,6 @@ class HeartbeatFields(NamedTuple):
     """Only in the extended heartbeat."""
     owned: frozenset[TopicIdPartition]
 
-    def has_same_wishes(self, other: HeartbeatFields) -> bool:
-        """Whether only `owned` differs, which waits for the interval or for an acknowledgement."""
-        return self._replace(owned=other.owned) == other
-
     def body(
         self, told: HeartbeatFields | None, api: ApiKey, version: int, *, acknowledges: bool
     ) -> Heartbeat:

@@ -16,7 +16,7 @@ from client.core.assignors import AssignorData
 from client.core.backoff import Backoff
 from client.core.env import Environment
 from client.core.errors import FatalError, KafkaError, error_name
-from client.core.events import ErrorEvent
+from client.core.events import ErrorEvent, SubscribeEvent
 from client.core.member.fields import (
     OWN_ID_VERSION,
     REGEX_VERSION,
@@ -54,9 +54,13 @@ from wire.messages.extended_consumer_group_heartbeat import Assignment as Extend
 HEARTBEAT_INTERVAL_MS_MIN: Final = 50.0
 """The shortest interval that is followed, so that an answer without one does not cause a storm."""
 
+ANSWER_MS: Final = 10_000
+"""Time for the answer, if request.timeout.ms is not shorter: a coordinator that hangs must be noticed well
+within the session, which is 45 seconds by default."""
+
 JOIN_AGAIN_MS_MAX: Final = 60_000
-"""How long a static member tries to join again after a join without an answer: its own registration stands in
-its way until that one's session ends, which is after 45 seconds by default."""
+"""How long a static member tries to join while a registration of its own may stand in its way. That one ends
+with its session."""
 
 _FATAL_FAILURES: Final = {
     RequestFailure.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
@@ -72,6 +76,7 @@ class _Sent(NamedTuple):
 
     api: ApiKey
     epoch: int
+    subscription: SubscribeEvent
     fields: HeartbeatFields
     now_ms: float
 
@@ -96,7 +101,6 @@ class HeartbeatManager:
         self.is_waiting = False
         """Whether a heartbeat is on its way."""
         self._settings = settings
-        self._env = env
         self._emit = emit
         self._membership = membership
         self._coordinator = coordinator
@@ -107,10 +111,11 @@ class HeartbeatManager:
         """The end of the back-off after a failure."""
         self._number = 0
         """Of the request on its way, or the last one."""
-        self._told: HeartbeatFields | None = None
-        """What the coordinator knows of the fields; None if that is not certain."""
-        self._lost_join_ms: float | None = None
-        """When the first of the joins was sent that have no answer, since the last answer."""
+        self._told: _Sent | None = None
+        """The last heartbeat, if it was accepted: what the coordinator knows; None if that is not certain."""
+        self._registered_ms: float | None = None
+        """Since when the coordinator may have a registration of this member that the member is not in: after
+        a join or a leave without an answer, and after FENCED_MEMBER_EPOCH."""
         self._is_extension_refused = False
         """Whether the coordinator does not serve the extended heartbeat."""
         self._reported_ms = -FOREVER
@@ -132,7 +137,7 @@ class HeartbeatManager:
 
     def due_ms(self, now_ms: float) -> float:
         """When the next heartbeat is sent, if nothing happens before and none is on its way."""
-        is_changed = self._told is None or not self._told.has_same_wishes(self._fields())
+        is_changed = self._told is None or self._told.subscription != self._membership.subscription
         if is_changed or self._membership.state in _AT_ONCE:
             return max(self._retry_ms, now_ms)
         return max(self._retry_ms, self._sent_ms + self._interval_ms)
@@ -168,8 +173,8 @@ class HeartbeatManager:
 
     def _heartbeat(self, now_ms: float) -> UnsentRequest:
         member = self._membership
-        sent = _Sent(self._api, member.member_epoch, self._fields(), now_ms)
-        told = None if sent.joins else self._told
+        sent = _Sent(self._api, member.member_epoch, member.subscription, self._fields(), now_ms)
+        told = None if sent.joins or self._told is None else self._told.fields
         acknowledges = member.state is MemberState.ACKNOWLEDGING
         self.is_waiting, self._sent_ms = True, now_ms
         request = self._request(
@@ -177,7 +182,7 @@ class HeartbeatManager:
             sent.epoch,
             lambda version: sent.fields.body(told, sent.api, version, acknowledges=acknowledges),
             lambda response: self._ended(sent, response),
-            self._settings.request_timeout_ms,
+            min(self._settings.request_timeout_ms, ANSWER_MS),
         )
         if sent.fields.subscribed_topic_regex and sent.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
             request.versions = (REGEX_VERSION, REGEX_VERSION)
@@ -189,15 +194,14 @@ class HeartbeatManager:
         member = self._membership
         epoch = member.take_farewell()
         self.is_waiting, self._told, self.trouble = False, None, ""
-        self._retry_ms = -FOREVER
+        self._retry_ms, self._registered_ms = -FOREVER, now_ms
 
         def ended(response: ClientResponse) -> None:
-            code = response.body.error_code if response.failure is None else 0
-            why = response.words if response.failure is not None else error_name(code) if code else ""
-            member.left(
-                f"the coordinator may not know: {why}" if why else "the coordinator knows",
-                response.received_ms,
-            )
+            why = _why_not(response)
+            if not why:
+                self._registered_ms = None
+            words = f"the coordinator may not know: {why}" if why else "the coordinator knows"
+            member.left(words, response.received_ms)
 
         timeout_ms = max(min(self._settings.request_timeout_ms, member.leave_deadline_ms - now_ms), 1.0)
         return self._request(
@@ -226,11 +230,7 @@ class HeartbeatManager:
             body.group_id, body.member_epoch = member.group_id, epoch
             body.member_id = member.member_id
             body.instance_id = member.group_instance_id
-            if (
-                api is ApiKey.CONSUMER_GROUP_HEARTBEAT
-                and version < OWN_ID_VERSION
-                and not member.has_given_id
-            ):
+            if _gives_id(api, version) and not member.has_given_id:
                 body.member_id = ""
             return body
 
@@ -257,15 +257,11 @@ class HeartbeatManager:
 
     def _accepted(self, sent: _Sent, response: ClientResponse) -> None:
         member, body = self._membership, response.body
-        self.trouble, self._told, self._lost_join_ms = "", sent.fields, None
+        self.trouble, self._told, self._registered_ms = "", sent, None
         self._backoff.reset()
         self._retry_ms = -FOREVER
         self._interval_ms = max(float(body.heartbeat_interval_ms), HEARTBEAT_INTERVAL_MS_MIN)
-        if (
-            body.member_id
-            and sent.api is ApiKey.CONSUMER_GROUP_HEARTBEAT
-            and response.version < OWN_ID_VERSION
-        ):
+        if body.member_id and _gives_id(sent.api, response.version):
             member.member_id, member.has_given_id = body.member_id, True
         given = body.assignment
         if sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
@@ -278,18 +274,18 @@ class HeartbeatManager:
     def _refused(self, sent: _Sent, response: ClientResponse) -> None:
         member, now_ms = self._membership, response.received_ms
         code = response.body.error_code
-        words = f"{error_name(code)}: {response.body.error_message or 'the coordinator gave no reason'}"
+        words = _why_not(response)
         is_gone = code == ErrorCode.GROUP_ID_NOT_FOUND and not sent.joins
         if (code in FENCING and not sent.joins) or is_gone:
-            self._told = None
+            self._told, self._registered_ms = None, now_ms
             member.fence(words, now_ms, is_known=code == ErrorCode.FENCED_MEMBER_EPOCH)
         elif code in COORDINATOR_MOVED:
-            self._coordinator.lost(response.node_id, words, now_ms)
+            self._lose_coordinator(response.node_id, words, now_ms)
             self._again(words, now_ms, at_once=True)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._report(KafkaError(code, TOPIC_REFUSED), now_ms)
             self._again(words, now_ms)
-        elif code in FENCING or _may_pass(code) or self._is_own_shadow(code, now_ms):
+        elif code in FENCING or _may_pass(code) or self._is_own_registration(code, now_ms):
             self._again(words, now_ms)
         else:
             sentence = FATAL_ERRORS.get(code, UNKNOWN_ERROR)
@@ -298,8 +294,8 @@ class HeartbeatManager:
     def _failed(self, sent: _Sent, response: ClientResponse) -> None:
         now_ms, failure = response.received_ms, response.failure
         assert failure is not None
-        if sent.joins and self._lost_join_ms is None:
-            self._lost_join_ms = sent.now_ms
+        if sent.joins and self._registered_ms is None:
+            self._registered_ms = sent.now_ms
         if failure is RequestFailure.UNSUPPORTED_VERSION and sent.api is not ApiKey.CONSUMER_GROUP_HEARTBEAT:
             self._is_extension_refused = True
             self._told = None
@@ -308,15 +304,17 @@ class HeartbeatManager:
                 FatalError(code, f"{FATAL_ERRORS[code]}. {response.words}".rstrip()), now_ms
             )
         else:
-            self._coordinator.lost(response.node_id, response.words, now_ms)
-            self._again(response.words or failure.value, now_ms)
+            words = _why_not(response)
+            self._lose_coordinator(response.node_id, words, now_ms)
+            self._again(words, now_ms)
+
+    def _lose_coordinator(self, node_id: int, why: str, now_ms: float) -> None:
+        self._coordinator.lost(node_id, why, now_ms)
+        self._is_extension_refused = False  # the next one may have it
 
     def _again(self, why: str, now_ms: float, *, at_once: bool = False) -> None:
         """Send everything again after a back-off; the first time at once, if that is likely to help."""
         self.trouble, self._told = why, None
-        self._is_extension_refused = (
-            self._is_extension_refused and not at_once
-        )  # another coordinator may have it
         wait_ms = self._backoff.next_ms()
         self._retry_ms = now_ms + (0.0 if at_once and self._backoff.failures == 1 else wait_ms)
 
@@ -326,14 +324,24 @@ class HeartbeatManager:
             self._reported_ms = now_ms
             self._emit(ErrorEvent(error=error))
 
-    def _is_own_shadow(self, code: int, now_ms: float) -> bool:
-        """Whether a static member may be refused because of an earlier join of its, that had no answer."""
-        lost_ms = self._lost_join_ms
-        return (
-            code == ErrorCode.UNRELEASED_INSTANCE_ID
-            and lost_ms is not None
-            and now_ms - lost_ms < JOIN_AGAIN_MS_MAX
-        )
+    def _is_own_registration(self, code: int, now_ms: float) -> bool:
+        """Whether a static member may be refused because of a registration of its own, which will expire."""
+        since_ms = self._registered_ms
+        is_recent = since_ms is not None and now_ms - since_ms < JOIN_AGAIN_MS_MAX
+        return code == ErrorCode.UNRELEASED_INSTANCE_ID and is_recent
+
+
+def _gives_id(api: ApiKey, version: int) -> bool:
+    """Whether the coordinator chooses the member id."""
+    return api is ApiKey.CONSUMER_GROUP_HEARTBEAT and version < OWN_ID_VERSION
+
+
+def _why_not(response: ClientResponse) -> str:
+    """Why a heartbeat was not accepted, for people; empty if it was."""
+    if response.failure is not None:
+        return response.words or response.failure.value
+    code, message = response.body.error_code, response.body.error_message
+    return f"{error_name(code)}: {message or 'the coordinator gave no reason'}" if code else ""
 
 
 def _may_pass(code: int) -> bool:

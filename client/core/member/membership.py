@@ -151,7 +151,8 @@ class MembershipManager:
 
     def answered(self, epoch: int, assigned: Iterable[TopicIdPartition] | None, now_ms: float) -> None:
         """Take the epoch, and then the assignment, of a heartbeat's answer."""
-        self.member_epoch = epoch
+        if self.state in IN_GROUP or self.state is _S.PREPARE_LEAVING:
+            self.member_epoch = epoch
         if self.state not in IN_GROUP:
             return
         target = self.target if assigned is None else frozenset(assigned)
