@@ -108,11 +108,21 @@ def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] = QUICK_
 class ApacheKafka:
     """Running brokers. Clients connect to `bootstrap`; node ids count from 1."""
 
-    def __init__(self, work_dir: Path, nodes: int, settings: Mapping[str, str], heap_mb: int) -> None:
+    def __init__(
+        self,
+        work_dir: Path,
+        nodes: int,
+        settings: Mapping[str, str],
+        heap_mb: int,
+        listeners: Mapping[str, str],
+    ) -> None:
         self.work_dir = work_dir
         self.heap_mb = heap_mb
-        ports = _free_ports(2 * nodes)
-        self._ports, self._controller_ports = ports[:nodes], ports[nodes:]
+        ports = _free_ports(2 * nodes + len(listeners))
+        self._ports, self._controller_ports = ports[:nodes], ports[nodes : 2 * nodes]
+        self._listeners = listeners
+        self.listener_ports = dict(zip(listeners, ports[2 * nodes :], strict=True))
+        """Ports of node 1's further listeners, by name."""
         self._processes: list[subprocess.Popen[bytes]] = []
         self.bootstrap = ",".join(f"{LOOPBACK}:{port}" for port in self._ports)
         for position in range(nodes):
@@ -177,14 +187,19 @@ class ApacheKafka:
         nodes = len(self._ports)
         voters = [f"{number + 1}@{LOOPBACK}:{port}" for number, port in enumerate(self._controller_ports)]
         client, controller = self._ports[position], self._controller_ports[position]
+        more = self.listener_ports if position == 0 else {}
+        clients = ",".join(
+            f"{name}://{LOOPBACK}:{port}" for name, port in {"PLAINTEXT": client, **more}.items()
+        )
+        protocols = "".join(f",{name}:{self._listeners[name]}" for name in more)
         config = {
             "process.roles": "broker,controller",
             "node.id": position + 1,
             "controller.quorum.voters": ",".join(voters),
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{client},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{client}",
+            "listeners": f"{clients},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": clients,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.data_dir(position + 1),
             "offsets.topic.replication.factor": nodes,
@@ -258,11 +273,19 @@ class ApacheKafka:
 
 
 def launch_kafka(
-    work_dir: Path, *, nodes: int = 1, settings: Mapping[str, str] | None = None, heap_mb: int = 1_024
+    work_dir: Path,
+    *,
+    nodes: int = 1,
+    settings: Mapping[str, str] | None = None,
+    heap_mb: int = 1_024,
+    listeners: Mapping[str, str] | None = None,
 ) -> ApacheKafka:
-    """Brokers ready to serve, with fresh data in `work_dir`; raises JavaError, leaving nothing running."""
+    """Brokers ready to serve, with fresh data in `work_dir`; raises JavaError, leaving nothing running.
+
+    Node 1 gets further `listeners`: their security protocols by name.
+    """
     work_dir.mkdir(parents=True, exist_ok=True)
-    kafka = ApacheKafka(work_dir, nodes, settings or {}, heap_mb)
+    kafka = ApacheKafka(work_dir, nodes, settings or {}, heap_mb, listeners or {})
     atexit.register(kafka.kill)
     try:
         kafka.start()

@@ -29,6 +29,10 @@ class TimedOut(ConsumerError, TimeoutError):
     """A call that did not end within its time limit; says what it waited for."""
 
 
+class AuthenticationError(ConsumerError):
+    """By SASL or TLS, a node refused the client or could not prove who it is. The consumer goes on trying."""
+
+
 class KafkaError(ConsumerError):
     """An error that a broker answered."""
 

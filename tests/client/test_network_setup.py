@@ -142,7 +142,7 @@ def test_a_wrong_password_is_told_once_and_fails_what_waits() -> None:
     rig.send(list_offsets(answers, to=0))
     rig.run(60_000)
     words = "authentication failed: Invalid username or password (SASL_AUTHENTICATION_FAILED)"
-    assert rig.errors() == [f"{words} (SASL_AUTHENTICATION_FAILED, 58)"]
+    assert rig.errors() == [words]
     assert rig.coordinator.unknown_because == words
     assert len(network.asked_for(ApiKey.SASL_HANDSHAKE)) < 200  # it goes on trying: a password may be changed
 

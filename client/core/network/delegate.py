@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from client.core.env import ConnectionBackend, Environment, HandshakeFailed
-from client.core.errors import KafkaError
+from client.core.errors import AuthenticationError
 from client.core.events import BackgroundEvent, ErrorEvent
 from client.core.network.addresses import Address
 from client.core.network.connection import ConnectionState, NodeConnection, Purpose
@@ -23,7 +23,7 @@ from client.core.network.setup import ConnectionFailed
 from client.core.requests import FOREVER, ClientResponse, Destination, RequestFailure, UnsentRequest
 from client.core.settings import ConsumerSettings
 from wire.apis import API_VERSIONS, ApiKey, api_title
-from wire.errors import ErrorCode, Unencodable
+from wire.errors import Unencodable
 
 UNSENT_MAX: Final = 10_000
 """Most requests that wait for a connection; further ones fail at once."""
@@ -190,26 +190,26 @@ class NetworkDelegate:
         `failure` is that of the oldest request in flight; the others were only disconnected.
         """
         was_set_up = connection.state is ConnectionState.READY
+        is_refused = failure is RequestFailure.AUTHENTICATION
         self._pool.close(connection)
         self.trouble = words
         self.addresses.failed(connection.address, now_ms)
         for one in connection.in_flight:
             if one.request is not None and not one.has_expired:
                 self._fail(one.request, failure, words, now_ms, one.version, connection.node_id)
-            failure = failure if failure is RequestFailure.AUTHENTICATION else RequestFailure.DISCONNECTED
-        if failure is RequestFailure.AUTHENTICATION:
+            failure = failure if is_refused else RequestFailure.DISCONNECTED
+        if is_refused:
             self._tell_refused(words)
-        elif not was_set_up:
-            failure = RequestFailure.UNREACHABLE
-        if failure is not RequestFailure.DISCONNECTED:
             self._fail_unsent(connection, failure, words, now_ms)
+        elif not was_set_up:
+            self._fail_unsent(connection, RequestFailure.UNREACHABLE, words, now_ms)
         for listener in self.lost_listeners:
             listener(connection.node_id, connection.purpose, words, now_ms)
 
     def _tell_refused(self, words: str) -> None:
         if not self._is_refused:
             self._is_refused = True
-            self._emit(ErrorEvent(error=KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, words)))
+            self._emit(ErrorEvent(error=AuthenticationError(words)))
 
     def _fail_unsent(
         self, connection: NodeConnection, failure: RequestFailure, words: str, now_ms: float
