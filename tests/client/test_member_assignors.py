@@ -106,6 +106,28 @@ def test_a_lost_answer_begins_the_computation_again() -> None:
     assert [len(host.application.has) for host in link.members] == [2, 2]
 
 
+def test_of_several_assignors_the_first_that_understands_the_version_is_told() -> None:
+    link = WorldLink()
+    link.create_topic("orders", 2)
+    host = link.member("a")
+    host.application.assign = by_weight
+    metadata = OfferedMetadata(1, bytes([2]))
+    offers = (
+        AssignorOffer("new", 7, 9, metadata._replace(version=8)),
+        AssignorOffer(BY_WEIGHT, 0, 2, metadata),
+    )
+    host.subscribe("orders", assignors=offers)
+    link.run(10_000)
+    assert len(host.application.has) == 2
+    assert host.application.assignments[-1].assignor == "new", "the group uses the first, in its version 9"
+    host.subscribe("orders", assignors=offers[1:])
+    link.run(10_000)
+    host.subscribe("orders", assignors=(offers[1], offers[0]))
+    link.world.grow_topic("orders", 3)
+    link.run(10_000)
+    assert host.application.assignments[-1].assignor == BY_WEIGHT
+
+
 def test_a_coordinator_without_the_extension_gets_the_ordinary_heartbeat() -> None:
     script = Script()
     script.member.subscribe("orders", assignors=(offer(1),))

@@ -242,6 +242,16 @@ def test_an_answer_without_an_epoch_counts_as_none(fields: dict[str, int]) -> No
     assert script.next().subscribed_topic_names == ["orders"]
 
 
+def test_an_answer_is_waited_for_well_within_the_session() -> None:
+    script = Script()
+    script.settle({ORDERS: [0]})
+    script.agenda.run(5_000)
+    assert script.asked[0].timeout_ms == 10_000
+    script.member.leave(timeout_ms=3_000)
+    script.agenda.run(1_000)
+    assert script.asked[-1].timeout_ms == 3_000, "the leave ends with its call"
+
+
 def test_an_interval_of_zero_does_not_cause_a_storm() -> None:
     script = Script()
     script.member.subscribe("orders")

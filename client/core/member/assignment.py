@@ -101,10 +101,14 @@ class AssignmentManager:
         )
 
     def _from_assignor(self) -> ConsumerAssignment | None:
-        """What on_assignment of a client-side assignor is told."""
+        """What on_assignment of a client-side assignor is told.
+
+        Answers do not name the assignor. The first that is offered and understands the version is meant: the
+        coordinator chooses by the order of the offers, too."""
         member = self._membership
-        if member.assignor_data is None:
+        told, offers = member.assignor_data, member.subscription.assignors
+        if told is None or not offers:
             return None
-        offers = member.subscription.assignors
-        name = offers[0].name if len(offers) == 1 else ""
-        return ConsumerAssignment(name, frozenset(member.owned.values()), *member.assignor_data)
+        fitting = [one for one in offers if one.minimum_version <= told.version <= one.maximum_version]
+        name = (fitting or offers)[0].name
+        return ConsumerAssignment(name, frozenset(member.owned.values()), *told)

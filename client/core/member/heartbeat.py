@@ -263,13 +263,14 @@ class HeartbeatManager:
         self._interval_ms = max(float(body.heartbeat_interval_ms), HEARTBEAT_INTERVAL_MS_MIN)
         if body.member_id and _gives_id(sent.api, response.version):
             member.member_id, member.has_given_id = body.member_id, True
-        given = body.assignment
-        if sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
-            member.must_compute = body.should_compute_assignment
-            if given is not None:
-                member.assignor_data = AssignorData(given.error, given.metadata_version, given.metadata_bytes)
+        given, data = body.assignment, None
+        if isinstance(given, ExtendedAssignment):
+            data = AssignorData(given.error, given.metadata_version, given.metadata_bytes)
+        member.must_compute = (
+            sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT and body.should_compute_assignment
+        )
         parts = None if given is None else parts_of(_assigned(given))
-        member.answered(body.member_epoch, parts, response.received_ms)
+        member.answered(body.member_epoch, parts, response.received_ms, data)
 
     def _refused(self, sent: _Sent, response: ClientResponse) -> None:
         member, now_ms = self._membership, response.received_ms

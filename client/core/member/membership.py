@@ -149,15 +149,26 @@ class MembershipManager:
         if acknowledges:
             self._compare(now_ms)
 
-    def answered(self, epoch: int, assigned: Iterable[TopicIdPartition] | None, now_ms: float) -> None:
-        """Take the epoch, and then the assignment, of a heartbeat's answer."""
+    def answered(
+        self,
+        epoch: int,
+        assigned: Iterable[TopicIdPartition] | None,
+        now_ms: float,
+        data: AssignorData | None = None,
+    ) -> None:
+        """Take the epoch, and then the assignment, of a heartbeat's answer.
+
+        Other data of a client-side assignor make an assignment of the same partitions a new one."""
         if self.state in IN_GROUP or self.state is _S.PREPARE_LEAVING:
             self.member_epoch = epoch
         if self.state not in IN_GROUP:
             return
         target = self.target if assigned is None else frozenset(assigned)
         is_new, self.target = target != self.target, target
-        if self.state is _S.JOINING and target == self.owned.keys():
+        if assigned is not None and data != self.assignor_data:
+            self.assignor_data = data
+            self._go(_E.ASSIGNED, "an assignment with other data of the assignor", now_ms)
+        elif self.state is _S.JOINING and target == self.owned.keys():
             self._go(_E.ADMITTED, f"joined with epoch {epoch}; nothing is assigned yet", now_ms)
         elif is_new or self.state is _S.JOINING:
             self._compare(now_ms)
