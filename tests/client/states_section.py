@@ -14,6 +14,7 @@ from client.core.member.states import (
     MemberEvent,
     MemberState,
 )
+from wire.errors import ErrorCode
 
 from .settings_section import PAGE
 
@@ -91,7 +92,7 @@ def _errors() -> Iterator[str]:
                 "UNRELEASED_INSTANCE_ID after a join or a leave without an answer, or after being fenced",
                 "tries again for a minute: its own registration may be in the way",
             ),
-            *((code.name, f"FATAL: {sentence}.") for code, sentence in FATAL_ERRORS.items()),
+            *((ErrorCode(code).name, f"FATAL: {sentence}.") for code, sentence in FATAL_ERRORS.items()),
             ("any other", f"FATAL: {UNKNOWN_ERROR}."),
         ],
     )

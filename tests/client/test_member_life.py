@@ -437,14 +437,25 @@ def test_a_fatal_error_loses_all_partitions_and_is_raised_with_its_sentence(code
     assert script.member.state == "FATAL"
 
 
-@pytest.mark.parametrize("failure", [RequestFailure.UNSUPPORTED_VERSION, RequestFailure.AUTHENTICATION])
-def test_a_coordinator_that_cannot_be_used_at_all_is_fatal(failure: RequestFailure) -> None:
+def test_a_coordinator_without_the_protocol_is_fatal() -> None:
     script = Script()
     script.member.subscribe("orders")
-    script.fail(failure)
+    script.fail(RequestFailure.UNSUPPORTED_VERSION)
     script.agenda.run(0)
     assert script.member.state == "FATAL"
-    assert failure.value in str(script.member.application.errors[0])
+    assert "Apache Kafka 4.0" in str(script.member.application.errors[0])
+
+
+def test_refused_credentials_are_tried_again() -> None:
+    """The connection has reported them; a token may be renewed meanwhile."""
+    script = Script()
+    script.member.subscribe("orders")
+    script.fail(RequestFailure.AUTHENTICATION)
+    assert script.member.state == "JOINING"
+    assert "refused to authenticate" in script.member.member.explain().waits_for
+    script.agenda.run(100)
+    script.answer(1, {})
+    assert script.member.state == "STABLE"
 
 
 def test_a_group_that_may_not_be_used_ends_the_member_that_lost_its_partitions() -> None:

@@ -62,11 +62,6 @@ JOIN_AGAIN_MS_MAX: Final = 60_000
 """How long a static member tries to join while a registration of its own may stand in its way. That one ends
 with its session."""
 
-_FATAL_FAILURES: Final = {
-    RequestFailure.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
-    RequestFailure.AUTHENTICATION: ErrorCode.SASL_AUTHENTICATION_FAILED,
-}
-
 _AT_ONCE: Final = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING})
 """The states in which a heartbeat is due without waiting for the interval."""
 
@@ -289,25 +284,26 @@ class HeartbeatManager:
         elif code in FENCING or _may_pass(code) or self._is_own_registration(code, now_ms):
             self._again(words, now_ms)
         else:
-            sentence = FATAL_ERRORS.get(code, UNKNOWN_ERROR)
-            member.fail(FatalError(code, f"{sentence}. {response.body.error_message or ''}".rstrip()), now_ms)
+            self._fail(code, response.body.error_message, now_ms)
 
     def _failed(self, sent: _Sent, response: ClientResponse) -> None:
         now_ms, failure = response.received_ms, response.failure
-        assert failure is not None
         if sent.joins and self._registered_ms is None:
             self._registered_ms = sent.now_ms
-        if failure is RequestFailure.UNSUPPORTED_VERSION and sent.api is not ApiKey.CONSUMER_GROUP_HEARTBEAT:
-            self._is_extension_refused = True
-            self._told = None
-        elif (code := _FATAL_FAILURES.get(failure)) is not None:
-            self._membership.fail(
-                FatalError(code, f"{FATAL_ERRORS[code]}. {response.words}".rstrip()), now_ms
-            )
-        else:
+        if failure is not RequestFailure.UNSUPPORTED_VERSION:
             words = _why_not(response)
             self._lose_coordinator(response.node_id, words, now_ms)
             self._again(words, now_ms)
+        elif sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
+            self._is_extension_refused = True
+            self._told = None
+        else:
+            self._fail(ErrorCode.UNSUPPORTED_VERSION, response.words, now_ms)
+
+    def _fail(self, code: int, words: str | None, now_ms: float) -> None:
+        """End the member with the sentence of an error and what the coordinator or the network says."""
+        sentence = FATAL_ERRORS.get(code, UNKNOWN_ERROR)
+        self._membership.fail(FatalError(code, f"{sentence}. {words or ''}".rstrip()), now_ms)
 
     def _lose_coordinator(self, node_id: int, why: str, now_ms: float) -> None:
         self._coordinator.lost(node_id, why, now_ms)

@@ -97,7 +97,7 @@ its group was deleted."""
 COORDINATOR_MOVED: Final = (_C.NOT_COORDINATOR, _C.COORDINATOR_NOT_AVAILABLE)
 """The coordinator is looked for again."""
 
-FATAL_ERRORS: Final[dict[ErrorCode, str]] = {
+FATAL_ERRORS: Final[dict[int, str]] = {
     _C.GROUP_AUTHORIZATION_FAILED: "The client may not read the group. Grant READ on it to its principal",
     _C.INVALID_REQUEST: "The coordinator refused the heartbeat as invalid",
     _C.INVALID_GROUP_ID: "The group id is empty or not allowed. Set group.id",
@@ -118,7 +118,6 @@ FATAL_ERRORS: Final[dict[ErrorCode, str]] = {
         "The group exists with another protocol or type, and its members cannot be migrated. Use another "
         "group.id, or stop its members first"
     ),
-    _C.SASL_AUTHENTICATION_FAILED: "The coordinator refused the client's credentials",
     _C.UNKNOWN_SERVER_ERROR: "The coordinator failed on the heartbeat. Its log has the reason",
 }
 """What a person can do about an error that trying again does not mend."""
