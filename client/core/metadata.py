@@ -38,6 +38,9 @@ from wire.schema import ZERO_UUID
 FIRST_ANSWER_MS: Final = 5_000.0
 """Time for an answer before another node is asked; doubled with each failure, up to request.timeout.ms."""
 
+STEADY_ATTEMPTS: Final = 5
+"""Attempts at the pace of retry.backoff.ms while a leader is missing: most elections are over by then."""
+
 REBOOTSTRAP_AFTER_MS: Final = 300_000.0
 """Time without an answer after which the known nodes are forgotten (KIP-1102)."""
 
@@ -89,11 +92,13 @@ class MetadataManager:
         self._is_asking = False
         self._refresh_ms = self._ids_ms = env.now_ms()
         """When names, and ids, are asked for next."""
+        self._again_ms = -FOREVER
+        """The end of the back-off after the last answer; complaints wait for it."""
         self._why = "there was no answer yet"
         self._answered_ms = env.now_ms()
         backoffs = (settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
         self._failing = Backoff(*backoffs)
-        self._incomplete = Backoff(*backoffs)
+        self._incomplete = Backoff(*backoffs, steady=STEADY_ATTEMPTS)
         self._unnamed = Backoff(*backoffs)
         delegate.lost_listeners.append(self._connection_lost)
 
@@ -106,10 +111,10 @@ class MetadataManager:
     def want_topics(self, names: Iterable[str]) -> None:
         """Know these topics from now on, too. Those that do not exist are dropped in time."""
         now_ms = self._now_ms()
-        new = [name for name in names if name not in self._wanted]
-        self._wanted.update(dict.fromkeys(names, now_ms))
-        if new:
-            self.refresh(now_ms, f"topic {new[0]!r} is not known yet")
+        wanted = dict.fromkeys(names, now_ms)
+        if wanted.keys() - self._wanted.keys():
+            self._refresh_ms = min(self._refresh_ms, now_ms)
+        self._wanted.update(wanted)
 
     def want_ids(self, ids: Iterable[bytes]) -> None:
         """Find the names of these topics, in place of those that were wanted before."""
@@ -120,10 +125,9 @@ class MetadataManager:
         self._wanted_ids = wanted
 
     def refresh(self, now_ms: float, why: str) -> None:
-        """Ask again soon: the view was wrong about something."""
+        """Ask again soon: the view was wrong about something. Many complaints are one request."""
         self._why = why
-        not_before_ms = self._answered_ms + self._settings.retry_backoff_ms if self.view.nodes else now_ms
-        self._refresh_ms = min(self._refresh_ms, max(now_ms, not_before_ms))
+        self._refresh_ms = min(self._refresh_ms, max(now_ms, self._again_ms))
 
     def update_leader(self, partition: TopicPartition, leader_id: int, leader_epoch: int) -> bool:
         """Take a leader that a broker named in place of records (KIP-951). Returns whether it is news."""
@@ -140,7 +144,6 @@ class MetadataManager:
         """Handle UPDATE_METADATA: know its topics from now on; answer once if somebody waits for it."""
         if event.future is None:
             self.want_topics(event.topics or ())
-            self.refresh(now_ms, "the application asked")
         elif len(self._waiters) == WAITERS_MAX:
             fail(event.future, TimedOut(f"{WAITERS_MAX} calls are waiting for metadata already"))
         else:
@@ -239,7 +242,8 @@ class MetadataManager:
     def _answered_by_name(self, response: ClientResponse) -> None:
         now_ms = response.received_ms
         if not self._take(response):
-            self._refresh_ms = min(self._refresh_ms, now_ms + self._failing.next_ms())
+            self._again_ms = now_ms + self._failing.next_ms()
+            self._refresh_ms = min(self._refresh_ms, self._again_ms)
             return
         answer: MetadataResponse = response.body
         view = _merged(self.view, answer)
@@ -247,14 +251,14 @@ class MetadataManager:
         self._emit_refusals(answer.topics)
         self._adopt(view, now_ms)
         self._complete_waiters(view)
-        if all(_is_complete(topic) for topic in view.topics.values() if topic.name in self._wanted):
-            self._incomplete.reset()
-            again_ms: float = max(self._settings.metadata_max_age_ms, self._settings.retry_backoff_ms)
+        waits = any(waiter.was_asked for waiter in self._waiters)
+        if waits or not all(_is_complete(one) for one in self.view.topics.values()):
+            self._again_ms = next_ms = now_ms + self._incomplete.next_ms()
         else:
-            again_ms = self._incomplete.next_ms()
-        if any(waiter.was_asked for waiter in self._waiters):
-            again_ms = min(again_ms, self._settings.retry_backoff_ms)
-        self._refresh_ms = min(self._refresh_ms, now_ms + again_ms)
+            self._incomplete.reset()
+            self._again_ms = now_ms + self._settings.retry_backoff_ms
+            next_ms = max(self._again_ms, now_ms + self._settings.metadata_max_age_ms)
+        self._refresh_ms = min(self._refresh_ms, next_ms)
 
     def _answered_by_id(self, response: ClientResponse) -> None:
         now_ms = response.received_ms

@@ -165,12 +165,13 @@ def test_a_request_without_a_node_says_why() -> None:
     )
 
 
-def test_a_wrong_port_is_guessed_at() -> None:
+@pytest.mark.parametrize("answer", [None, bytes.fromhex("15030300020250")], ids=["closed", "alert of TLS"])
+def test_a_listener_of_another_protocol_is_guessed_at(answer: bytes | None) -> None:
     network = FakeNetwork(nodes=1)
-    network.answer(ApiKey.API_VERSIONS, lambda asked: network.cut(asked.connection))
+    network.answer(ApiKey.API_VERSIONS, lambda asked: answer or network.cut(asked.connection))
     rig = ClientRig(network)
     rig.run(3_000)
-    assert "ended before it answered ApiVersions (is security.protocol right?)" in rig.delegate.trouble
+    assert "(is security.protocol right?)" in rig.delegate.trouble
 
 
 MALFORMED: dict[str, Callable[[ReceivedRequest], bytes]] = {

@@ -158,7 +158,9 @@ class NodeConnection:
         try:
             frames = self._frames.feed(data)
         except MalformedFrame as error:
-            raise ConnectionFailed(RequestFailure.MALFORMED, f"{self} brought no answer: {error}") from error
+            hint = " (is security.protocol right?)" if self.state is ConnectionState.NEGOTIATING else ""
+            words = f"{self} brought no answer: {error}{hint}"
+            raise ConnectionFailed(RequestFailure.MALFORMED, words) from error
         for frame in frames:
             sent, body = self._answer(frame)
             if sent.request is None:
