@@ -74,4 +74,4 @@ class BatchHeader(NamedTuple):
 
 def header_of(records: bytes, at: int = 0) -> BatchHeader:
     """Return the header of the batch that begins at `at`, which has all bytes of a header."""
-    return BatchHeader._make(HEADER.unpack_from(records, at))
+    return tuple.__new__(BatchHeader, HEADER.unpack_from(records, at))

@@ -19,6 +19,8 @@ from client.core.fetch.codecs import NotDecompressed, decompress
 from client.core.fetch.records import BadRecord, BatchRecords
 from client.core.types import ConsumerRecord, FetchedData
 from wire.record_batch import (
+    CODEC_MASK,
+    CONTROL,
     CRC_START,
     HEADER_BYTES,
     LENGTH_END,
@@ -46,6 +48,7 @@ class CompletedFetch:
         "_batch_end",
         "_checks_crcs",
         "_header",
+        "_view",
         "data",
         "is_drained",
         "leader_epoch",
@@ -60,6 +63,7 @@ class CompletedFetch:
         """Of the last batch that was read."""
         self.is_drained = False
         self._checks_crcs = checks_crcs
+        self._view = memoryview(data.records)
         self._at = 0
         self._header: BatchHeader | None = None
         self._batch: BatchRecords | None = None
@@ -111,16 +115,17 @@ class CompletedFetch:
             self.is_drained = True
             return False
         self._check(header)
-        is_aborted = self._is_aborted(header)
-        if is_aborted or header.is_control:
+        has_aborted = bool(self._aborted or self._aborted_producers)
+        if (has_aborted and self._is_aborted(header)) or header.attributes & CONTROL:
             self._close_batch(header)
             return False
-        self._batch = self._records_of(header)
-        try:
-            self._batch.skip_to(self.next_offset)
-        except BadRecord as error:
-            self._batch = None
-            self._corrupt(f"a record before it in its batch: {error}")
+        batch = self._records_of(header)
+        if header.base_offset < self.next_offset:
+            try:
+                batch.skip_to(self.next_offset)
+            except BadRecord as error:
+                self._corrupt(f"a record before it in its batch: {error}")
+        self._batch = batch
         return True
 
     def _next_header(self) -> BatchHeader | None:
@@ -138,10 +143,11 @@ class CompletedFetch:
             )
         if rest >= HEADER_BYTES:
             header = header_of(data, at)
-            if header.length < HEADER_BYTES - LENGTH_END:
+            size = LENGTH_END + header.length
+            if size < HEADER_BYTES:
                 self._corrupt(f"a batch of {header.length} bytes is shorter than a header")
-            self._batch_end = at + LENGTH_END + header.length
-            if self._batch_end <= len(data):
+            if size <= rest:
+                self._batch_end = at + size
                 self._header = header
                 return header
         if at == 0 and rest:
@@ -150,17 +156,15 @@ class CompletedFetch:
 
     def _check(self, header: BatchHeader) -> None:
         """Check what a header says against the bytes, the position, and itself."""
-        if self._checks_crcs:
-            covered = memoryview(self.data.records)[self._at + CRC_START : self._batch_end]
-            if crc32c(covered) != header.crc:
-                self._corrupt("its CRC-32C is not that of its header: it was damaged on its way or on disk")
-        if header.last_offset_delta < 0 or not 0 <= header.num_records <= header.last_offset_delta + 1:
+        first, reach = header.base_offset, header.last_offset_delta
+        if self._checks_crcs and crc32c(self._view[self._at + CRC_START : self._batch_end]) != header.crc:
+            self._corrupt("its CRC-32C is not that of its header: it was damaged on its way or on disk")
+        if reach < 0 or not 0 <= header.num_records <= reach + 1:
             self._corrupt(
-                f"it has {header.num_records} records, and its last offset is its first plus "
-                f"{header.last_offset_delta}"
+                f"it has {header.num_records} records, and its last offset is its first plus {reach}"
             )
-        if header.base_offset < 0 or header.last_offset < self.next_offset:
-            self._corrupt(f"its offsets {header.base_offset} to {header.last_offset} were read before")
+        if first < 0 or first + reach < self.next_offset:
+            self._corrupt(f"its offsets {first} to {first + reach} were read before")
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         """Whether a batch belongs to an aborted transaction. Takes the transactions' ends into account."""
@@ -187,9 +191,9 @@ class CompletedFetch:
     def _records_of(self, header: BatchHeader) -> BatchRecords:
         partition, data = self.data.partition, self.data.records
         start, end = self._at + HEADER_BYTES, self._batch_end
-        if header.codec != UNCOMPRESSED:
+        if header.attributes & CODEC_MASK != UNCOMPRESSED:
             try:
-                data = decompress(header.codec, memoryview(data)[start:end])
+                data = decompress(header.codec, self._view[start:end])
             except NotDecompressed as error:
                 self._corrupt(str(error))
             start, end = 0, len(data)
