@@ -1,10 +1,9 @@
 """Members of the client's core and the coordinator of tests/support/world.py, joined in virtual time.
 
 There is no network: `WorldLink` hands each request to the coordinator and the answer back, and does with both
-what a network can do. A request may be lost, handled late (after the member has given up on it), or handled
-twice, of which the member hears the second answer; an answer may be lost. The coordinator handles the
-requests of one member in the order of their sending: the protocol counts on it, as heartbeats have no
-numbers.
+what a network can do. A request may be lost or handled late, after the member has given up on it; an answer
+may be lost or arrive twice. The coordinator handles the requests of one member in the order of their
+sending: the protocol counts on it, as heartbeats have no numbers.
 
 Invariant, checked whenever an application's partitions change and after each request: no partition is used by
 the applications of two members that are in the group for the coordinator. Two uses do not count, because no
@@ -59,8 +58,8 @@ class _Carried:
     frame: bytes
     has_ended: bool = False
 
-    def answer(self, body: Any) -> None:
-        if not self.has_ended:
+    def answer(self, body: Any, *, again: bool = False) -> None:
+        if again or not self.has_ended:
             self.has_ended = True
             self.host.answer(self.request, body, version=self.version)
 
@@ -118,12 +117,10 @@ class WorldLink:
         if fault == "lost":
             return
         member_id = host.membership.member_id
-        for is_first in (True, False) if fault == "doubled" else (False,):
-            way_ms = request.timeout_ms + LATE_MS * self.rng.random() if fault == "late" else self._way()
-            handled_ms = max(self.agenda.now_ms + way_ms, self._last_ms.get(member_id, 0.0))
-            self._last_ms[member_id] = handled_ms
-            is_heard = not is_first and fault != "unanswered"
-            self.agenda.at(handled_ms, partial(self._handle, carried, is_heard=is_heard))
+        way_ms = request.timeout_ms + LATE_MS * self.rng.random() if fault == "late" else self._way()
+        handled_ms = max(self.agenda.now_ms + way_ms, self._last_ms.get(member_id, 0.0))
+        self._last_ms[member_id] = handled_ms
+        self.agenda.at(handled_ms, partial(self._handle, carried, fault))
 
     def _way(self) -> float:
         return 1 + self.rng.random() * DELAY_MS
@@ -136,20 +133,21 @@ class WorldLink:
                 return name
         return ""
 
-    def _handle(self, carried: _Carried, *, is_heard: bool) -> None:
-        """Let the coordinator handle a request; `is_heard` is whether the member gets the answer."""
+    def _handle(self, carried: _Carried, fault: str) -> None:
+        """Let the coordinator handle a request, and carry its answer back unless that is lost."""
         self.tick()
         header, body = decode_request(carried.frame[4:])
         api = ApiKey(header.api_key)
         handle = self.world.beat if api in BEATS else self.world.handle
         reply = handle(api, carried.version, body)
-        self.log.append(f"{self.agenda.now_ms:.0f} {body} -> {reply if is_heard else 'unheard'}")
+        self.log.append(f"{self.agenda.now_ms:.0f} {body} -> {'unheard' if fault == 'unanswered' else reply}")
         self.met[ErrorCode(reply.error_code).name] += 1
-        if is_heard:
-            _, answer = decode_response(
-                api, carried.version, encode_response(api, carried.version, 1, reply)[4:]
-            )
-            self.agenda.after(self._way(), lambda: carried.answer(answer))
+        if fault != "unanswered":
+            frame = encode_response(api, carried.version, 1, reply)[4:]
+            _, answer = decode_response(api, carried.version, frame)
+            self.agenda.after(self._way(), partial(carried.answer, answer))
+            if fault == "doubled":
+                self.agenda.after(2 * DELAY_MS, partial(carried.answer, answer, again=True))
         self.check()
 
     def tick(self) -> None:

@@ -132,6 +132,20 @@ def test_after_a_heartbeat_without_an_answer_the_next_has_all_fields_again(failu
     assert script.next().subscribed_topic_names is None
 
 
+def test_a_heartbeat_names_what_is_assigned_and_not_taken_yet() -> None:
+    """What it left out would be given up for the coordinator, while the member begins to use it."""
+    script = Script()
+    script.settle({ORDERS: [0]})
+    script.member.application.holds_callbacks = True
+    script.agenda.run(5_000)
+    script.answer(1, {ORDERS: [0, 1]})
+    script.agenda.run(5_000)
+    script.answer(1, {ORDERS: [0, 1, 2]})
+    script.member.application.end_callback()
+    assert owned(script.next()) == {ORDERS: [0, 1, 2]}
+    assert script.member.application.told[-1] == "assigned orders:1", "orders:2 is assigned next"
+
+
 def test_a_changed_subscription_is_sent_at_once_and_names_only_what_changed() -> None:
     script = Script()
     script.settle({ORDERS: [0]})
@@ -186,10 +200,11 @@ def test_heartbeats_go_on_during_both_steps_and_name_what_a_callback_still_holds
     script.agenda.run(5_000)
     script.answer(1, {ORDERS: [1], BILLS: [0]})
     script.agenda.run(5_000)
-    assert owned(script.next()) is None, "on_revoke runs: nothing has changed for the coordinator"
+    names = {ORDERS: [0, 1], BILLS: [0]}
+    assert owned(script.next()) == names, "on_revoke runs"
     script.fail()
     script.agenda.run(100)
-    assert owned(script.next()) == {ORDERS: [0, 1]}, "orders:0 is not given up before its callback has ended"
+    assert owned(script.next()) == names, "orders:0 is not given up before its callback has ended"
     assert script.member.positions.fetched == {("orders", 1)}, "but it is not fetched any more"
     script.answer(1)
     script.member.application.end_callback()

@@ -140,7 +140,7 @@ def test_topics_without_a_name_are_asked_for_and_the_others_do_not_wait() -> Non
     script.answer(1, {ORDERS: [0], BILLS: [0]})
     script.agenda.run(0)
     assert told(script) == ["assigned orders:0"]
-    assert owned(script.next()) == {ORDERS: [0]}
+    assert owned(script.next()) == {BILLS: [0], ORDERS: [0]}
     script.answer(1)
     assert script.member.names.wanted == {BILLS}
     assert script.member.state == "RECONCILING"

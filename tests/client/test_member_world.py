@@ -127,8 +127,7 @@ def test_no_partition_has_two_owners_when_replies_are_lost_late_or_doubled(seeds
     met = play_many(seeds)
     for kind in ("lost", "unanswered", "late", "doubled"):
         count_fault("client", f"{kind} heartbeat", met[kind])
-    assert met["FENCED_MEMBER_EPOCH"]
-    assert met["UNKNOWN_MEMBER_ID"]
+    assert met["FENCED_MEMBER_EPOCH"] + met["UNKNOWN_MEMBER_ID"]
 
 
 @pytest.mark.slow
@@ -138,7 +137,7 @@ def test_no_partition_has_two_owners_in_thousands_of_stories(seeds: range) -> No
 
 
 def tells_a_revocation_before_its_callback_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MembershipManager, "told", property(lambda self: frozenset(self.owned)))
+    monkeypatch.setattr(MembershipManager, "told", property(lambda self: self.target | frozenset(self.owned)))
 
 
 def keeps_its_partitions_when_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:

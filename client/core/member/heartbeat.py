@@ -231,6 +231,7 @@ class HeartbeatManager:
 
         def answered(response: ClientResponse) -> None:
             if number == self._number:
+                self._number += 1  # an answer is heard once
                 then(response)
 
         return UnsentRequest(api, build_with_identity, Destination.COORDINATOR, answered, timeout_ms)

@@ -5,8 +5,11 @@ reconciliation; this one decides by the table in `states` what it means. Invaria
 
 - The epoch of an answer is taken before anything else in it.
 - A partition is in `owned` from the moment in which it is handed to the application until its revocation
-  begins. Then it is in `revoking` until the application has acknowledged; heartbeats name both, so that the
+  begins. Then it is in `revoking` until the application has acknowledged. Heartbeats name both, so that the
   coordinator gives it to nobody else while a callback still runs.
+- Heartbeats also name what is assigned and not taken yet. For the coordinator, what a heartbeat leaves out is
+  given up: without this, it could give a partition away while the heartbeat is on its way and the member,
+  which has not heard of it, begins to use the partition.
 - A member that is fenced clears both at once, without a revocation or a commit.
 - Leaving ends: with the coordinator's answer, or at the deadline.
 """
@@ -234,9 +237,14 @@ class MembershipManager:
         return self.state is not MemberState.UNSUBSCRIBED
 
     @property
+    def held(self) -> frozenset[TopicIdPartition]:
+        """What the application may still use."""
+        return frozenset(self.owned.keys() | self.revoking.keys())
+
+    @property
     def told(self) -> frozenset[TopicIdPartition]:
         """What heartbeats say that the member owns."""
-        return frozenset(self.owned.keys() | self.revoking.keys())
+        return self.held | self.target
 
     # Inside.
 
@@ -256,8 +264,9 @@ class MembershipManager:
 
     def _compare(self, now_ms: float) -> None:
         """Reconcile if the assignment is not what the member owns; an equal one changes nothing."""
-        if self.target != self.told or self.revoking:
-            gained, lost = len(self.target - self.told), len(self.told - self.target)
+        held = self.held
+        if self.target != held or self.revoking:
+            gained, lost = len(self.target - held), len(held - self.target)
             self._go(_E.ASSIGNED, f"a new assignment: {gained} to take, {lost} to give up", now_ms)
 
     def _release_all(self, now_ms: float) -> None:
@@ -265,7 +274,8 @@ class MembershipManager:
         if self.member_epoch <= JOIN_EPOCH:
             self._lose_all(now_ms)
             return
-        if not self.told:
+        self.target = frozenset(self.owned)
+        if not self.held:
             self.steps.cancel()
             self._released(None, now_ms)
             return
