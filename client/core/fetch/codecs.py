@@ -16,11 +16,10 @@ DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Limit on one batch when decompressed. Producers bound their batches before they compress them
 (max.request.size: 1 MiB; librdkafka's limit is 1 GB, and its default 1 MB)."""
 
-RATIO_EXPECTED: Final = 8
-"""The first buffer has this many times the compressed bytes; few batches need a second one."""
+BUFFER_BYTES: Final = 1024 * 1024
+"""The buffer that a consumer keeps; most batches fit into it. A new one would have to be cleared for each."""
 GROWTH: Final = 4
-"""Each further buffer is so much larger."""
-BUFFER_BYTES_MIN: Final = 64 * 1024
+"""Each further buffer for a batch is so much larger."""
 
 _NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
@@ -37,46 +36,52 @@ class NotDecompressed(Exception):
     """The records of a batch cannot be decompressed; says why."""
 
 
-def decompress(codec: int, data: memoryview) -> bytes:
-    """Return the decompressed records of a batch.
+class Decompressor:
+    """Decompresses the batches of one consumer."""
 
-    Raises NotDecompressed if the codec is unknown, the bytes are damaged, or the result would exceed
-    DECOMPRESSED_BYTES_MAX.
-    """
-    name = _NAMES.get(codec)
-    if name is None:
-        raise NotDecompressed(f"codec {codec} is unknown")
-    import cramjam
+    __slots__ = ("_buffer",)
 
-    try:
-        if codec == SNAPPY:
-            return _snappy(data, cramjam.snappy)
-        return _growing(name, data, getattr(cramjam, name))
-    except cramjam.DecompressionError as error:
-        raise NotDecompressed(f"its {name} data is damaged: {error}") from None
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def decompress(self, codec: int, data: memoryview) -> bytes:
+        """Return the decompressed records of a batch.
+
+        Raises NotDecompressed if the codec is unknown, the bytes are damaged, or the result would exceed
+        DECOMPRESSED_BYTES_MAX.
+        """
+        name = _NAMES.get(codec)
+        if name is None:
+            raise NotDecompressed(f"codec {codec} is unknown")
+        import cramjam
+
+        try:
+            if codec == SNAPPY:
+                return _snappy(data, cramjam.snappy)
+            return self._growing(name, data, getattr(cramjam, name))
+        except cramjam.DecompressionError as error:
+            raise NotDecompressed(f"its {name} data is damaged: {error}") from None
+
+    def _growing(self, name: str, data: memoryview, library: ModuleType) -> bytes:
+        """Decompress into the buffer that is kept, and into larger ones while one is too small."""
+        self._buffer = buffer = self._buffer or bytearray(BUFFER_BYTES)
+        while True:
+            try:
+                written = library.decompress_into(data, buffer)
+            except Exception as error:
+                if str(error) != _BUFFER_FULL:
+                    raise
+            else:
+                return bytes(memoryview(buffer)[:written])
+            if len(buffer) >= DECOMPRESSED_BYTES_MAX:
+                raise _too_large(name)
+            buffer = bytearray(min(len(buffer) * GROWTH, DECOMPRESSED_BYTES_MAX))
 
 
 def _too_large(name: str) -> NotDecompressed:
     return NotDecompressed(
         f"its {name} data has more than {DECOMPRESSED_BYTES_MAX:,} bytes when decompressed"
     )
-
-
-def _growing(name: str, data: memoryview, library: ModuleType) -> bytes:
-    """Decompress into a buffer, and again into a larger one while it is too small."""
-    size = max(RATIO_EXPECTED * len(data), BUFFER_BYTES_MIN)
-    while True:
-        buffer = bytearray(min(size, DECOMPRESSED_BYTES_MAX))
-        try:
-            written = library.decompress_into(data, buffer)
-        except Exception as error:
-            if str(error) != _BUFFER_FULL:
-                raise
-        else:
-            return bytes(memoryview(buffer)[:written])
-        if size >= DECOMPRESSED_BYTES_MAX:
-            raise _too_large(name)
-        size *= GROWTH
 
 
 def _snappy(data: memoryview, library: ModuleType) -> bytes:

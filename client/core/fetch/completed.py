@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from crc32c import crc32c
 
 from client.core.errors import CorruptRecord
-from client.core.fetch.codecs import NotDecompressed, decompress
+from client.core.fetch.codecs import Decompressor, NotDecompressed
 from client.core.fetch.records import BadRecord, BatchRecords
 from client.core.types import ConsumerRecord, FetchedData
 from wire.record_batch import (
@@ -47,6 +47,7 @@ class CompletedFetch:
         "_batch",
         "_batch_end",
         "_checks_crcs",
+        "_decompressor",
         "_header",
         "_view",
         "data",
@@ -55,13 +56,14 @@ class CompletedFetch:
         "next_offset",
     )
 
-    def __init__(self, data: FetchedData, *, checks_crcs: bool) -> None:
+    def __init__(self, data: FetchedData, decompressor: Decompressor, *, checks_crcs: bool) -> None:
         self.data = data
         self.next_offset = data.position.offset
         """The offset of the next record to hand out."""
         self.leader_epoch = data.position.leader_epoch
         """Of the last batch that was read."""
         self.is_drained = False
+        self._decompressor = decompressor
         self._checks_crcs = checks_crcs
         self._view = memoryview(data.records)
         self._at = 0
@@ -193,7 +195,7 @@ class CompletedFetch:
         start, end = self._at + HEADER_BYTES, self._batch_end
         if header.attributes & CODEC_MASK != UNCOMPRESSED:
             try:
-                data = decompress(header.codec, self._view[start:end])
+                data = self._decompressor.decompress(header.codec, self._view[start:end])
             except NotDecompressed as error:
                 self._corrupt(str(error))
             start, end = 0, len(data)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from client.core.errors import CorruptRecord
 from client.core.events import ApplicationEvent, FetchConsumedEvent, FetchResponseEvent
+from client.core.fetch.codecs import Decompressor
 from client.core.fetch.completed import CompletedFetch
 from client.core.settings import ConsumerSettings
 from client.core.types import ConsumerRecord, FetchedData, Position, TopicPartition
@@ -27,6 +28,7 @@ class FetchHandler:
         """Where decoding goes on, of each partition whose position is known."""
         self._send = send
         self._checks_crcs = settings.check_crcs
+        self._decompressor = Decompressor()
         self._is_committed_only = settings.isolation_level == "read_committed"
         self._fetched: dict[TopicPartition, deque[CompletedFetch]] = {}
         """Not decoded to the end yet, the oldest first. No entry is empty."""
@@ -54,7 +56,7 @@ class FetchHandler:
             fetches = self._fetched[data.partition] = deque()
             if data.partition not in self._paused:
                 self._turns.append(data.partition)
-        fetches.append(CompletedFetch(data, checks_crcs=self._checks_crcs))
+        fetches.append(CompletedFetch(data, self._decompressor, checks_crcs=self._checks_crcs))
 
     def begin(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Go on from other positions, and drop what was fetched for earlier ones."""
