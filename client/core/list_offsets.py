@@ -12,7 +12,7 @@ from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
 from client.core.events import ListOffsetsEvent
-from client.core.requests import ClientResponse, PollResult, UnsentRequest
+from client.core.requests import FOREVER, ClientResponse, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.types import OffsetAndTimestamp, TopicPartition
 from wire.apis import ApiKey
@@ -63,6 +63,8 @@ class ListOffsetsManager:
         self._isolation_level = int(settings.isolation_level == "read_committed")
         self._calls: PendingCalls[_Times] = PendingCalls(settings, env)
         self._progress: dict[PendingCall[_Times], _Progress] = {}
+        self._view = metadata.view
+        """The view in which calls without any leader have looked for theirs."""
 
     def list_offsets(self, event: ListOffsetsEvent, now_ms: float) -> None:
         """Handle LIST_OFFSETS."""
@@ -83,6 +85,11 @@ class ListOffsetsManager:
 
     def poll(self, now_ms: float) -> PollResult:
         """Return a request for each leader of a call whose attempt is due."""
+        if self._view is not self._metadata.view:
+            self._view = self._metadata.view
+            for call in self._progress:
+                if call.next_ms == FOREVER:
+                    call.next_ms = now_ms
         requests: list[UnsentRequest] = []
         due = self._calls.due(now_ms)
         self._progress = {call: one for call, one in self._progress.items() if call in self._calls}
@@ -103,7 +110,8 @@ class ListOffsetsManager:
         if unled:
             words = f"no leader of {unled[0].topic}-{unled[0].partition} is known"
             self._metadata.refresh(now_ms, words)
-            call.retry_later(words, now_ms)
+            call.trouble = words
+            call.next_ms = FOREVER  # until there is another view
         progress.in_flight = len(by_leader)
         call.is_in_flight = bool(by_leader)
         return [

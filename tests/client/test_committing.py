@@ -339,6 +339,16 @@ def test_offsets_without_a_leader_wait_until_the_deadline(rig: DataRig) -> None:
     assert not rig.sent
 
 
+def test_offsets_are_asked_for_as_soon_as_the_leader_is_known(rig: DataRig) -> None:
+    rig.metadata.lead("orders", {0: -1, 1: 1})
+    future = rig.ask_offsets({A: -1, B: -1})
+    rig.run(200)
+    assert not future.done()
+    rig.metadata.lead("orders", {0: 1, 1: 1})
+    rig.run(5)
+    assert set(future.result(0)) == {A, B}
+
+
 def test_a_leader_that_leaves_partitions_out_is_asked_again(rig: DataRig) -> None:
     rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: ListOffsetsResponse(topics=[])
     future = rig.ask_offsets({A: -1}, timeout_ms=2_000)
