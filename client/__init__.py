@@ -1,5 +1,9 @@
 """A consumer of Kafka's consumer group protocol (KIP-848), for Apache Kafka 4.0 and later and for Quorate.
 
 core/   what is decided, without I/O: events, request managers, the member's states, fetching
-aio/    the asyncio backend
+aio/    the asyncio backend, and `Consumer`
+
+sync               `SyncConsumer`, with confluent-kafka's method names
+confluent          its messages, partitions and errors
+background_thread  the background side in a thread of its own
 """

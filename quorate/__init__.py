@@ -26,4 +26,66 @@ endoffsets       begin and end offsets in a Kafka cluster
 testing          a cluster for tests of Kafka applications
 pytest_plugin    the fixture `quorate`
 mirror           mirrors the topics of a Kafka cluster
+confluent        the client under confluent-kafka's names
+
+The doors of the client, `Consumer` for asyncio and `SyncConsumer` for threads, and the values and errors that
+their users meet are imported from here. Each is loaded when it is first asked for.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from client.aio.consumer import Consumer
+    from client.core.errors import (
+        ConfigError,
+        ConsumerError,
+        CorruptRecord,
+        DeserializationError,
+        FatalError,
+        FencedError,
+        IllegalState,
+        KafkaError,
+        NoOffset,
+        PositionOutOfRange,
+        RecordError,
+        TimedOut,
+    )
+    from client.core.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+    from client.sync import SyncConsumer
+
+__all__ = [
+    "ConfigError",
+    "Consumer",
+    "ConsumerError",
+    "ConsumerRecord",
+    "CorruptRecord",
+    "DeserializationError",
+    "FatalError",
+    "FencedError",
+    "IllegalState",
+    "KafkaError",
+    "NoOffset",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PositionOutOfRange",
+    "RecordError",
+    "SyncConsumer",
+    "TimedOut",
+    "TopicPartition",
+]
+
+_DOORS = {"Consumer": "client.aio.consumer", "SyncConsumer": "client.sync"}
+_VALUES = ("ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of the client when it is first asked for (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _DOORS.get(name) or ("client.core.types" if name in _VALUES else "client.core.errors")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

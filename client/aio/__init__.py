@@ -1,5 +1,6 @@
 """The asyncio backend.
 
+consumer   `Consumer`, the asyncio flavour
 transport  connections by number over asyncio, with TLS
 loop       drives the background side: one pass whenever there is something to do
 """

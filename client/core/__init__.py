@@ -7,6 +7,7 @@ setting_kinds   what a setting accepts
 env             the clock, chance and connections, which come from outside
 events          the two queues between the application side and the background side
 
+assembly        both sides of a consumer, built from its settings
 application     the application side: the calls of a consumer
 effects         what the application side asks of the flavour that drives it
 rebalance       the application side of a rebalance, with its callbacks

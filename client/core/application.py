@@ -196,7 +196,8 @@ class Application:
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> Steps[None]:
         """Fetch these partitions without the group. Nothing at all is `unsubscribe`.
 
-        Each begins at its offset; None stands for the committed one, or else auto.offset.reset."""
+        Each begins at its offset, which may be FIRST_OFFSET or LAST_OFFSET; None stands for the committed
+        one, or else auto.offset.reset."""
         self.check_open()
         if not partitions:
             yield from self.unsubscribe(None)
@@ -234,8 +235,7 @@ class Application:
                     yield from self._run_callbacks()
                 except Exception as error:
                     raised = raised or error
-                if not future.done():
-                    yield NewsWait(deadline_ms)
+                yield NewsWait(deadline_ms, future)
         finally:
             self.rounds.deadline_ms = None
             self.topics = self.regex = None
@@ -340,6 +340,7 @@ class Application:
             raise raised[0]
 
     def _send_rest(self, deadline_ms: float) -> Steps[None]:
+        yield from self.commits.wait_for_pending(deadline_ms)
         future: Future[None] = Future()
         self._send(CloseEvent(future=future, deadline_ms=deadline_ms))
         yield CallAnswer(future, deadline_ms)

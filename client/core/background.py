@@ -37,11 +37,12 @@ class Background:
         managers: Sequence[RequestManager],
         handlers: dict[ApplicationEventType, Handler],
         delegate: Delegate,
+        background_events: deque[BackgroundEvent],
     ) -> None:
         self.application_events: deque[ApplicationEvent] = deque()
         """Filled by the application side, which wakes the backend afterwards."""
-        self.background_events: deque[BackgroundEvent] = deque()
-        """Emptied by the application side."""
+        self.background_events = background_events
+        """Filled by the managers and emptied by the application side."""
         self._managers = managers
         self._handlers = handlers
         self._delegate = delegate

@@ -21,9 +21,10 @@ class UserCall(NamedTuple):
 
 
 class NewsWait(NamedTuple):
-    """Wait until the background side has sent an event, or until the time."""
+    """Wait until the background side has sent an event, until a call has ended, or until the time."""
 
     until_ms: float
+    future: Future[Any] | None = None
 
 
 class CallAnswer(NamedTuple):

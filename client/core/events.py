@@ -36,7 +36,7 @@ class ApplicationEventType(Enum):
     FETCH_COMMITTED = "ask for committed offsets"
     LIST_OFFSETS = "ask for offsets by time, or for the first or last ones"
     INSTALL_ASSIGNMENT = "the result of a client-side assignor, which runs on the application side"
-    CLOSE = "end everything that is left"
+    CLOSE = "end all connections"
 
 
 class BackgroundEventType(Enum):
@@ -125,7 +125,8 @@ class SubscribeEvent(ApplicationEvent):
 class AssignEvent(ApplicationEvent):
     type = ApplicationEventType.ASSIGN
     partitions: Mapping[TopicPartition, int | None]
-    """With the offset to begin at; None: the committed one, or by auto.offset.reset."""
+    """With the offset to begin at, −2 for the first or −1 for the end; None: the committed one, or by
+    auto.offset.reset."""
     version: int
 
 
@@ -183,7 +184,7 @@ class InstallAssignmentEvent(ApplicationEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseEvent(ApplicationEvent):
-    """Completes with None when nothing is left to be sent, or at the deadline."""
+    """Completes with None when all connections are ended."""
 
     type = ApplicationEventType.CLOSE
 

@@ -40,7 +40,7 @@ class OffsetCommits:
     ) -> None:
         self.releasing: dict[TopicPartition, Position] = {}
         """The last positions of partitions whose on_revoke has not ended; it may commit them."""
-        self.on_commit: CommitCallback | None = None
+        self.on_commit: CommitCallback | None = settings.on_commit
         self._settings = settings
         self._now_ms = env.now_ms
         self._records = records
@@ -48,7 +48,8 @@ class OffsetCommits:
         self._tell = tell
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self._next_ms = env.now_ms() + settings.auto_commit_interval_ms
-        self._periodic: Future[None] | None = None
+        self._pending: set[Future[None]] = set()
+        """Commits that nobody waits for."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets of partitions that a commit without offsets has."""
@@ -79,8 +80,16 @@ class OffsetCommits:
         deadline_ms = self._now_ms() + self._settings.default_api_timeout_ms
         future = self._start(offsets, deadline_ms, retries=retries)
         if future is not None:
+            self._pending.add(future)
             future.add_done_callback(partial(self._ended, offsets, callback))
-            self._periodic = future
+
+    def wait_for_pending(self, deadline_ms: float) -> Steps[None]:
+        """Wait for the commits that nobody else waits for; each tells its own end."""
+        for future in list(self._pending):
+            try:
+                yield CallAnswer(future, deadline_ms)
+            except ConsumerError:
+                continue
 
     def commit_before_release(
         self, partitions: Collection[TopicPartition], deadline_ms: float
@@ -109,7 +118,7 @@ class OffsetCommits:
         if now_ms < self.next_ms():
             return
         self._next_ms = now_ms + self._settings.auto_commit_interval_ms
-        if self._periodic is None or self._periodic.done():
+        if not self._pending:
             self.commit_async(self.offsets(partitions), None, retries=False)
 
     def _start(self, offsets: Offsets, deadline_ms: float, *, retries: bool) -> Future[None] | None:
@@ -123,6 +132,7 @@ class OffsetCommits:
 
     def _ended(self, offsets: Offsets, callback: CommitCallback | None, future: Future[None]) -> None:
         """Called on the background side: pass the end to the application side."""
+        self._pending.discard(future)
         error = future.exception()
         callback = callback or self.on_commit
         if callback is not None or error is not None:

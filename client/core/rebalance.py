@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 from client.core.consumed import ConsumedRecords
@@ -40,12 +41,36 @@ RoundEvent = RevokePartitionsEvent | AssignPartitionsEvent | LosePartitionsEvent
 ROUND_EVENTS = (RevokePartitionsEvent, AssignPartitionsEvent, LosePartitionsEvent, ComputeAssignmentEvent)
 
 
+RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
+"""A user's function, or coroutine function, of the consumer and partitions."""
+
+
 class RebalanceCallbacks(NamedTuple):
-    """The user's functions, each of which is given a list of partitions. They may be coroutine functions."""
+    """The user's callbacks, bound to the consumer."""
 
     on_assign: Callable[[list[TopicPartition]], Any] | None = None
     on_revoke: Callable[[list[TopicPartition]], Any] | None = None
     on_lost: Callable[[list[TopicPartition]], Any] | None = None
+
+
+def bound_callbacks(
+    consumer: Any,
+    settings: ConsumerSettings,
+    on_assign: RebalanceCallback | None = None,
+    on_revoke: RebalanceCallback | None = None,
+    on_lost: RebalanceCallback | None = None,
+) -> RebalanceCallbacks:
+    """Bind callbacks to their consumer; those that are not given are the settings'."""
+
+    def bound(given: RebalanceCallback | None, default: RebalanceCallback | None) -> Any:
+        callback = given or default
+        return None if callback is None else partial(callback, consumer)
+
+    return RebalanceCallbacks(
+        bound(on_assign, settings.on_assign),
+        bound(on_revoke, settings.on_revoke),
+        bound(on_lost, settings.on_lost),
+    )
 
 
 class ApplicationRounds:

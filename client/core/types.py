@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+FIRST_OFFSET: Final = -2
+LAST_OFFSET: Final = -1
+"""Kafka's timestamps for the first offset of a partition and for its end; also taken by seek()."""
 
 
 class TopicPartition(NamedTuple):

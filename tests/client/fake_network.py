@@ -294,7 +294,7 @@ class ClientRig:
         }
         self.settings = ConsumerSettings(**(values | settings))
         self.env = Environment(lambda: self.network.now_ms, lambda: 0, lambda: chance, lambda: "A" * 22)
-        self.events: list[BackgroundEvent] = []
+        self.events: deque[BackgroundEvent] = deque()
         self.delegate = NetworkDelegate(self.settings, self.env, self.network, self.events.append)
         self.network.events = self.delegate
         self.coordinator = CoordinatorManager(self.settings, self.env, self.delegate, self.events.append)
@@ -302,7 +302,7 @@ class ClientRig:
         self.manual = ManualRequests()
         managers: list[RequestManager] = [self.coordinator, self.metadata, self.manual]
         handlers = {ApplicationEventType.UPDATE_METADATA: self.metadata.update_metadata}
-        self.background = Background(managers, handlers, self.delegate)
+        self.background = Background(managers, handlers, self.delegate, self.events)
         self.passes = 0
 
     def tell(self, event: ApplicationEvent) -> None:

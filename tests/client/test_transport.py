@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -53,7 +54,7 @@ class Recorder:
 
 def backend(recorder: Recorder, **values: Any) -> AsyncioConnections:
     driver = BackgroundDriver(lambda: None)
-    driver.background = Background([], {}, Idle())
+    driver.background = Background([], {}, Idle(), deque())
     connections = AsyncioConnections(settings(**values), driver)
     connections.events = recorder
     return connections
@@ -271,7 +272,7 @@ class Passes:
 async def test_a_pass_follows_at_once_or_when_it_is_due() -> None:
     passes = Passes(0, 0, 30)
     driver = BackgroundDriver(lambda: None)
-    driver.background = Background([], {}, passes)
+    driver.background = Background([], {}, passes, deque())
     for _ in range(10):
         driver.wake()
     await asyncio.wait_for(passes.done.wait(), WAIT_S)
@@ -294,7 +295,7 @@ async def test_a_background_side_that_fails_is_told_to_the_application() -> None
 
     told = asyncio.Event()
     driver = BackgroundDriver(told.set)
-    driver.background = Background([], {}, Failing())
+    driver.background = Background([], {}, Failing(), deque())
     driver.wake()
     await asyncio.wait_for(told.wait(), WAIT_S)
     (event,) = driver.background.background_events

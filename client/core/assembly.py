@@ -1,0 +1,106 @@
+"""Builds both sides of a consumer from its settings.
+
+The application side and the background side get the two queues and nothing else of each other, except for
+`explain`, which reads the member's state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from client.core.application import Application
+from client.core.background import Background, Handler
+from client.core.commits import CommitManager
+from client.core.committed import CommittedManager
+from client.core.coordinator import CoordinatorManager
+from client.core.env import ConnectionBackend, Environment
+from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
+from client.core.fetch.handler import FetchHandler
+from client.core.fetch.sender import FetchSender
+from client.core.futures import complete
+from client.core.list_offsets import ListOffsetsManager
+from client.core.member.member import ConsumerMember, MemberExplanation
+from client.core.metadata import MetadataManager
+from client.core.network.delegate import NetworkDelegate
+from client.core.positions import FetchPositions, PositionManager
+from client.core.requests import RequestManager
+from client.core.settings import ConsumerSettings
+
+
+class ConsumerAssembly(NamedTuple):
+    """The parts that a flavour needs."""
+
+    application: Application
+    background: Background
+    delegate: NetworkDelegate
+    explain: Callable[[], MemberExplanation]
+
+
+def assemble(
+    settings: ConsumerSettings, env: Environment, backend: ConnectionBackend, wake: Callable[[], None]
+) -> ConsumerAssembly:
+    """Build a consumer. `wake` asks the backend for a pass of the background side."""
+    events: deque[BackgroundEvent] = deque()
+    delegate = NetworkDelegate(settings, env, backend, events.append)
+    member, managers, handlers = _background_parts(settings, env, delegate, events.append)
+    background = Background(managers, handlers, delegate, events)
+
+    def send(event: ApplicationEvent) -> None:
+        background.application_events.append(event)
+        wake()
+
+    application = Application(settings, env, FetchHandler(settings, send), events, send)
+    return ConsumerAssembly(application, background, delegate, member.explain)
+
+
+def _background_parts(
+    settings: ConsumerSettings,
+    env: Environment,
+    delegate: NetworkDelegate,
+    emit: Callable[[BackgroundEvent], None],
+) -> tuple[ConsumerMember, list[RequestManager], dict[ApplicationEventType, Handler]]:
+    """Return the member, the managers in the order of a pass, and what handles each event."""
+    metadata = MetadataManager(settings, env, delegate, emit)
+    coordinator = CoordinatorManager(settings, env, delegate, emit)
+    positions = FetchPositions(settings, emit, metadata.want_topics)
+    member = ConsumerMember(settings, env, emit, metadata, coordinator, positions)
+    identity = member.membership if settings.group_id is not None else None
+    committed = CommittedManager(settings, env, identity, coordinator, metadata)
+    commits = CommitManager(settings, env, identity, coordinator, metadata)
+    offsets = ListOffsetsManager(settings, env, metadata)
+    beginnings = PositionManager(
+        settings, env, positions, committed if identity is not None else None, offsets, emit
+    )
+    sender = FetchSender(settings, env, metadata, positions, emit)
+
+    def close(event: CloseEvent, now_ms: float) -> None:
+        delegate.close(now_ms)
+        complete(event.future)
+
+    kind = ApplicationEventType
+    handlers: dict[ApplicationEventType, Handler] = {
+        kind.NOOP: lambda event, now_ms: None,
+        kind.UPDATE_METADATA: metadata.update_metadata,
+        **member.handlers,
+        kind.COMMIT: commits.commit,
+        kind.FETCH_COMMITTED: committed.fetch_committed,
+        kind.LIST_OFFSETS: offsets.list_offsets,
+        kind.ASSIGN: positions.assign,
+        kind.SEEK: positions.seek,
+        kind.PAUSE: positions.pause,
+        kind.FETCH_CONSUMED: sender.consumed,
+        kind.CLOSE: close,
+    }
+    managers: list[RequestManager] = [
+        *member.managers,  # an assignment is fetched in the pass that acknowledges it
+        beginnings,
+        committed,
+        commits,
+        offsets,
+        sender,
+        metadata,
+        coordinator,
+    ]
+    return member, managers, handlers
