@@ -132,7 +132,7 @@ class Consumer:
 
     def subscription(self) -> frozenset[str]:
         """The names of the topics that are subscribed to."""
-        return self._application.topics or frozenset()
+        return self._application.subscription.topics
 
     # Offsets.
 

@@ -9,6 +9,7 @@ events          the two queues between the application side and the background s
 
 assembly        both sides of a consumer, built from its settings
 application     the application side: the calls of a consumer
+subscription    what it subscribes to
 effects         what the application side asks of the flavour that drives it
 rebalance       the application side of a rebalance, with its callbacks
 consumed        records on their way to the user, and the positions after them

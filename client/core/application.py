@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
-from client.core.assignors import AssignorOffer, offer
 from client.core.consumed import ConsumedRecords, Fetched
 from client.core.effects import CallAnswer, NewsWait, Steps, UserCall
 from client.core.env import Environment
@@ -33,13 +32,13 @@ from client.core.events import (
     PollEvent,
     PositionsEvent,
     SeekEvent,
-    SubscribeEvent,
     UpdateMetadataEvent,
 )
 from client.core.inquiries import Inquiries
 from client.core.offset_commits import CommitCallback, OffsetCommits, Offsets, log_failure
 from client.core.rebalance import IN_CALLBACK, ROUND_EVENTS, ApplicationRounds, RebalanceCallbacks
 from client.core.settings import ConsumerSettings
+from client.core.subscription import Subscription, check_topics
 from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 CHORES_MS: Final = 100.0
@@ -66,9 +65,6 @@ class Application:
         send: Callable[[ApplicationEvent], None],
     ) -> None:
         self.is_closed = False
-        self.topics: frozenset[str] | None = None
-        """The names that are subscribed to; None without a subscription."""
-        self.regex: str | None = None
         self._settings = settings
         self._now_ms = env.now_ms
         self._events = events
@@ -77,8 +73,8 @@ class Application:
         self.inquiries = Inquiries(settings, env, send)
         self.commits = OffsetCommits(settings, env, self._records, send, events.append)
         self.rounds = ApplicationRounds(settings, self._records, self.commits, send)
-        self.rounds.offer_assignors = self._join
-        self._offered: tuple[AssignorOffer, ...] | None = None
+        self.subscription = Subscription(settings, send)
+        self.rounds.offer_assignors = self.subscription.offer_assignors
         self._ended_commits: deque[CommitEndedEvent] = deque()
         self._errors: deque[Exception] = deque()
         self._fatal: Exception | None = None
@@ -171,27 +167,18 @@ class Application:
     ) -> Steps[None]:
         """Join the group with these topics. Nothing at all is `unsubscribe`."""
         self.check_open()
-        _check_topics(topics)
+        check_topics(topics)
         if not topics and not regex:
             yield from self.unsubscribe(None)
             return
         if self._settings.group_id is None:
             raise IllegalState("subscribe() needs group.id; assign() does without")
-        if self.topics is None and self.assignment:
+        if not self.subscription.is_on and self.assignment:
             raise IllegalState("partitions are assigned by hand: unsubscribe() first")
-        self.topics, self.regex = frozenset(topics), regex
         self.rounds.callbacks = callbacks
         self._clear_buffer()
-        self._send(UpdateMetadataEvent(topics=self.topics))
-        self._offered = None
-        self._join()
-
-    def _join(self) -> None:
-        """Send the subscription, if it or the metadata of client-side assignors changed."""
-        offers = tuple(map(offer, self._settings.group_local_assignors))
-        if self.topics is not None and offers != self._offered:
-            self._offered = offers
-            self._send(SubscribeEvent(topics=self.topics, regex=self.regex, assignors=offers))
+        self._send(UpdateMetadataEvent(topics=frozenset(topics)))
+        self.subscription.begin(topics, regex)
 
     def assign(self, partitions: Mapping[TopicPartition, int | None]) -> Steps[None]:
         """Fetch these partitions without the group. Nothing at all is `unsubscribe`.
@@ -202,7 +189,7 @@ class Application:
         if not partitions:
             yield from self.unsubscribe(None)
             return
-        if self.topics is not None:
+        if self.subscription.is_on:
             raise IllegalState("topics are subscribed to: unsubscribe() first")
         self._commit_automatically()
         self._end(self.assignment - partitions.keys())
@@ -215,7 +202,7 @@ class Application:
         """Give up all partitions: by leaving the group after subscribe(), at once after assign()."""
         self.check_open()
         self._check_not_in_callback("unsubscribe()")
-        if self.topics is not None:
+        if self.subscription.is_on:
             yield from self._leave(self.inquiries.deadline_ms(timeout_ms), closes=False)
         elif self.assignment:
             self._commit_automatically()
@@ -238,7 +225,7 @@ class Application:
                 yield NewsWait(deadline_ms, future)
         finally:
             self.rounds.deadline_ms = None
-            self.topics = self.regex = None
+            self.subscription.end()
         if raised is not None:
             raise raised
         yield CallAnswer(future, deadline_ms)
@@ -329,7 +316,7 @@ class Application:
         timeout_ms = CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms
         begun_ms = self._now_ms()
         raised: list[Exception] = []
-        if self.topics is not None:
+        if self.subscription.is_on:
             leaving = self._leave(begun_ms + timeout_ms * LEAVE_SHARE, closes=True)
         else:
             leaving = self.commits.commit_before_release(self.assignment, begun_ms + timeout_ms * LEAVE_SHARE)
@@ -412,11 +399,3 @@ class Application:
         missing = sorted(set(partitions) - self.assignment)
         if missing:
             raise IllegalState(f"{missing[0].topic}-{missing[0].partition} is not assigned to this consumer")
-
-
-def _check_topics(topics: Collection[str]) -> None:
-    if isinstance(topics, str):
-        raise IllegalState(f"topics are a list: [{topics!r}]")
-    for topic in topics:
-        if not isinstance(topic, str) or not topic:
-            raise IllegalState(f"{topic!r} is not the name of a topic")

@@ -373,7 +373,7 @@ def test_nothing_is_unsubscribe(script: BackgroundScript) -> None:
     script.subscribe()
     leaves(script)
     script.run(script.app.subscribe([], None, RebalanceCallbacks()))
-    assert script.app.topics is None
+    assert not script.app.subscription.is_on
     assert not script.app.assignment
 
 

@@ -1,0 +1,284 @@
+"""`Consumer` and `SyncConsumer` themselves: where callbacks run, what ends them, and what is refused.
+
+No server answers; the tests put events of the background side into its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from client.core.assembly import ConsumerAssembly
+from client.core.events import (
+    AckPartitionAssignedEvent,
+    ApplicationEvent,
+    AssignPartitionsEvent,
+    BackgroundEvent,
+    ErrorEvent,
+    RevokePartitionsEvent,
+)
+from client.core.member.membership import MembershipManager
+from quorate import (
+    Consumer,
+    ConsumerError,
+    IllegalState,
+    KafkaError,
+    OffsetAndMetadata,
+    SyncConsumer,
+    TimedOut,
+    TopicPartition,
+)
+from quorate.confluent import KafkaException
+
+CLOSE_S = 0.1
+NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False}
+ZERO = TopicPartition("orders", 0)
+FOREVER_MS = 1e12
+
+
+def assigned(number: int = 1) -> AssignPartitionsEvent:
+    return AssignPartitionsEvent(partitions=frozenset({ZERO}), round=number)
+
+
+def revoked(number: int = 2) -> RevokePartitionsEvent:
+    return RevokePartitionsEvent(partitions=frozenset({ZERO}), round=number, deadline_ms=FOREVER_MS)
+
+
+def acknowledged(monkeypatch: pytest.MonkeyPatch) -> list[ApplicationEvent]:
+    """Return the list of acknowledgements that the member will have got."""
+    found: list[ApplicationEvent] = []
+    monkeypatch.setattr(MembershipManager, "acknowledge", lambda _self, event, _now_ms: found.append(event))
+    return found
+
+
+# asyncio.
+
+
+@asynccontextmanager
+async def closing(consumer: Consumer) -> AsyncIterator[Consumer]:
+    """Start a consumer, and close it without waiting for servers for long."""
+    async with consumer:
+        yield consumer
+        await consumer.close(timeout=CLOSE_S)
+
+
+def put(consumer: Consumer, *events: BackgroundEvent) -> None:
+    """Send events as the background side does."""
+    assembly = consumer._require()
+    assembly.background.background_events.extend(events)
+    consumer._wake_waiters()
+
+
+async def test_coroutine_callbacks_are_waited_for() -> None:
+    seen: list[str] = []
+
+    async def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(0)
+        assert consumer.assignment() == set(partitions)
+        seen.append("assign")
+
+    async with closing(Consumer("orders", on_assign=on_assign, **NOWHERE)) as consumer:
+        put(consumer, assigned())
+        assert await consumer.poll(0) == []
+    assert seen == ["assign"]
+
+
+async def test_a_poll_that_is_cancelled_within_a_callback_has_acknowledged_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acks = acknowledged(monkeypatch)
+    began = asyncio.Event()
+
+    async def on_assign(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        began.set()
+        await asyncio.sleep(3_600)
+
+    async with closing(Consumer("orders", on_assign=on_assign, **NOWHERE)) as consumer:
+        put(consumer, assigned())
+        polling = asyncio.create_task(consumer.poll(10))
+        await began.wait()
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+        assert await consumer.poll(0.02) == []
+    assert [type(event) for event in acks] == [AckPartitionAssignedEvent]
+
+
+async def test_close_ends_though_a_callback_never_does(caplog: pytest.LogCaptureFixture) -> None:
+    async def on_revoke(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(3_600)
+
+    consumer = Consumer("orders", on_revoke=on_revoke, **NOWHERE)
+    await consumer.subscribe(["orders"])
+    put(consumer, assigned())
+    await consumer.poll(0)
+    put(consumer, revoked())
+    begun_s = time.monotonic()
+    await consumer.close(timeout=0.2)
+    assert time.monotonic() - begun_s < 2
+    assert "a callback did not end in time" in caplog.text
+
+
+async def test_a_callback_may_ask_the_cluster_and_may_not_poll() -> None:
+    async def on_assign(consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        with pytest.raises(TimedOut):
+            await consumer.committed([ZERO], timeout=0.05)
+        with pytest.raises(IllegalState, match="callback"):
+            await consumer.poll(0)
+
+    async with closing(Consumer("orders", on_assign=on_assign, **NOWHERE)) as consumer:
+        put(consumer, assigned())
+        await consumer.poll(0)
+
+
+async def test_a_failure_of_the_background_side_is_raised_by_each_poll_and_close_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Consumer("orders", **NOWHERE)
+    await consumer.poll(0)
+
+    def fails(_now_ms: float) -> float:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(consumer._require().background, "run_once", fails)
+    with pytest.raises(ConsumerError, match="a bug"):
+        await consumer.poll(1)
+    with pytest.raises(ConsumerError, match="a bug"):
+        await consumer.poll(1)
+    await consumer.close(timeout=CLOSE_S)
+
+
+async def test_what_needs_a_running_consumer_says_so() -> None:
+    consumer = Consumer(**NOWHERE)
+    for call in (
+        consumer.assignment,
+        consumer.explain,
+        lambda: consumer.seek(ZERO, 1),
+        consumer.commit_async,
+    ):
+        with pytest.raises(IllegalState, match="async with"):
+            call()
+    await consumer.close()
+    with pytest.raises(IllegalState, match="closed"):
+        await consumer.poll(0)
+    assert [record async for record in consumer] == []
+
+
+async def test_an_empty_consumer_does_not_keep_the_loop_from_others() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with closing(Consumer("orders", **NOWHERE)) as consumer:
+        task = asyncio.create_task(others())
+        for _ in range(10):
+            await consumer.poll(0)
+        task.cancel()
+    assert turns >= 10
+
+
+# Threads.
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., SyncConsumer]]:
+    """Makes consumers, which are closed at the end."""
+    made: list[SyncConsumer] = []
+
+    def make(**settings: Any) -> SyncConsumer:
+        made.append(SyncConsumer(**(NOWHERE | settings)))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close(timeout=CLOSE_S)
+
+
+def send(consumer: SyncConsumer, *events: BackgroundEvent) -> None:
+    assembly: ConsumerAssembly = consumer._thread.assembly
+    assembly.background.background_events.extend(events)
+    consumer._thread._notify()
+
+
+def test_callbacks_run_in_the_thread_that_polls(make: Callable[..., SyncConsumer]) -> None:
+    threads: list[threading.Thread] = []
+    consumer = make(on_assign=lambda *_: threads.append(threading.current_thread()))
+    consumer.subscribe(["orders"])
+    send(consumer, assigned())
+    assert consumer.poll(0) is None
+    assert threads == [threading.current_thread()]
+    assert [each.partition for each in consumer.assignment()] == [0]
+
+
+def test_a_coroutine_function_is_no_callback_of_this_flavour(make: Callable[..., SyncConsumer]) -> None:
+    async def on_assign(_consumer: SyncConsumer, _partitions: list[Any]) -> None:
+        raise AssertionError("it is not run")
+
+    consumer = make(on_assign=on_assign)
+    consumer.subscribe(["orders"])
+    send(consumer, assigned())
+    with pytest.raises(TypeError, match="coroutine function"):
+        consumer.poll(0)
+
+
+def test_other_threads_may_call_while_one_polls(make: Callable[..., SyncConsumer]) -> None:
+    consumer = make()
+    consumer.subscribe(["orders"])
+    polled: list[Any] = []
+    thread = threading.Thread(target=lambda: polled.append(consumer.poll(10)))
+    thread.start()
+    consumer.commit(offsets=[], asynchronous=True)
+    assert "JOINING" in str(consumer.explain())
+    send(consumer, ErrorEvent(error=KafkaError(29, "no")))
+    thread.join(10)
+    (message,) = polled
+    assert (message.error().code(), message.error().name()) == (29, "TOPIC_AUTHORIZATION_FAILED")
+    assert message.error() == message.error().TOPIC_AUTHORIZATION_FAILED
+    assert "no" in message.error().str()
+
+
+def test_calls_raise_what_confluent_kafkas_do(make: Callable[..., SyncConsumer]) -> None:
+    consumer = make(default_api_timeout_ms=50)
+    with pytest.raises(KafkaException) as caught:
+        consumer.committed([], timeout=0.05) or consumer.list_topics(timeout=0.05)
+    assert caught.value.args[0].name() == "_TIMED_OUT"
+    assert caught.value.args[0].retriable()
+    with pytest.raises(ValueError, match="exclude each other"):
+        consumer.commit(message=consumer, offsets=[])
+    with pytest.raises(ValueError, match="num_messages"):
+        consumer.consume(-1)
+    consumer.close(timeout=CLOSE_S)
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+    consumer.close()
+
+
+def test_on_commit_is_told_of_asynchronous_commits(make: Callable[..., SyncConsumer]) -> None:
+    told: list[Any] = []
+    consumer = make(on_commit=lambda *ended: told.append(ended), default_api_timeout_ms=50)
+    consumer._thread.call(consumer._application.commit_async, {ZERO: OffsetAndMetadata(7)}, None)
+    until_s = time.monotonic() + 10
+    while not told:
+        assert time.monotonic() < until_s
+        consumer.poll(0.05)
+    ((error, partitions),) = told
+    assert error.name() == "_TIMED_OUT"
+    assert [(each.topic, each.partition, each.offset) for each in partitions] == [("orders", 0, 7)]
+
+
+def test_the_thread_ends_with_close(make: Callable[..., SyncConsumer]) -> None:
+    consumer = make()
+    thread = consumer._thread._thread
+    assert thread.is_alive()
+    consumer.close(timeout=CLOSE_S)
+    assert not thread.is_alive()
