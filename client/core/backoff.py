@@ -12,6 +12,11 @@ EXPONENT_MAX: Final = 30
 """Limit on doublings, so that years of failures do not overflow."""
 
 
+def doubled(initial_ms: float, times: int, most_ms: float) -> float:
+    """`initial_ms`, doubled so many times, and at most `most_ms`; any number of times is allowed."""
+    return min(initial_ms * float(2 ** min(times, EXPONENT_MAX)), most_ms)
+
+
 class Backoff:
     """The waits after consecutive failures of one thing: `initial_ms`, twice that, and so on to `most_ms`.
 
@@ -35,6 +40,5 @@ class Backoff:
     def next_ms(self) -> float:
         """Count a failure. Returns how long to wait before the next attempt."""
         self.failures += 1
-        doublings = min(max(self.failures - self.steady, 0), EXPONENT_MAX)
-        wait_ms: float = min(self.initial_ms * 2**doublings, self.most_ms)
+        wait_ms = doubled(self.initial_ms, max(self.failures - self.steady, 0), self.most_ms)
         return wait_ms * (1 + JITTER * (2 * self._uniform() - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from client.core.backoff import Backoff
+from client.core.backoff import Backoff, doubled
 from client.core.env import Environment
 from client.core.errors import FatalError, error_name
 from client.core.events import BackgroundEvent, ErrorEvent
@@ -92,7 +92,7 @@ class CoordinatorManager:
         if now_ms < self._next_ms:
             return PollResult((), self._next_ms - now_ms)
         self._is_asking = True
-        timeout_ms = min(FIRST_ANSWER_MS * 2**self._backoff.failures, self._request_timeout_ms)
+        timeout_ms = doubled(FIRST_ANSWER_MS, self._backoff.failures, self._request_timeout_ms)
         request = UnsentRequest(
             api=ApiKey.FIND_COORDINATOR,
             build=self._build,

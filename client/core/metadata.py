@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from client.core.backoff import Backoff
+from client.core.backoff import Backoff, doubled
 from client.core.cluster_view import UNKNOWN_CLUSTER, BrokerNode, ClusterView, PartitionView, TopicView
 from client.core.env import Environment
 from client.core.errors import KafkaError, TimedOut, error_name
@@ -218,7 +218,7 @@ class MetadataManager:
         then: Callable[[ClientResponse], None],
         versions: tuple[int, int],
     ) -> UnsentRequest:
-        timeout_ms = min(FIRST_ANSWER_MS * 2**self._failing.failures, self._settings.request_timeout_ms)
+        timeout_ms = doubled(FIRST_ANSWER_MS, self._failing.failures, self._settings.request_timeout_ms)
         return UnsentRequest(
             api=ApiKey.METADATA,
             build=build,

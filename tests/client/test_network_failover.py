@@ -179,3 +179,11 @@ def test_heartbeats_do_not_wait_behind_a_fetch() -> None:
     rig.run()
     assert isinstance(beaten.last.body, ConsumerGroupHeartbeatResponse)
     assert fetched.all == []
+
+
+def test_an_outage_of_any_length_leaves_the_consumer_asking() -> None:
+    rig = ClientRig()
+    rig.coordinator._backoff.failures = rig.metadata._failing.failures = 2_000
+    rig.run(1_000)
+    assert rig.coordinator.node_id == 1
+    assert rig.metadata.view.nodes.keys() == {1, 2, 3}
