@@ -281,3 +281,27 @@ def test_a_session_is_renewed_on_the_same_connection_before_it_ends() -> None:
     assert slow.failures == [None]
     assert len(network.asked_for(ApiKey.LIST_OFFSETS)) == 2
     assert network.connections == before
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"r=,s=,i=",
+        b"i=" + b"9" * 5_000,
+        b"r=x,s=!!!,i=4096",
+        b"i=4096",
+        b"\xff\xfei=4096",
+        b"r=" + b"A" * 22 + b"x,s=A,i=4096",
+        b"r=" + b"A" * 22 + b"x,s=QUFB,i=4096,i=0",
+        b"r=" + b"A" * 22 + b"x,s=QUFB,i=0",
+        b"m=x,,=,i=1",
+    ],
+)
+def test_a_hostile_answer_to_scram_is_a_refusal(first: bytes) -> None:
+    network = sasl_network(mechanisms=("SCRAM-SHA-256",))
+    network.answer(ApiKey.SASL_AUTHENTICATE, lambda asked: SaslAuthenticateResponse(auth_bytes=first))
+    rig = ClientRig(network, **sasl("SCRAM-SHA-256"))
+    rig.run()
+    (error,) = rig.errors()
+    assert "authentication failed" in error

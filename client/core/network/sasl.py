@@ -70,7 +70,9 @@ def scram(settings: ConsumerSettings, env: Environment) -> Mechanism:
 
 def _check_iterations(server_first: bytes) -> None:
     count = next((part[2:] for part in server_first.split(b",") if part.startswith(b"i=")), b"")
-    if not count.isdigit() or int(count) > ITERATIONS_MAX:
+    # Python refuses to read a number of thousands of digits
+    is_number = count.isdigit() and len(count) <= len(str(ITERATIONS_MAX))
+    if not is_number or int(count) > ITERATIONS_MAX:
         raise AuthenticationFailed(
             f"the server wants {count[:20]!r} rounds of hashing, above {ITERATIONS_MAX}"
         )
