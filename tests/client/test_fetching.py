@@ -424,3 +424,14 @@ def test_partitions_without_a_leader_wait_for_the_metadata() -> None:
     assert "no leader of orders-0 is known" in rig.metadata.refreshes
     rig.metadata.lead("orders", {0: 1})
     assert values(rig.take()) == [b"one"]
+
+
+def test_a_follower_that_is_not_known_is_looked_for_without_a_storm() -> None:
+    rig = rig_with(client_rack="a")
+    rig.scripts[ApiKey.FETCH] = lambda request: fetch_answer(
+        request, high_watermark=1, preferred_read_replica=77
+    )
+    rig.assign({A: 0})
+    rig.run(1_000)
+    assert len(rig.requests(ApiKey.FETCH)) < 10
+    assert any("77" in why for why in rig.metadata.refreshes)

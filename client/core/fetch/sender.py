@@ -218,9 +218,15 @@ class FetchSender:
 
     def _take(self, one: PartitionPosition, answer: PartitionData, now_ms: float) -> list[FetchedData]:
         """Take what a node answered for a partition: a follower to ask, or records and the end of the log."""
-        one.failures = None
-        if answer.preferred_read_replica >= 0:
-            one.read_replica = answer.preferred_read_replica, now_ms + self._settings.metadata_max_age_ms
+        replica = answer.preferred_read_replica
+        if replica >= 0 and replica not in self._metadata.view.nodes:
+            self._metadata.refresh(now_ms, f"a leader named node {replica} to read from, which is not known")
+            one.failures = one.failures or self._backoff()
+            one.next_ms = now_ms + one.failures.next_ms()
+        else:
+            one.failures = None
+            if replica >= 0:
+                one.read_replica = replica, now_ms + self._settings.metadata_max_age_ms
         ends = answer.high_watermark, answer.last_stable_offset
         if not answer.records and ends == one.told_end:
             return []
