@@ -43,7 +43,7 @@ class _Waiter(NamedTuple):
 class PendingCall(Generic[K]):
     """A call: what is asked for, who waits, and when the next attempt may be made."""
 
-    __slots__ = ("_backoff", "is_in_flight", "key", "next_ms", "trouble", "waiters", "what")
+    __slots__ = ("_backoff", "has_begun", "is_in_flight", "key", "next_ms", "trouble", "waiters", "what")
 
     def __init__(self, key: K, what: str, backoff: Backoff) -> None:
         self.key = key
@@ -51,6 +51,8 @@ class PendingCall(Generic[K]):
         self.waiters: list[_Waiter] = []
         self.is_in_flight = False
         """Whether a request of it has no answer yet."""
+        self.has_begun = False
+        """Whether a part of its result is there, which is too old for a further caller."""
         self.next_ms = 0.0
         self.trouble = "there was no answer"
         """What the last attempt met."""
@@ -119,10 +121,18 @@ class PendingCalls(Generic[K]):
     def _joinable(self, key: K) -> PendingCall[K] | None:
         """Return an equal call whose result is as good as that of a new one.
 
-        One in flight may have read its answer already. In a queue, only the last call may be joined."""
+        One in flight may have read its answer already, one that has begun has a part of it, and one without
+        waiters has ended. In a queue, only the last call may be joined."""
         if self._one_by_one:
             return self._calls[-1] if self._calls and self._calls[-1].key == key else None
-        return next((call for call in self._calls if call.key == key and not call.is_in_flight), None)
+        return next(
+            (
+                call
+                for call in self._calls
+                if call.key == key and call.waiters and not (call.is_in_flight or call.has_begun)
+            ),
+            None,
+        )
 
     def __contains__(self, call: object) -> bool:
         return call in self._calls

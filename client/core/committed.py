@@ -39,6 +39,9 @@ LAST_VERSION: Final = 10
 MEMBER_MOVES: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 """The next heartbeat brings another epoch, or says that the member is out; then the request is made again."""
 
+_MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+"""Stands for a partition that the answer does not mention: nobody knows whether it has an offset."""
+
 _Partitions = frozenset[TopicPartition]
 
 
@@ -132,7 +135,8 @@ class CommittedManager:
             self._coordinator.lost(response.node_id, f"it answered {error_name(code)} to OffsetFetch", now_ms)
         if code == ErrorCode.UNKNOWN_TOPIC_ID:
             self._metadata.refresh(now_ms, "the coordinator does not know a topic id")
-        if code in MEMBER_MOVES or (is_retriable(code) and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        may_pass = code in MEMBER_MOVES or code == _MISSING or is_retriable(code)
+        if may_pass and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             call.retry_later(f"{words} ({error_name(code)})", now_ms)
         else:
             call.end(error=KafkaError(code, words))
@@ -141,16 +145,19 @@ class CommittedManager:
         self, partitions: _Partitions, ids: TopicIds, body: OffsetFetchResponse, *, by_id: bool
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], list[tuple[int, str]]]:
         """Return the offsets, and the errors, those that are final first."""
-        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
+        assert self._identity is not None
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         refusals: list[tuple[int, str]] = []
         for group in body.groups:
+            if group.group_id != self._identity.group_id:
+                continue
             if group.error_code:
                 refusals.append((group.error_code, f"committed offsets of group {group.group_id!r}"))
             for topic in group.topics:
                 name = ids.name_of(topic.topic_id) if by_id else topic.name
                 for one in topic.partitions:
                     partition = TopicPartition(name or "", one.partition_index)
-                    if partition not in found:
+                    if partition not in partitions:
                         continue
                     if one.error_code:
                         words = f"the committed offset of {partition.topic}-{partition.partition}"
@@ -159,4 +166,9 @@ class CommittedManager:
                         found[partition] = OffsetAndMetadata(
                             one.committed_offset, one.metadata or "", one.committed_leader_epoch
                         )
+                    else:
+                        found[partition] = None
+        if not refusals and (missing := partitions - found.keys()):
+            topic_name, number = min(missing)
+            refusals.append((_MISSING, f"the answer leaves out {topic_name}-{number}"))
         return found, sorted(refusals, key=lambda refusal: is_retriable(refusal[0]))

@@ -157,7 +157,9 @@ class ListOffsetsManager:
             self._metadata.refresh(response.received_ms, response.words or response.failure.value)
             call.unanswered(response)
             return
-        for partition, code in self._take(progress, asked, response.body).items():
+        refused = self._take(progress, asked, response.body)
+        call.has_begun = bool(progress.found)
+        for partition, code in refused.items():
             words = f"the offset of {partition.topic}-{partition.partition} by time"
             if code != _MISSING and not is_retriable(code):
                 call.end(error=KafkaError(code, words))
@@ -179,6 +181,8 @@ class ListOffsetsManager:
                 partition = TopicPartition(topic.name, one.partition_index)
                 if partition not in asked:
                     continue
+                if one.error_code == ErrorCode.NONE and one.offset < 0 and asked[partition] < 0:
+                    continue  # every log has a first and a last offset: as good as no answer
                 codes[partition] = one.error_code
                 if one.error_code == ErrorCode.NONE and progress.missing.pop(partition, None) is not None:
                     offset = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)

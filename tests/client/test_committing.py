@@ -14,7 +14,11 @@ from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartit
 from tests.client.data_rig import COORDINATOR, NOW_MS, DataRig, SentRequest, commit_answer
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages.list_offsets import ListOffsetsResponse
+from wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from wire.messages.offset_commit import OffsetCommitResponse
 from wire.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -372,3 +376,62 @@ def test_a_consumer_that_closes_gives_its_calls_up(rig: DataRig) -> None:
     rig.run(10)
     with pytest.raises(ConsumerError, match="given up: the consumer is closing"):
         future.result(0)
+
+
+def test_committed_offsets_that_an_answer_leaves_out_are_asked_for_again(rig: DataRig) -> None:
+    rig.committed_offsets[A] = OffsetAndMetadata(7)
+    empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="payments")])
+    other = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="another")])
+    answers: list[Any] = [OffsetFetchResponse(), empty, other]
+    rig.scripts[ApiKey.OFFSET_FETCH] = lambda _: answers.pop() if answers else None
+    future = rig.ask_committed(A)
+    rig.run(2_000)
+    assert future.result(0)[A].offset == 7
+    assert len(rig.requests(ApiKey.OFFSET_FETCH)) == 4
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2])
+def test_a_log_has_a_first_and_a_last_offset_whatever_the_node_says(rig: DataRig, timestamp: int) -> None:
+    rig.logs[A].append(b"one")
+    rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: (
+        offsets_answer(request, -1) if rig.now_ms < 1_500 else None
+    )
+    future = rig.ask_offsets({A: timestamp})
+    rig.run(3_000)
+    assert future.result(0)[A].offset == {-1: 1, -2: 0}[timestamp]
+    assert len(rig.requests(ApiKey.LIST_OFFSETS)) < 10
+
+
+def test_a_call_never_gets_offsets_that_were_read_before_it(rig: DataRig) -> None:
+    rig.metadata.lead("orders", {0: 1, 1: -1})
+    both = {A: -1, B: -1}
+    rig.ask_offsets(both, timeout_ms=10_000)
+    rig.run(100)
+    rig.logs[A].append(b"one")
+    second = rig.ask_offsets(both, timeout_ms=10_000)
+    rig.metadata.lead("orders", {0: 1, 1: 1})
+    rig.run(2_000)
+    assert second.result(0)[A].offset == 1
+
+
+def test_a_call_that_follows_its_equal_at_once_is_answered(rig: DataRig) -> None:
+    first = rig.ask_offsets({A: -1})
+    seconds: list[Any] = []
+    first.add_done_callback(lambda _: seconds.append(rig.ask_offsets({A: -1})))
+    rig.run(100)
+    assert seconds[0].result(0)[A].offset == 0
+
+
+def offsets_answer(request: SentRequest, offset: int) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, offset=offset)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.body.topics
+        ]
+    )
