@@ -7,6 +7,7 @@ Heartbeats, fetches and commits run in a background thread, however long the cal
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from threading import RLock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -66,6 +67,7 @@ class SyncConsumer:
         self._settings = read_settings(config or {}, settings)
         self._thread = BackgroundThread(self._settings)
         self._application = self._thread.assembly.application
+        self._closing = RLock()
         if self._settings.on_commit is not None:
             self._application.commits.on_commit = self._commit_callback(self._settings.on_commit)
 
@@ -272,10 +274,11 @@ class SyncConsumer:
 
         Ends within the time limit, of 30 s by default, unless a callback does not return: nothing can end a
         thread's function. Raises what a callback raised; the consumer is closed in any case."""
-        try:
-            self._drive(self._application.close(None if timeout is None else timeout * 1000))
-        finally:
-            self._thread.stop()
+        with self._closing:  # a second call waits for the first
+            try:
+                self._drive(self._application.close(None if timeout is None else timeout * 1000))
+            finally:
+                self._thread.stop()
 
     def __enter__(self) -> Self:
         return self

@@ -56,6 +56,8 @@ class Consumer:
         self._topics = topics
         self._assembly: ConsumerAssembly | None = None
         self._is_closed = False
+        self._closed: asyncio.Event | None = None
+        """Set when the first close() has ended."""
 
     # Consuming.
 
@@ -230,12 +232,16 @@ class Consumer:
         """Commit under enable.auto.commit, call on_revoke, leave the group, and end all connections.
 
         Ends within the time limit, of 30 s by default. Raises what a callback raised, when it is closed."""
-        self._is_closed = True
-        if self._assembly is None:
+        if self._assembly is None or self._closed is not None:
+            self._is_closed = True
+            if self._closed is not None:
+                await self._closed.wait()
             return
+        self._is_closed, self._closed = True, asyncio.Event()
         try:
             await self._run(self._assembly.application.close(_ms(timeout)))
         finally:
+            self._closed.set()
             self._driver.stop()
             self._wake_waiters()
             self._assembly.delegate.close(now_ms())  # for a background side that failed

@@ -80,6 +80,7 @@ class Application:
         self._fatal: Exception | None = None
         self._is_polling = False
         self._next_chores_ms = 0.0
+        self._poll_again_ms = settings.max_poll_interval_ms / 3
 
     # Consuming.
 
@@ -114,23 +115,22 @@ class Application:
             return None
         return self._records.take_one()
 
-    @property
-    def _poll_again_ms(self) -> float:
-        return self._settings.max_poll_interval_ms / 3
-
     def _do_chores(self) -> None:
         self._next_chores_ms = self._now_ms() + min(CHORES_MS, self._settings.max_poll_interval_ms / 10)
         self._send(PollEvent())
         self.commits.commit_periodically(self.assignment)
 
     def _take_news(self) -> Steps[None]:
-        """Take what the background side has sent, and run callbacks. Raises errors, one with each call."""
+        """Take what the background side has sent, run callbacks, and raise errors, one with each call."""
         self._receive()
+        yield from self._run_callbacks()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
         if self._fatal is not None:
             raise self._fatal
         if self._errors:
             raise self._errors.popleft()
-        yield from self._run_callbacks()
 
     def _run_callbacks(self) -> Steps[None]:
         yield from self.rounds.run()
@@ -268,8 +268,7 @@ class Application:
                     f"{partition.topic}-{partition.partition} has a position when on_assign has ended;"
                     " committed() and seek() can be used before"
                 )
-            if self._fatal is not None:
-                raise self._fatal
+            self._raise_error()
             if self._now_ms() >= deadline_ms:
                 raise TimedOut(
                     f"the position of {partition.topic}-{partition.partition} was not known in time"

@@ -6,9 +6,10 @@ The application side and the background side get the two queues and nothing else
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from client.core.application import Application
 from client.core.background import Background, Handler
@@ -16,7 +17,7 @@ from client.core.commits import CommitManager
 from client.core.committed import CommittedManager
 from client.core.coordinator import CoordinatorManager
 from client.core.env import ConnectionBackend, Environment
-from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
+from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent, ErrorEvent
 from client.core.fetch.handler import FetchHandler
 from client.core.fetch.sender import FetchSender
 from client.core.futures import complete
@@ -27,6 +28,12 @@ from client.core.network.delegate import NetworkDelegate
 from client.core.positions import FetchPositions, PositionManager
 from client.core.requests import RequestManager
 from client.core.settings import ConsumerSettings
+
+EVENTS_MAX: Final = 1_000
+"""When so many events wait for the application side, further errors go to the log. Of the other events there
+cannot be many: data are bounded by the fetch buffer, and a member has one round at a time."""
+
+_log = logging.getLogger("quorate.consumer")
 
 
 class ConsumerAssembly(NamedTuple):
@@ -43,8 +50,15 @@ def assemble(
 ) -> ConsumerAssembly:
     """Build a consumer. `wake` asks the backend for a pass of the background side."""
     events: deque[BackgroundEvent] = deque()
-    delegate = NetworkDelegate(settings, env, backend, events.append)
-    member, managers, handlers = _background_parts(settings, env, delegate, events.append)
+
+    def emit(event: BackgroundEvent) -> None:
+        if isinstance(event, ErrorEvent) and not event.is_fatal and len(events) >= EVENTS_MAX:
+            _log.warning("the application does not poll; this error is not raised: %s", event.error)
+        else:
+            events.append(event)
+
+    delegate = NetworkDelegate(settings, env, backend, emit)
+    member, managers, handlers = _background_parts(settings, env, delegate, emit)
     background = Background(managers, handlers, delegate, events)
 
     def send(event: ApplicationEvent) -> None:

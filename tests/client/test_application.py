@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from client.core.effects import CallAnswer, Effect, NewsWait
-from client.core.errors import ConsumerError, DeserializationError, FencedError, IllegalState, TimedOut
+from client.core.errors import (
+    ConsumerError,
+    DeserializationError,
+    FencedError,
+    IllegalState,
+    NoOffset,
+    TimedOut,
+)
 from client.core.events import (
     AckPartitionAssignedEvent,
     AckPartitionRevokedEvent,
@@ -101,6 +108,24 @@ def test_errors_are_raised_once_and_fatal_ones_each_time(script: BackgroundScrip
     for _ in range(2):
         with pytest.raises(ConsumerError, match="stays"):
             script.poll()
+
+
+def test_on_lost_runs_before_a_fatal_error_is_raised(script: BackgroundScript) -> None:
+    script.own(0)
+    script.lose(0)
+    script.events.append(ErrorEvent(error=ConsumerError("stays"), is_fatal=True))
+    with pytest.raises(ConsumerError, match="stays"):
+        script.poll()
+    assert script.calls == [("lost", [0])]
+
+
+def test_position_raises_what_keeps_it_from_being_known(script: BackgroundScript) -> None:
+    script.subscribe()
+    script.assign(0)
+    script.poll()
+    script.events.append(ErrorEvent(error=NoOffset("there is none")))
+    with pytest.raises(NoOffset):
+        script.run(script.app.position(part(0), 1_000.0))
 
 
 def test_two_polls_at_once_are_refused(script: BackgroundScript) -> None:

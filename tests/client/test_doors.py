@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from client.core.assembly import ConsumerAssembly
+from client.core.assembly import EVENTS_MAX, ConsumerAssembly
 from client.core.events import (
     AckPartitionAssignedEvent,
     ApplicationEvent,
@@ -123,6 +123,33 @@ async def test_close_ends_though_a_callback_never_does(caplog: pytest.LogCapture
     await consumer.close(timeout=0.2)
     assert time.monotonic() - begun_s < 2
     assert "a callback did not end in time" in caplog.text
+
+
+async def test_a_second_close_waits_for_the_first() -> None:
+    ended: list[str] = []
+
+    async def on_revoke(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(0.05)
+        ended.append("revoke")
+
+    consumer = Consumer("orders", on_revoke=on_revoke, **NOWHERE)
+    await consumer.poll(0)
+    put(consumer, assigned())
+    await consumer.poll(0)
+    put(consumer, revoked())
+    first = asyncio.create_task(consumer.close(timeout=0.4))
+    await asyncio.sleep(0)
+    await consumer.close()
+    assert ended == ["revoke"]
+    await first
+
+
+async def test_errors_that_nobody_polls_for_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    async with closing(Consumer("orders", **NOWHERE)) as consumer:
+        put(consumer, *(ErrorEvent(error=ConsumerError("old")) for _ in range(EVENTS_MAX)))
+        consumer._require().delegate._emit(ErrorEvent(error=ConsumerError("new")))
+        assert len(consumer._require().background.background_events) == EVENTS_MAX
+    assert "not raised: new" in caplog.text
 
 
 async def test_a_callback_may_ask_the_cluster_and_may_not_poll() -> None:

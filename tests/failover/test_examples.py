@@ -78,7 +78,7 @@ def program(name: str, bootstrap: str, out: Path) -> Iterator[Said]:
     assert "Traceback" not in out.read_text()
 
 
-@pytest.mark.parametrize("name", ["with_aiokafka.py", "with_kafka_python.py"])
+@pytest.mark.parametrize("name", ["with_aiokafka.py", "with_kafka_python.py", "with_quorate.py"])
 def test_a_service_for_kafka_outlives_the_leader(name: str, cluster: ClusterProcess, tmp_path: Path) -> None:
     with program(name, cluster.bootstrap, tmp_path / "out") as said:
         said.wait_for_more(r"order \d+ is orders-", "worker 1 shipped", "worker 2 shipped")
