@@ -144,7 +144,9 @@ async def test_a_second_close_waits_for_the_first() -> None:
     await first
 
 
-async def test_errors_that_nobody_polls_for_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_are_bounded_while_the_application_does_not_poll(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with closing(Consumer("orders", **NOWHERE)) as consumer:
         put(consumer, *(ErrorEvent(error=ConsumerError("old")) for _ in range(EVENTS_MAX)))
         consumer._require().delegate._emit(ErrorEvent(error=ConsumerError("new")))
