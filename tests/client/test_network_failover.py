@@ -187,3 +187,20 @@ def test_an_outage_of_any_length_leaves_the_consumer_asking() -> None:
     rig.run(1_000)
     assert rig.coordinator.node_id == 1
     assert rig.metadata.view.nodes.keys() == {1, 2, 3}
+
+
+def test_a_coordinator_behind_the_address_of_the_one_before_is_given_up_by_its_own_id() -> None:
+    """As when all nodes are reached by one proxy."""
+    rig = ClientRig()
+    rig.run(5_000)
+    one = Coordinator(key="g", node_id=2, host="n1", port=9092)
+    rig.network.answer(ApiKey.FIND_COORDINATOR, lambda asked: FindCoordinatorResponse(coordinators=[one]))
+    rig.network.answer_heartbeats(ErrorCode.NOT_COORDINATOR)
+    answers = Answers()
+    rig.send(heartbeat(answers))
+    rig.run()
+    rig.coordinator.lost(1, "it moved", rig.network.now_ms)
+    rig.run(2_000)
+    rig.send(heartbeat(answers))
+    rig.run()
+    assert (answers.last.node_id, rig.coordinator.node_id) == (2, 2)

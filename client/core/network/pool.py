@@ -62,6 +62,7 @@ class ConnectionPool:
         """The connection for a purpose, opened unless the address has failed lately."""
         connection = self._by_use.get((address, purpose))
         if connection is not None:
+            connection.node_id = node_id  # behind a proxy, another node may have the address
             return connection
         wait_ms = self.addresses.wait_ms(address, now_ms)
         if wait_ms > 0:
