@@ -14,6 +14,7 @@ import os
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -23,15 +24,19 @@ from aiokafka.consumer.fetcher import PartitionRecords as AiokafkaRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaBytes
 from aiokafka.structs import TopicPartition as AiokafkaPartition
-from kafka.consumer.fetcher import Fetcher
-from kafka.record import MemoryRecords as KafkaPythonBytes
-from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from client.core.events import FetchResponseEvent
 from client.core.fetch.handler import FetchHandler
 from client.core.settings import ConsumerSettings
 from client.core.types import FetchedData, Position, TopicPartition
 from wire.record_batch import GZIP, LZ4, SNAPPY, UNCOMPRESSED, ZSTD
+
+with warnings.catch_warnings():
+    # kafka-python reads its message schemas by a call that Python deprecates.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
+    from kafka.consumer.fetcher import Fetcher
+    from kafka.record import MemoryRecords as KafkaPythonBytes
+    from kafka.structs import TopicPartition as KafkaPythonPartition
 
 ROUNDS: Final = 9
 ROUND_S: Final = 0.1

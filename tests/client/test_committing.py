@@ -391,7 +391,7 @@ def test_committed_offsets_that_an_answer_leaves_out_are_asked_for_again(rig: Da
 
 
 @pytest.mark.parametrize("timestamp", [-1, -2])
-def test_a_log_has_a_first_and_a_last_offset_whatever_the_node_says(rig: DataRig, timestamp: int) -> None:
+def test_a_first_or_last_offset_that_is_missing_is_asked_for_again(rig: DataRig, timestamp: int) -> None:
     rig.logs[A].append(b"one")
     rig.scripts[ApiKey.LIST_OFFSETS] = lambda request: (
         offsets_answer(request, -1) if rig.now_ms < 1_500 else None

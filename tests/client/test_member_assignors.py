@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from client.core.assignors import AssignorData, AssignorOffer, GroupToAssign, MemberPart, OfferedMetadata
 from client.core.requests import RequestFailure, UnsentRequest
 from client.core.types import TopicPartition
+from tests.client.heartbeat_script import HeartbeatScript
 from tests.client.member_host import MemberHost
 from tests.client.member_world import WorldLink
-from tests.client.test_member_heartbeats import Script
 from wire.apis import ApiKey
 
 BY_WEIGHT = "by-weight"
@@ -129,7 +129,7 @@ def test_of_several_assignors_the_first_that_understands_the_version_is_told() -
 
 
 def test_a_coordinator_without_the_extension_gets_the_ordinary_heartbeat() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders", assignors=(offer(1),))
     assert script.asked[0].api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT
     script.fail(RequestFailure.UNSUPPORTED_VERSION)

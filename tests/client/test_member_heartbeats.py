@@ -2,74 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from client.core.requests import RequestFailure, UnsentRequest
-from tests.client.member_host import Agenda, MemberHost, built
+from client.core.requests import RequestFailure
+from tests.client.heartbeat_script import BILLS, ORDERS, HeartbeatScript, named_as_owned
 from wire.errors import ErrorCode
-from wire.messages.consumer_group_heartbeat import Assignment, ConsumerGroupHeartbeatResponse, TopicPartitions
-
-ORDERS = b"orders" + bytes(10)
-BILLS = b"bills" + bytes(11)
-NAMES = {ORDERS: "orders", BILLS: "bills"}
-
-
-class Script:
-    """A coordinator by hand: requests wait in `asked` until a test answers them."""
-
-    def __init__(self, version: int = 1, **settings: Any) -> None:
-        self.agenda = Agenda()
-        self.version = version
-        self.asked: list[UnsentRequest] = []
-        self.member = MemberHost(
-            self.agenda, lambda _, request: self.asked.append(request), names=NAMES, **settings
-        )
-
-    def next(self) -> Any:
-        """The body of the only request that waits."""
-        assert len(self.asked) == 1, [request.api for request in self.asked]
-        return built(self.asked[0], self.version)
-
-    def answer(self, epoch: int = 1, given: dict[bytes, list[int]] | None = None, **fields: Any) -> None:
-        parts = None
-        if given is not None:
-            parts = Assignment(
-                topic_partitions=[
-                    TopicPartitions(topic_id=t, partitions=numbers) for t, numbers in given.items()
-                ]
-            )
-        body = ConsumerGroupHeartbeatResponse(
-            **{"member_id": "m1", "member_epoch": epoch, "heartbeat_interval_ms": 5_000, "assignment": parts}
-            | fields
-        )
-        self.member.answer(self.asked.pop(0), body, version=self.version)
-
-    def refuse(self, code: ErrorCode, message: str | None = None) -> None:
-        body = ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
-        self.member.answer(self.asked.pop(0), body, version=self.version)
-
-    def fail(self, failure: RequestFailure = RequestFailure.DISCONNECTED) -> None:
-        self.member.answer(self.asked.pop(0), None, failure, words=failure.value)
-
-    def settle(self, given: dict[bytes, list[int]], epoch: int = 1) -> None:
-        """Join, get an assignment, acknowledge it."""
-        self.member.subscribe("orders")
-        self.answer(epoch, given)
-        self.agenda.run(0)
-        self.answer(epoch)
-        assert self.member.state == "STABLE"
-
-
-def owned(body: Any) -> dict[bytes, list[int]] | None:
-    if body.topic_partitions is None:
-        return None
-    return {part.topic_id: part.partitions for part in body.topic_partitions}
 
 
 def test_the_join_has_an_id_of_its_own_and_every_conditional_field() -> None:
-    script = Script(
+    script = HeartbeatScript(
         group_instance_id="i1", client_rack="r1", group_remote_assignor="range", max_poll_interval_ms=60_000
     )
     script.member.subscribe("orders", "bills")
@@ -83,7 +24,7 @@ def test_the_join_has_an_id_of_its_own_and_every_conditional_field() -> None:
 
 
 def test_in_version_0_the_coordinator_gives_the_member_its_id() -> None:
-    script = Script(version=0)
+    script = HeartbeatScript(version=0)
     script.member.subscribe("orders")
     assert script.next().member_id == ""
     script.answer(3, {}, member_id="given")
@@ -96,7 +37,7 @@ def test_in_version_0_the_coordinator_gives_the_member_its_id() -> None:
 
 
 def test_a_steady_heartbeat_has_ids_and_the_epoch_only() -> None:
-    script = Script(group_instance_id="i1", client_rack="r1")
+    script = HeartbeatScript(group_instance_id="i1", client_rack="r1")
     script.settle({ORDERS: [0]})
     assert script.asked == []
     script.agenda.run(4_999)
@@ -112,7 +53,7 @@ def test_a_steady_heartbeat_has_ids_and_the_epoch_only() -> None:
     "failure", [RequestFailure.DISCONNECTED, RequestFailure.TIMED_OUT, RequestFailure.MALFORMED]
 )
 def test_after_a_heartbeat_without_an_answer_the_next_has_all_fields_again(failure: RequestFailure) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0, 2]})
     script.agenda.run(5_000)
     script.fail(failure)
@@ -122,7 +63,7 @@ def test_after_a_heartbeat_without_an_answer_the_next_has_all_fields_again(failu
     assert body.member_epoch == 1
     assert body.subscribed_topic_names == ["orders"]
     assert body.rebalance_timeout_ms == 300_000
-    assert owned(body) == {ORDERS: [0, 2]}
+    assert named_as_owned(body) == {ORDERS: [0, 2]}
     script.fail(failure)
     script.agenda.run(199)
     assert script.asked == [], "the back-off doubles"
@@ -134,7 +75,7 @@ def test_after_a_heartbeat_without_an_answer_the_next_has_all_fields_again(failu
 
 def test_a_heartbeat_names_what_is_assigned_and_not_taken_yet() -> None:
     """What it left out would be given up for the coordinator, while the member begins to use it."""
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.application.holds_callbacks = True
     script.agenda.run(5_000)
@@ -142,12 +83,12 @@ def test_a_heartbeat_names_what_is_assigned_and_not_taken_yet() -> None:
     script.agenda.run(5_000)
     script.answer(1, {ORDERS: [0, 1, 2]})
     script.member.application.end_callback()
-    assert owned(script.next()) == {ORDERS: [0, 1, 2]}
+    assert named_as_owned(script.next()) == {ORDERS: [0, 1, 2]}
     assert script.member.application.told[-1] == "assigned orders:1", "orders:2 is assigned next"
 
 
 def test_a_changed_subscription_is_sent_at_once_and_names_only_what_changed() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(1_000)
     script.member.subscribe("orders", "bills")
@@ -157,7 +98,7 @@ def test_a_changed_subscription_is_sent_at_once_and_names_only_what_changed() ->
 
 
 def test_a_subscription_that_changes_while_a_heartbeat_is_on_its_way_follows_its_answer() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.member.subscribe("bills")
@@ -167,7 +108,7 @@ def test_a_subscription_that_changes_while_a_heartbeat_is_on_its_way_follows_its
 
 
 def test_a_regular_expression_needs_version_1() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe(regex="orders.*")
     body = script.next()
     assert (body.subscribed_topic_names, body.subscribed_topic_regex) == ([], "orders.*")
@@ -177,55 +118,57 @@ def test_a_regular_expression_needs_version_1() -> None:
 
 
 def test_the_acknowledgement_leaves_at_once_names_all_it_owns_and_restarts_the_interval() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.agenda.run(2_000)
     script.answer(2, {ORDERS: [0, 1]})
     assert script.member.state == "RECONCILING"
     script.agenda.run(0)
-    assert owned(script.next()) == {ORDERS: [0, 1]}
+    assert named_as_owned(script.next()) == {ORDERS: [0, 1]}
     assert script.member.state == "STABLE"
     script.answer(2)
     script.agenda.run(4_999)
     assert script.asked == []
     script.agenda.run(1)
-    assert owned(script.next()) is None
+    assert named_as_owned(script.next()) is None
 
 
 def test_heartbeats_go_on_during_both_steps_and_name_what_a_callback_still_holds() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0, 1]})
     script.member.application.holds_callbacks = True
     script.agenda.run(5_000)
     script.answer(1, {ORDERS: [1], BILLS: [0]})
     script.agenda.run(5_000)
     names = {ORDERS: [0, 1], BILLS: [0]}
-    assert owned(script.next()) == names, "on_revoke runs"
+    assert named_as_owned(script.next()) == names, "on_revoke runs"
     script.fail()
     script.agenda.run(100)
-    assert owned(script.next()) == names, "orders:0 is not given up before its callback has ended"
+    assert named_as_owned(script.next()) == names, "orders:0 is not given up before its callback has ended"
     assert script.member.positions.fetched == {("orders", 1)}, "but it is not fetched any more"
     script.answer(1)
     script.member.application.end_callback()
     script.agenda.run(5_000)
     assert script.member.application.told[-1] == "assigned bills:0"
-    assert owned(script.next()) == {BILLS: [0], ORDERS: [1]}, "a revocation is told when it has ended"
+    assert named_as_owned(script.next()) == {BILLS: [0], ORDERS: [1]}, (
+        "a revocation is told when it has ended"
+    )
     script.answer(1)
     assert script.member.state == "RECONCILING"
     script.member.application.end_callback()
-    assert owned(script.next()) == {BILLS: [0], ORDERS: [1]}
+    assert named_as_owned(script.next()) == {BILLS: [0], ORDERS: [1]}
     assert script.member.positions.fetched == {("orders", 1), ("bills", 0)}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 def test_a_coordinator_that_moved_is_looked_for_and_asked_at_once(code: ErrorCode) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.refuse(code)
     assert len(script.member.coordinator.losses) == 1
-    assert owned(script.next()) == {ORDERS: [0]}
+    assert named_as_owned(script.next()) == {ORDERS: [0]}
     script.refuse(code)
     assert script.asked == [], "the second time it waits"
     script.agenda.run(200)
@@ -235,7 +178,7 @@ def test_a_coordinator_that_moved_is_looked_for_and_asked_at_once(code: ErrorCod
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
 def test_errors_that_pass_are_tried_again_with_a_back_off(code: ErrorCode) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.refuse(code)
     assert script.asked == []
@@ -248,7 +191,7 @@ def test_errors_that_pass_are_tried_again_with_a_back_off(code: ErrorCode) -> No
 
 @pytest.mark.parametrize("fields", [{"epoch": 0}, {"epoch": -1}])
 def test_an_answer_without_an_epoch_counts_as_none(fields: dict[str, int]) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.answer(**fields)
@@ -258,7 +201,7 @@ def test_an_answer_without_an_epoch_counts_as_none(fields: dict[str, int]) -> No
 
 
 def test_an_answer_is_waited_for_well_within_the_session() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     assert script.asked[0].timeout_ms == 10_000
@@ -268,7 +211,7 @@ def test_an_answer_is_waited_for_well_within_the_session() -> None:
 
 
 def test_an_interval_of_zero_does_not_cause_a_storm() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.answer(1, {}, heartbeat_interval_ms=0)
     assert script.asked == []
@@ -279,7 +222,7 @@ def test_an_interval_of_zero_does_not_cause_a_storm() -> None:
 
 
 def test_a_topic_that_is_not_allowed_is_raised_once_for_each_poll_and_tried_again() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     for _ in range(3):
         script.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

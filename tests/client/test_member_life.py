@@ -10,19 +10,19 @@ from client.core.member.drawings import group_state
 from client.core.member.states import FATAL_ERRORS, UNKNOWN_ERROR
 from client.core.requests import RequestFailure
 from client.core.types import TopicPartition
-from tests.client.test_member_heartbeats import BILLS, ORDERS, Script, owned
+from tests.client.heartbeat_script import BILLS, ORDERS, HeartbeatScript, named_as_owned
 from wire.errors import ErrorCode
 
 FENCING = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND]
 
 
-def told(script: Script) -> list[str]:
+def told(script: HeartbeatScript) -> list[str]:
     return script.member.application.told
 
 
-def with_callbacks_held(given: dict[bytes, list[int]]) -> Script:
+def with_callbacks_held(given: dict[bytes, list[int]]) -> HeartbeatScript:
     """A stable member whose next callbacks end only when a test says so."""
-    script = Script()
+    script = HeartbeatScript()
     script.settle(given)
     told(script).clear()
     script.member.application.holds_callbacks = True
@@ -35,7 +35,7 @@ def with_callbacks_held(given: dict[bytes, list[int]]) -> Script:
 
 def test_the_nine_steps_of_a_new_group() -> None:
     """The rebalance flow of the design of the consumer's threads, by its names of the group's state."""
-    script = Script()
+    script = HeartbeatScript()
     script.member.application.holds_callbacks = True
     membership = script.member.membership
     story = [f"[1] {group_state(membership.state).name}"]
@@ -50,7 +50,7 @@ def test_the_nine_steps_of_a_new_group() -> None:
     membership.acknowledge(AckPartitionAssignedEvent(round=1, version=1), script.agenda.now_ms)
     story.append(f"[7] {group_state(membership.state).name}")
     script.member.run()
-    story.append(f"[8] heartbeat, owns {owned(script.next())}")
+    story.append(f"[8] heartbeat, owns {named_as_owned(script.next())}")
     story.append(f"[9] {group_state(membership.state).name}")
     assert story == [
         "[1] UNJOINED",
@@ -66,7 +66,7 @@ def test_the_nine_steps_of_a_new_group() -> None:
 
 
 def test_a_join_that_gets_nothing_is_stable_without_a_callback() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.answer(1, {})
     script.agenda.run(0)
@@ -75,7 +75,7 @@ def test_a_join_that_gets_nothing_is_stable_without_a_callback() -> None:
 
 
 def test_an_equal_assignment_changes_nothing() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0, 1]})
     script.agenda.run(5_000)
     script.answer(4, {ORDERS: [1, 0]})
@@ -117,11 +117,11 @@ def test_a_newer_assignment_is_taken_without_the_one_before_it() -> None:
     assert told(script) == [
         "revoking orders:0", "revoked orders:0", "revoking orders:2", "revoked orders:2", "assigned bills:1",
     ]  # fmt: skip
-    assert owned(script.next()) == {BILLS: [1], ORDERS: [1]}
+    assert named_as_owned(script.next()) == {BILLS: [1], ORDERS: [1]}
 
 
 def test_an_assignment_that_is_taken_back_before_it_was_begun_is_acknowledged() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.names.known = {}
     script.agenda.run(5_000)
@@ -129,18 +129,18 @@ def test_an_assignment_that_is_taken_back_before_it_was_begun_is_acknowledged() 
     script.agenda.run(5_000)
     script.answer(1, {ORDERS: [0]})
     script.agenda.run(0)
-    assert owned(script.next()) == {ORDERS: [0]}
+    assert named_as_owned(script.next()) == {ORDERS: [0]}
     assert script.member.state == "STABLE"
 
 
 def test_topics_without_a_name_are_asked_for_and_the_others_do_not_wait() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.names.known = {ORDERS: "orders"}
     script.member.subscribe("orders", "bills")
     script.answer(1, {ORDERS: [0], BILLS: [0]})
     script.agenda.run(0)
     assert told(script) == ["assigned orders:0"]
-    assert owned(script.next()) == {BILLS: [0], ORDERS: [0]}
+    assert named_as_owned(script.next()) == {BILLS: [0], ORDERS: [0]}
     script.answer(1)
     assert script.member.names.wanted == {BILLS}
     assert script.member.state == "RECONCILING"
@@ -150,18 +150,18 @@ def test_topics_without_a_name_are_asked_for_and_the_others_do_not_wait() -> Non
     script.member.run()
     script.agenda.run(0)
     assert told(script)[-1] == "assigned bills:0"
-    assert owned(script.next()) == {BILLS: [0], ORDERS: [0]}
+    assert named_as_owned(script.next()) == {BILLS: [0], ORDERS: [0]}
 
 
 def test_a_topic_that_was_made_again_under_its_name_is_given_up_and_taken() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.names.known = {b"orders again" + bytes(4): "orders"}
     script.agenda.run(5_000)
     script.answer(2, {b"orders again" + bytes(4): [0]})
     script.agenda.run(0)
     assert told(script)[1:] == ["revoking orders:0", "revoked orders:0", "assigned orders:0"]
-    assert owned(script.next()) == {b"orders again" + bytes(4): [0]}
+    assert named_as_owned(script.next()) == {b"orders again" + bytes(4): [0]}
 
 
 # Fencing.
@@ -204,7 +204,7 @@ def test_fencing_cancels_a_reconciliation_by_its_round_number() -> None:
 
 
 def test_a_late_acknowledgement_of_a_member_that_joined_again_changes_nothing() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -220,7 +220,7 @@ def test_a_late_acknowledgement_of_a_member_that_joined_again_changes_nothing() 
 
 @pytest.mark.parametrize("code", FENCING[:2])
 def test_a_join_that_is_refused_as_unknown_is_tried_again_with_a_back_off(code: ErrorCode) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.refuse(code)
     assert script.asked == []
@@ -235,7 +235,7 @@ def test_a_join_that_is_refused_as_unknown_is_tried_again_with_a_back_off(code: 
 def test_a_member_that_is_not_polled_leaves_loses_and_joins_again_at_the_next_poll(
     instance_id: str | None, epoch: int
 ) -> None:
-    script = Script(max_poll_interval_ms=20_000, group_instance_id=instance_id)
+    script = HeartbeatScript(max_poll_interval_ms=20_000, group_instance_id=instance_id)
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.answer(1)
@@ -268,11 +268,11 @@ def test_a_poll_before_the_callback_has_ended_joins_when_it_has() -> None:
 
 def test_fetches_are_no_sign_of_life_and_heartbeats_go_on_while_the_application_works() -> None:
     """Only poll() counts for the poll interval, and only heartbeats for the session."""
-    script = Script(max_poll_interval_ms=30_000)
+    script = HeartbeatScript(max_poll_interval_ms=30_000)
     script.settle({ORDERS: [0]})
     for _ in range(5):
         script.agenda.run(5_000)
-        assert owned(script.next()) is None
+        assert named_as_owned(script.next()) is None
         script.answer(1)
     assert script.member.state == "STABLE"
     script.agenda.run(5_000)
@@ -289,7 +289,7 @@ def test_fetches_are_no_sign_of_life_and_heartbeats_go_on_while_the_application_
 def test_a_leave_revokes_first_and_tells_the_coordinator_then(
     instance_id: str | None, closes: bool, epoch: int
 ) -> None:
-    script = Script(group_instance_id=instance_id)
+    script = HeartbeatScript(group_instance_id=instance_id)
     script.settle({ORDERS: [0]})
     script.member.application.holds_callbacks = True
     done = script.member.leave(closes=closes)
@@ -312,7 +312,7 @@ def test_a_leave_revokes_first_and_tells_the_coordinator_then(
 
 
 def test_a_leave_ends_at_its_deadline_although_the_callback_does_not() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.application.holds_callbacks = True
     done = script.member.leave(timeout_ms=3_000)
@@ -327,7 +327,7 @@ def test_a_leave_ends_at_its_deadline_although_the_callback_does_not() -> None:
 
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_a_leave_ends_when_the_coordinator_refuses_it_or_does_not_answer(is_answered: bool) -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     done = script.member.leave()
     script.agenda.run(0)
@@ -340,7 +340,7 @@ def test_a_leave_ends_when_the_coordinator_refuses_it_or_does_not_answer(is_answ
 
 
 def test_a_leave_does_not_wait_for_the_heartbeat_on_its_way() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     done = script.member.leave()
     join, leave = script.asked
@@ -353,7 +353,7 @@ def test_a_leave_does_not_wait_for_the_heartbeat_on_its_way() -> None:
 
 
 def test_a_leave_of_a_member_that_is_not_in_the_group_ends_at_once() -> None:
-    script = Script()
+    script = HeartbeatScript()
     assert script.member.leave().done()
     script.member.coordinator.fatal = FatalError(30, "no")
     script.member.subscribe("orders")
@@ -399,7 +399,7 @@ def test_a_member_that_is_fenced_while_it_leaves_does_not_join_again() -> None:
 
 
 def test_a_subscription_while_it_leaves_joins_afterwards() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.leave()
     script.agenda.run(0)
@@ -415,7 +415,7 @@ def test_a_subscription_while_it_leaves_joins_afterwards() -> None:
 
 @pytest.mark.parametrize("code", [*FATAL_ERRORS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 31_000])
 def test_a_fatal_error_loses_all_partitions_and_is_raised_with_its_sentence(code: int) -> None:
-    script = Script()
+    script = HeartbeatScript()
     if code == ErrorCode.GROUP_ID_NOT_FOUND:  # of a join
         script.member.subscribe("orders")
         script.refuse(ErrorCode.GROUP_ID_NOT_FOUND, "it is a share group")
@@ -438,7 +438,7 @@ def test_a_fatal_error_loses_all_partitions_and_is_raised_with_its_sentence(code
 
 
 def test_a_coordinator_without_the_protocol_is_fatal() -> None:
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.fail(RequestFailure.UNSUPPORTED_VERSION)
     script.agenda.run(0)
@@ -448,7 +448,7 @@ def test_a_coordinator_without_the_protocol_is_fatal() -> None:
 
 def test_refused_credentials_are_tried_again() -> None:
     """The connection has reported them; a token may be renewed meanwhile."""
-    script = Script()
+    script = HeartbeatScript()
     script.member.subscribe("orders")
     script.fail(RequestFailure.AUTHENTICATION)
     assert script.member.state == "JOINING"
@@ -471,7 +471,7 @@ def test_a_group_that_may_not_be_used_ends_the_member_that_lost_its_partitions()
 
 
 def test_a_static_member_is_not_ended_by_its_own_join_that_had_no_answer() -> None:
-    script = Script(group_instance_id="i1")
+    script = HeartbeatScript(group_instance_id="i1")
     script.member.subscribe("orders")
     script.fail(RequestFailure.TIMED_OUT)
     for _ in range(30):
@@ -484,7 +484,7 @@ def test_a_static_member_is_not_ended_by_its_own_join_that_had_no_answer() -> No
 
 
 def test_a_static_member_that_was_fenced_waits_for_its_own_registration() -> None:
-    script = Script(group_instance_id="i1")
+    script = HeartbeatScript(group_instance_id="i1")
     script.settle({ORDERS: [0]})
     script.agenda.run(5_000)
     script.refuse(ErrorCode.FENCED_MEMBER_EPOCH)
@@ -496,7 +496,7 @@ def test_a_static_member_that_was_fenced_waits_for_its_own_registration() -> Non
 
 
 def test_a_static_member_whose_name_is_in_use_ends_at_once() -> None:
-    script = Script(group_instance_id="i1")
+    script = HeartbeatScript(group_instance_id="i1")
     script.member.subscribe("orders")
     script.refuse(ErrorCode.UNRELEASED_INSTANCE_ID)
     assert script.member.state == "FATAL"
@@ -506,7 +506,7 @@ def test_a_static_member_whose_name_is_in_use_ends_at_once() -> None:
 
 
 def test_explain_says_which_state_why_what_it_waits_for_and_since_when() -> None:
-    script = Script()
+    script = HeartbeatScript()
     explain = script.member.member.explain
     assert explain().state.name == "UNSUBSCRIBED"
     script.member.subscribe("orders")

@@ -54,7 +54,7 @@ def scram(settings: ConsumerSettings, env: Environment) -> Mechanism:
         from scramp import ScramClient, ScramException
     except ImportError:
         raise AuthenticationFailed(
-            "SCRAM needs the library scramp: pip install 'quorate-coordinator[sasl]'"
+            "SCRAM needs the library scramp: pip install -e '.[sasl]' in Quorate's checkout"
         ) from None
     name, password = settings.sasl_username, settings.sasl_password
     client: Any = ScramClient([settings.sasl_mechanism], name, password, c_nonce=env.fresh_id())
