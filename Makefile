@@ -64,7 +64,7 @@ failover: $(VENV)/.dev
 	$(PYTEST) -m 'failover and not slow'
 
 test-java: $(VENV)/.dev
-	$(PYTEST) -m 'java and not slow' tests/java tests/differential tests/clients/test_consumer.py
+	$(PYTEST) -m 'java and not slow' tests/java tests/differential tests/clients/consumer
 
 test-languages: $(VENV)/.dev
 	$(PYTEST) -m 'languages and not slow' tests/languages

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.apache import java_is_missing, launch_kafka
-from cluster.launching.launcher import launch_cluster
 from quorate import (
     Consumer,
     DeserializationError,
@@ -27,92 +21,7 @@ from quorate import (
 )
 from quorate.confluent import Message
 from quorate.confluent import TopicPartition as ConfluentPartition
-
-HEARTBEATS = {
-    "group.consumer.heartbeat.interval.ms": "500",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.session.timeout.ms": "6000",
-}
-WITHIN_S = 15.0
-
-
-@pytest.fixture(scope="module", params=["quorate", pytest.param("kafka", marks=pytest.mark.java)])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where clients connect to: three nodes of Quorate with the scratch log, or Apache Kafka."""
-    data = tmp_path_factory.mktemp(request.param)
-    with contextlib.ExitStack() as running:
-        if request.param == "quorate":
-            started = launch_cluster(data / "cluster", settings={"scratch.log.enable": "true", **HEARTBEATS})
-            running.callback(started.kill)
-            yield started.bootstrap
-        else:
-            if reason := java_is_missing():
-                pytest.skip(reason)
-            yield running.enter_context(launch_kafka(data / "kafka", settings=HEARTBEATS)).bootstrap
-
-
-@pytest.fixture
-def topic(server: str) -> str:
-    """A new topic of two partitions."""
-    name = f"topic-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": server})
-    admin.create_topics([NewTopic(name, 2)])[name].result(WITHIN_S)
-    return name
-
-
-@pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def consumer(server: str, topic: str, group: str) -> Callable[..., Consumer]:
-    """Makes consumers of the topic."""
-
-    def make(*topics: str, **settings: Any) -> Consumer:
-        settings = {"group_id": group, "auto_offset_reset": "earliest", **settings}
-        return Consumer(*(topics or (topic,)), bootstrap_servers=server, **settings)
-
-    return make
-
-
-def produce(
-    server: str, topic: str, count: int, *, first: int = 0, partition: int | None = None, **settings: Any
-) -> None:
-    """Produce messages 0, 1, ... with keys and headers, in turn to both partitions."""
-    producer = Producer({"bootstrap.servers": server, "linger.ms": 50, **settings})
-    for number in range(first, first + count):
-        producer.produce(
-            topic,
-            str(number).encode(),
-            f"key-{number}".encode(),
-            number % 2 if partition is None else partition,
-            headers=[("number", str(number).encode()), ("none", None)],
-            timestamp=1_700_000_000_000 + number,
-        )
-    assert producer.flush(WITHIN_S) == 0
-
-
-async def read(consumer: Consumer, count: int) -> list[int]:
-    """Read so many messages. Returns their numbers."""
-    numbers: list[int] = []
-    until_s = time.monotonic() + WITHIN_S
-    while len(numbers) < count:
-        assert time.monotonic() < until_s, f"{len(numbers)} of {count}; {consumer.explain()}"
-        numbers += [int(record.value) for record in await consumer.poll(0.5)]
-    return numbers
-
-
-async def polls_until(consumer: Consumer, holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < until_s, str(consumer.explain())
-        await consumer.poll(0.1)
-
-
-def part(topic: str, number: int) -> TopicPartition:
-    return TopicPartition(topic, number)
+from tests.clients.consumer.reading import WITHIN_S, part, polls_until, produce, read
 
 
 async def test_messages_arrive_whole_and_in_the_order_of_their_partitions(
