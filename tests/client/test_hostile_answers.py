@@ -47,7 +47,7 @@ def distort(answer: Any, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_each_call_ends_by_its_deadline_whatever_is_answered(seed: int) -> None:
+def test_calls_end_by_their_deadlines_under_distorted_answers(seed: int) -> None:
     chance = random.Random(seed)
     rig = DataRig()
     rig.metadata.lead("orders", {0: 1, 1: 1, 2: 2})
