@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,18 +40,16 @@ def test_the_package_itself_loads_no_client() -> None:
     assert not loaded & {"client", "asyncio", "wire"}
 
 
-def test_the_client_is_imported_soon() -> None:
-    """Processor time, the best of some attempts: a neighbour may have the machine."""
+def test_the_client_is_imported_soon(tmp_path: Path) -> None:
+    """Processor time with compiled modules, as installed; the best of some attempts counts."""
     measure = "from time import process_time as s; a = s(); import client.aio.consumer; print(s() - a)"
-    shortest_s = IMPORT_S_MAX + 1
-    for _ in range(ATTEMPTS):
-        ran = subprocess.run(
-            [sys.executable, "-P", "-c", measure], capture_output=True, text=True, check=True
-        )
-        shortest_s = min(shortest_s, float(ran.stdout))
-        if shortest_s <= IMPORT_S_MAX:
-            return
-    raise AssertionError(f"{shortest_s:.3f} s")
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    times_s: list[float] = []
+    while len(times_s) < ATTEMPTS and (len(times_s) < 2 or min(times_s) > IMPORT_S_MAX):
+        command = [sys.executable, "-P", "-c", measure]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        times_s.append(float(ran.stdout))
+    assert min(times_s) <= IMPORT_S_MAX
 
 
 @pytest.mark.parametrize("name", quorate.__all__)
