@@ -210,11 +210,9 @@ class FetchPositions:
         one.go(PositionEvent.FETCHED)
         one.position = Position(offset, leader_epoch, one.version)
 
-    def out_of_range(self, one: PartitionPosition, log_start_offset: int) -> None:
+    def out_of_range(self, one: PartitionPosition) -> None:
         """Begin by auto.offset.reset, because the log does not have the position."""
         words = f"{_name(one)} has no offset {one.position.offset}"
-        if log_start_offset >= 0:  # brokers that do not say say −1
-            words += f"; its log begins at {log_start_offset}"
         timestamp = self._await_reset(one, PositionEvent.OUT_OF_RANGE)
         if timestamp is None:
             words += ", and auto.offset.reset is none: seek() to an offset that it has"

@@ -381,6 +381,7 @@ class DataRig:
                 )  # fmt: skip
                 if not log.start <= one.fetch_offset <= log.end:
                     data.error_code, has_data = ErrorCode.OFFSET_OUT_OF_RANGE, True
+                    data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
                 else:
                     bytes_max = max(min(one.partition_max_bytes, left), 0)
                     data.records = log.read(one.fetch_offset, bytes_max, at_least_one=not has_data)

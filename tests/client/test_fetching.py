@@ -264,7 +264,7 @@ def test_a_position_out_of_range_is_an_error_under_none() -> None:
     assert rig.take() == []
     (error,) = rig.errors
     assert isinstance(error, PositionOutOfRange)
-    assert "has no offset 9; its log begins at 0" in str(error)
+    assert "has no offset 9, and auto.offset.reset is none" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ class FetchSender:
             one.read_replica = None  # the leader knows better
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if not self.buffer.holds(one.partition):  # what was fetched before is read first
-                self._positions.out_of_range(one, answer.log_start_offset)
+                self._positions.out_of_range(one)
         elif code in MOVED:
             name = f"{one.partition.topic}-{one.partition.partition}"
             self._metadata.refresh(now_ms, f"node {node_id} answered {error_name(code)} for {name}")

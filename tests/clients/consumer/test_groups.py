@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.apache import java_command, java_is_missing
 from quorate import Consumer, FatalError, FencedError, SyncConsumer, TopicPartition
-from quorate.confluent import TopicPartition as ConfluentPartition
 from tests.clients.consumer.reading import WITHIN_S, part, polls_until, produce, read
 from tests.support.python_clients import ConfluentMemberOfConsumerGroup, PolledMember
 from tests.support.verifiable import VerifiableConsumer
@@ -177,44 +177,42 @@ async def test_partitions_and_topics_that_come_later_are_found(
         assert sorted(await read(reader, 2)) == [0, 1]
 
 
-def test_the_flavour_for_threads_calls_back_in_the_callers_thread(
-    server: str, topic: str, group: str
+@pytest.mark.parametrize("flavour", [SyncConsumer, confluent_kafka.Consumer])
+def test_the_flavour_for_threads_calls_back_as_confluent_kafka_does(
+    server: str, topic: str, group: str, flavour: type[Any]
 ) -> None:
     told: list[tuple[str, list[int], threading.Thread]] = []
 
-    def note(kind: str) -> Callable[[SyncConsumer, list[ConfluentPartition]], None]:
+    def note(kind: str) -> Callable[[Any, list[Any]], None]:
         return lambda _, partitions: told.append(
             (kind, sorted(each.partition for each in partitions), threading.current_thread())
         )
 
-    def made() -> SyncConsumer:
-        settings = {"bootstrap.servers": server, "group.id": group, "auto.offset.reset": "earliest"}
-        return SyncConsumer(settings)
+    settings = {"bootstrap.servers": server, "group.id": group, "group.protocol": "consumer"}
+    first, second = flavour(settings), flavour(settings)
+    until_s = time.monotonic() + 2 * WITHIN_S
 
-    callbacks: dict[str, Any] = {f"on_{kind}": note(kind) for kind in ("assign", "revoke", "lost")}
-    first, second = made(), made()
+    def poll_until(holds: Callable[[], bool], *consumers: Any) -> None:
+        while not holds():
+            assert time.monotonic() < until_s, told
+            for each in consumers:
+                each.poll(0.05)
+
     try:
-        first.subscribe([topic], **callbacks)
-        until_s = time.monotonic() + WITHIN_S
-        while not told:
-            assert time.monotonic() < until_s
-            first.poll(0.1)
+        first.subscribe([topic], **{f"on_{kind}": note(kind) for kind in ("assign", "revoke", "lost")})
+        poll_until(lambda: len(first.assignment()) == 2, first)
         second.subscribe([topic])
-        while not len(first.assignment()) == len(second.assignment()) == 1:
-            assert time.monotonic() < until_s
-            first.poll(0.05)
-            second.poll(0.05)
-        given = [each.partition for each in second.assignment()]
+        poll_until(lambda: len(told) == 3 and len(second.assignment()) == 1, first, second)
+        moved = [each.partition for each in second.assignment()]
         second.close()
-        while len(first.assignment()) < 2:
-            assert time.monotonic() < until_s
-            first.poll(0.1)
+        poll_until(lambda: len(first.assignment()) == 2, first)
     finally:
         first.close()
     here = threading.current_thread()
-    assert [each for each in told if each[1]] == [
+    assert told == [
         ("assign", [0, 1], here),
-        ("revoke", given, here),
-        ("assign", given, here),
+        ("revoke", moved, here),
+        ("assign", [], here),
+        ("assign", moved, here),
         ("revoke", [0, 1], here),
     ]
