@@ -7,13 +7,18 @@ InstanceId are in every heartbeat: the coordinator knows a static member by the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from client.core.assignors import AssignorOffer
 from client.core.types import TopicIdPartition
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from wire.messages.extended_consumer_group_heartbeat import Assignor, ExtendedConsumerGroupHeartbeatRequest
+from wire.messages.extended_consumer_group_heartbeat import (
+    AssignedTopicPartitions,
+    Assignor,
+    ExtendedConsumerGroupHeartbeatRequest,
+)
 
 REGEX_VERSION: Final = 1
 """The first version with SubscribedTopicRegex."""
@@ -81,7 +86,7 @@ def by_topic(parts: frozenset[TopicIdPartition]) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in topics.items()]
 
 
-def parts_of(topics: list[TopicPartitions]) -> frozenset[TopicIdPartition]:
+def parts_of(topics: Iterable[TopicPartitions | AssignedTopicPartitions]) -> frozenset[TopicIdPartition]:
     """Partitions as answers carry them."""
     return frozenset(
         TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions

@@ -9,7 +9,7 @@ one's answer means nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from client.core.assignors import AssignorData
@@ -49,6 +49,7 @@ from client.core.settings import ConsumerSettings
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from wire.messages.extended_consumer_group_heartbeat import AssignedTopicPartitions
 from wire.messages.extended_consumer_group_heartbeat import Assignment as ExtendedAssignment
 
 HEARTBEAT_INTERVAL_MS_MIN: Final = 50.0
@@ -347,7 +348,7 @@ def _may_pass(code: int) -> bool:
     return code in ErrorCode.__members__.values() and ErrorCode(code).retriable
 
 
-def _assigned(given: Any) -> list[TopicPartitions]:
+def _assigned(given: Any) -> Sequence[TopicPartitions | AssignedTopicPartitions]:
     """The partitions of an assignment of either heartbeat that may be used now."""
     if isinstance(given, ExtendedAssignment):
         return given.assigned_topic_partitions
