@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import confluent_kafka
 import pytest
 
 from quorate import (
@@ -330,41 +329,3 @@ def test_the_flavour_for_threads_has_confluent_kafkas_calls(server: str, topic: 
         assert topic in consumer.list_topics(topic).topics
         consumer.unsubscribe()
         assert consumer.assignment() == []
-
-
-async def test_a_group_may_mix_this_client_with_confluent_kafka(
-    server: str, topic: str, group: str, consumer: Callable[..., Consumer]
-) -> None:
-    """Each takes what the other gives up, and nothing is read twice or left out."""
-    settings = {
-        "bootstrap.servers": server,
-        "group.id": group,
-        "group.protocol": "consumer",
-        "auto.offset.reset": "earliest",
-    }
-    theirs = confluent_kafka.Consumer(settings)
-    theirs.subscribe([topic])
-    got: list[int] = []
-
-    def poll_theirs() -> None:
-        message = theirs.poll(0.1)
-        if message is not None:
-            assert message.error() is None
-            got.append(int(message.value()))
-
-    async def polls_both(reader: Consumer, holds: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + WITHIN_S
-        while not holds():
-            assert time.monotonic() < until_s, f"{got}; {reader.explain()}"
-            await asyncio.to_thread(poll_theirs)
-            got.extend(int(record.value) for record in await reader.poll(0.1))
-
-    async with consumer() as reader:
-        await polls_both(reader, lambda: len(reader.assignment()) == len(theirs.assignment()) == 1)
-        produce(server, topic, 20)
-        await polls_both(reader, lambda: len(got) == 20)
-        await asyncio.to_thread(theirs.close)
-        await polls_until(reader, lambda: len(reader.assignment()) == 2)
-        produce(server, topic, 10, first=20)
-        got += await read(reader, 10)
-    assert sorted(got) == list(range(30))
