@@ -147,10 +147,12 @@ class _Part:
 
     def left(
         self, request: OffsetCommitRequest
-    ) -> Iterator[tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]]:
-        """Iterate over the partitions that are left, each with its topic."""
+    ) -> Iterator[tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition | None]]:
+        """Iterate over the partitions that are left, each with its topic, once over a topic without any."""
         start = self.partition
         for asked in islice(request.topics, self.topic, None):
+            if not asked.partitions:
+                yield asked, None
             for part in islice(asked.partitions, start, None):
                 yield asked, part
             start = 0
@@ -198,8 +200,10 @@ def _number_at_once(
     number = 0
     for asked, one in islice(part.left(request), PARTITIONS_AT_ONCE):
         topic = _topic(asked, committer.version, ctx)
-        name = "" if topic is None else topic.name
-        room -= 1 + SUPERSEDED_COST * len(pending.counting(request.group_id, name, one.partition_index))
+        room -= 1
+        if topic is not None and one is not None:
+            superseded = pending.counting(request.group_id, topic.name, one.partition_index)
+            room -= SUPERSEDED_COST * len(superseded)
         if room < 0:
             break
         number += 1

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.catalog.transactions import EPOCH_LAST
 from coordinator.limits import Limits
+from coordinator.offsets import commits as commits_module
 from coordinator.state.pendingoffsets import PendingOffsets, superseded
 from records import PendingOffsetKey, PendingOffsetValue, TransactionState, decode_key
 from tests.support.transactions import GROUP, OTHER_GROUP, TOPIC, Died, LedShard, Producer, Shards
@@ -19,6 +20,7 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 
 NONE = ErrorCode.NONE
 UNSTABLE = -ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -257,6 +259,24 @@ def test_a_transaction_that_commits_between_two_entries_of_a_plain_commit_is_old
     assert shards.commit(GROUP, {0: 7, 1: 8}) == NONE
     assert shards.fetch(GROUP, is_stable=True) == {0: 7, 1: 8}
     shards.check()
+
+
+def test_topics_without_partitions_are_taken_many_at_once(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One decision for each of them, which looks at all that are left, would stall the node."""
+    monkeypatch.setattr("coordinator.offsets.commits.PARTITIONS_AT_ONCE", 100)
+    crowd(shards, 1, {0: 100})
+    decisions = itertools.count()
+    number_at_once = commits_module._number_at_once
+    monkeypatch.setattr(
+        commits_module, "_number_at_once", lambda *asked: (next(decisions), number_at_once(*asked))[1]
+    )
+    empty = [OffsetCommitRequestTopic(name=TOPIC) for _ in range(1_000)]
+    request = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, topics=empty)
+    answer = shards.ask(shards.log_of(GROUP), ApiKey.OFFSET_COMMIT, 9, request)
+    assert len(answer.topics) == 1_000
+    assert next(decisions) == 10
 
 
 def test_another_plain_commit_marks_nothing_again(shards: Shards) -> None:
