@@ -310,13 +310,15 @@ class Consumer:
                 await self._wait_for_news(effect)
                 return None
             case CallAnswer():
-                # Shielded, as a cancelled call must not cancel the future that the background side completes.
-                answer = asyncio.shield(asyncio.wrap_future(effect.future))
+                # asyncio.wait leaves the future of a cancelled call alone: the background side completes it.
+                # asyncio.wait_for would lose a cancellation that comes with the answer (Python 3.11).
+                answer = asyncio.wrap_future(effect.future)
+                answer.add_done_callback(_looked_at)
                 seconds = max(effect.deadline_ms - now_ms(), 0.0) / 1000 + GRACE_S
-                try:
-                    return await asyncio.wait_for(answer, seconds)
-                except TimeoutError as error:
-                    raise error if isinstance(error, TimedOut) else TimedOut("the call did not end") from None
+                done, _ = await asyncio.wait({answer}, timeout=seconds)
+                if not done:
+                    raise TimedOut("the call did not end")
+                return answer.result()
             case UserCall():
                 result = effect.function(*effect.arguments)
                 if asyncio.iscoroutine(result) or isinstance(result, asyncio.Future):
@@ -353,6 +355,12 @@ class Consumer:
     def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             _set(waiter)
+
+
+def _looked_at(answer: asyncio.Future[Any]) -> None:
+    """Take the error of an answer that nobody waits for any more; asyncio would complain of it."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _set(waiter: asyncio.Future[None]) -> None:

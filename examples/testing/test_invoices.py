@@ -1,4 +1,4 @@
-"""Tests of invoices.py; `pip install 'quorate-coordinator[pytest,demo]'` brings the fixture `quorate`."""
+"""Tests of invoices.py with the fixture `quorate`, see ../../docs/testing-clients.md."""
 
 from __future__ import annotations
 

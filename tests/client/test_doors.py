@@ -9,12 +9,15 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from client.aio.loop import now_ms
 from client.core.assembly import EVENTS_MAX, ConsumerAssembly
+from client.core.effects import CallAnswer
 from client.core.events import (
     AckPartitionAssignedEvent,
     ApplicationEvent,
@@ -35,6 +38,7 @@ from quorate import (
     TopicPartition,
 )
 from quorate.confluent import KafkaException
+from tests.support.waiting import wait_for
 
 CLOSE_S = 0.1
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False}
@@ -267,13 +271,28 @@ def test_other_threads_may_call_while_one_polls(make: Callable[..., SyncConsumer
     thread = threading.Thread(target=lambda: polled.append(consumer.poll(10)))
     thread.start()
     consumer.commit(offsets=[], asynchronous=True)
-    assert "JOINING" in str(consumer.explain())
+    wait_for(lambda: "JOINING" in str(consumer.explain()), "the member to join")
     send(consumer, ErrorEvent(error=KafkaError(29, "no")))
     thread.join(10)
     (message,) = polled
     assert (message.error().code(), message.error().name()) == (29, "TOPIC_AUTHORIZATION_FAILED")
     assert message.error() == message.error().TOPIC_AUTHORIZATION_FAILED
     assert "no" in message.error().str()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_call_that_is_cancelled_as_its_answer_arrives_is_cancelled(turns: int) -> None:
+    """Otherwise a task that reads for ever could not be ended."""
+    future: Future[None] = Future()
+    call = CallAnswer(future, now_ms() + 10_000)
+    task = asyncio.create_task(Consumer(bootstrap_servers="127.0.0.1:1")._perform(call))
+    await asyncio.sleep(0)
+    future.set_result(None)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    was_running = task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled() is was_running
 
 
 def test_calls_raise_what_confluent_kafkas_do(make: Callable[..., SyncConsumer]) -> None:

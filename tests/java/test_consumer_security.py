@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections import deque
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,7 +71,7 @@ class Connected:
         self.connections.events = self.delegate
         self.coordinator = CoordinatorManager(settings, env, self.delegate, self.events.append)
         self.metadata = MetadataManager(settings, env, self.delegate, self.events.append)
-        self.driver.background = Background([self.coordinator, self.metadata], {}, self.delegate)
+        self.driver.background = Background([self.coordinator, self.metadata], {}, self.delegate, deque())
 
     async def until(self, is_so: Any) -> None:
         """Wait for a condition of the background side, or for an error."""
