@@ -45,7 +45,7 @@ def all_logs(scratch: Path) -> dict[str, NodeLog]:
     return {
         **{f"world-{seed}": in_memory(_world(seed, in_parts=parts)) for seed, parts in SEEDS},
         "story": NodeLog("story", {-1: metadata_log().log, 0: group_log().log}, 1),
-        "classic": NodeLog("classic", {-1: classic_log.metadata_log().log, 0: classic_stories().log}, 1),
+        "classic": NodeLog("classic", {-1: metadata_log().log, 0: classic_stories().log}, 1),
         "protocols": mixed_world().node(),
         "incident": open_node(str(INCIDENT)),
         "mixed": open_node(str(scratch / "mixed")),

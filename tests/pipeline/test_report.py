@@ -109,7 +109,7 @@ def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) ->
 
 
 def test_a_classic_group_is_unstable_from_its_join_phase_on(spark: SparkSession) -> None:
-    log = NodeLog("classic", {-1: classic_log.metadata_log().log, 0: classic_log.group_log().log}, 1)
+    log = NodeLog("classic", {-1: metadata_log().log, 0: classic_log.group_log().log}, 1)
     found = figures_of(plain_tables(spark, log))
     assert found is not None
     assert found.unstable_ms == stats(log).total.unstable_ms > 60_000
