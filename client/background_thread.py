@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class BackgroundThread:
-    """The thread, and what drives calls of the application side in the threads that make them.
+    """The thread, and the driver of the application side's calls in the threads that make them.
 
     Steps of calls exclude each other; while a call waits, or runs the user's code, other threads may call."""
 

@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class GroupMetadata(NamedTuple):
-    """Who this member is, for a transactional producer of another library."""
+    """The identity of this member, for a transactional producer of another library."""
 
     group_id: str
     generation_id: int
@@ -256,7 +256,7 @@ class SyncConsumer:
         return self.explain().member_id
 
     def consumer_group_metadata(self) -> GroupMetadata:
-        """Who this member is at the moment."""
+        """Return the identity of this member as it is at the moment."""
         member = self.explain()
         return GroupMetadata(
             self._settings.group_id or "",

@@ -96,7 +96,7 @@ class Consumer:
         """The partitions that pause() holds back."""
         return set(self._application.paused)
 
-    # What is consumed.
+    # Subscription and assignment.
 
     async def subscribe(
         self,
@@ -176,7 +176,7 @@ class Consumer:
         self._application.commit_async(_offsets(offsets), callback)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
-        """Set what commits commit by default; needs enable.auto.offset.store=false."""
+        """Store offsets for commits that name none; needs enable.auto.offset.store=false."""
         self._application.store_offsets(_offsets(offsets) or {})
 
     async def committed(

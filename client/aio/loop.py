@@ -1,7 +1,7 @@
-"""Drives the background side on an event loop: one pass when woken, when time is up, and never in between.
+"""Drives the background side on an event loop: one pass when woken, or when the time of the last has passed.
 
 Several wake-ups before a pass are one. A pass that raises is a bug of this client; it ends the background
-side, and the application side is told, rather than that calls wait for ever.
+side, and the application side is told, so that no call waits for ever.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BackgroundDriver:
         self.background: Background
         """Set before the first pass; the parts of the background side need `wake` first."""
         self.error: Exception | None = None
-        """What ended the background side, if it did not end by `stop`."""
+        """The exception that ended the background side, if it did not end by `stop`."""
         self._loop = asyncio.get_running_loop()
         self._on_events = on_events
         self._is_woken = False

@@ -1,7 +1,7 @@
 """Connections by number over asyncio, with TLS: the `ConnectionBackend` of both flavours.
 
 All methods run on the event loop. A connection is known by its number from `connect` until it has ended, and
-what the event loop says of it afterwards is nobody's business any more.
+events of it that the event loop brings later are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from client.core.settings import ConsumerSettings
 
 
 class ConnectionEvents(Protocol):
-    """Who is told of connections: the network delegate."""
+    """The listener to connections: the network delegate."""
 
     def connected(self, number: int) -> None: ...
     def received(self, number: int, data: bytes) -> bool: ...
@@ -56,7 +56,7 @@ class AsyncioConnections:
             task.add_done_callback(self._given_up.discard)
 
     async def wait_closed(self) -> None:
-        """Wait until what was closed has let go of its sockets. Takes no time that a node can prolong."""
+        """Wait until closed connections have released their sockets. No node can prolong this."""
         await asyncio.gather(*self._given_up, return_exceptions=True)
         await asyncio.sleep(0)  # connections end in the next turn of the event loop
 
@@ -76,7 +76,7 @@ class AsyncioConnections:
         except Exception as error:  # such as a name that IDNA does not know, or a port that is none
             self.lost(number, OSError(f"{host}:{port} is not an address: {error}"))
 
-    # What the streams tell.
+    # Events of the streams.
 
     def connected(self, number: int, transport: asyncio.Transport) -> None:
         """A connection is made, unless it was given up meanwhile."""
@@ -122,7 +122,7 @@ class _Stream(asyncio.Protocol):
 
 
 def tls_context(settings: ConsumerSettings) -> ssl.SSLContext | None:
-    """The TLS of these settings, None without.
+    """Return the TLS context of these settings, None without TLS.
 
     Raises `ConfigError` if a file cannot be read or does not fit."""
     if not settings.security_protocol.endswith("SSL"):

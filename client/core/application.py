@@ -160,7 +160,7 @@ class Application:
                     assert isinstance(event, ROUND_EVENTS)
                     self.rounds.add(event)
 
-    # What is consumed.
+    # Subscription and assignment.
 
     def subscribe(
         self, topics: Collection[str], regex: str | None, callbacks: RebalanceCallbacks

@@ -30,8 +30,8 @@ from client.core.requests import RequestManager
 from client.core.settings import ConsumerSettings
 
 EVENTS_MAX: Final = 1_000
-"""When so many events wait for the application side, further errors go to the log. Of the other events there
-cannot be many: data are bounded by the fetch buffer, and a member has one round at a time."""
+"""Limit on the events that wait for the application side, beyond which errors go to the log. Other events are
+bounded by themselves: data by the fetch buffer, and a member has one round at a time."""
 
 _log = logging.getLogger("quorate.consumer")
 

@@ -1,4 +1,4 @@
-"""Client-side assignors: how an application decides itself who reads what (KIP-848, "Client-Side Assignor").
+"""Client-side assignors: the application assigns its partitions itself (KIP-848, "Client-Side Assignor").
 
 Kafka does not serve this half of the KIP; Quorate does, under private keys (docs/protocol-extensions.md). The
 assignors of `group.local.assignors` are offered to a coordinator that has those keys. One member of the
@@ -15,16 +15,17 @@ from client.core.types import TopicPartition
 
 
 class OfferedMetadata(NamedTuple):
-    """What a member tells the one that computes. `reason` is the assignor's own number for why it changed."""
+    """The metadata that a member offers to the one that computes."""
 
     version: int = -1
     """The version of `data`; −1: there is none."""
     data: bytes = b""
     reason: int = 0
+    """The assignor's own number for the reason of a change."""
 
 
 class AssignorData(NamedTuple):
-    """What the member that computed tells another one."""
+    """The data that the member that computed sends to another one."""
 
     error: int
     """The assignor's own number; other than 0, the member keeps what it had."""
@@ -55,7 +56,7 @@ class GroupToAssign(NamedTuple):
 
 
 class MemberPart(NamedTuple):
-    """What one member gets."""
+    """The part of the assignment that one member gets."""
 
     partitions: frozenset[TopicPartition] = frozenset()
     data: AssignorData = AssignorData(0, -1, b"")

@@ -1,6 +1,6 @@
 """Calls of the application that a manager works on, each with one request after the other until it ends.
 
-All who ask for the same share a call. An answer ends it, or makes it wait for the next attempt
+Callers that ask for the same share a call. An answer ends it, or makes it wait for the next attempt
 (retry.backoff.ms, longer with each failure). At its own deadline, each caller gets `TimedOut` with what the
 last attempt met.
 """
@@ -24,7 +24,7 @@ CALLS_MAX: Final = 1_000
 """Most callers that wait for calls of one kind; a further one is refused."""
 
 Then = Callable[[Any, Exception | None], None]
-"""Told the result of a call, or the error that ended it."""
+"""Takes the result of a call, or the error that ended it."""
 
 _FINAL: Final = {
     RequestFailure.UNSUPPORTED_VERSION: ErrorCode.UNSUPPORTED_VERSION,
@@ -41,7 +41,7 @@ class _Waiter(NamedTuple):
 
 
 class PendingCall(Generic[K]):
-    """A call: what is asked for, who waits, and when the next attempt may be made."""
+    """A call that is being worked on: its key, those who wait for it, and the time of the next attempt."""
 
     __slots__ = ("_backoff", "has_begun", "is_in_flight", "key", "next_ms", "trouble", "waiters", "what")
 
@@ -55,12 +55,12 @@ class PendingCall(Generic[K]):
         """Whether a part of its result is there, which is too old for a further caller."""
         self.next_ms = 0.0
         self.trouble = "there was no answer"
-        """What the last attempt met."""
+        """The failure of the last attempt, for `TimedOut`."""
         self._backoff = backoff
 
     @property
     def deadline_ms(self) -> float:
-        """The time at which nobody waits any more."""
+        """The last deadline of those who wait."""
         return max((waiter.deadline_ms for waiter in self.waiters), default=-FOREVER)
 
     def end(self, result: Any = None, error: Exception | None = None) -> None:
@@ -158,7 +158,7 @@ class PendingCalls(Generic[K]):
 
 
 def completes(future: Future[Any] | None) -> Then:
-    """Return what completes a future with the end of a call."""
+    """Return a function that completes a future with the end of a call."""
     return partial(_complete, future)
 
 

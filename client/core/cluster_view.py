@@ -38,7 +38,7 @@ class TopicView(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """What is known of the cluster. It never changes; the metadata manager makes a new one."""
+    """The knowledge of the cluster at one moment. The metadata manager replaces it by newer ones."""
 
     cluster_id: str | None
     nodes: Mapping[int, BrokerNode]
@@ -47,12 +47,12 @@ class ClusterView(NamedTuple):
     """Names of topics by topic id (16 bytes)."""
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
-        """A partition, if its topic is known and has it."""
+        """Return a partition, if its topic is known and has it."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The node id of a partition's leader, None if it is unknown or there is none."""
+        """Return the node id of a partition's leader, None if it is unknown or there is none."""
         known = self.partition(partition)
         return known.leader_id if known is not None and known.leader_id in self.nodes else None
 

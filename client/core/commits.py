@@ -52,7 +52,7 @@ _MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class _Offsets(NamedTuple):
-    """What is committed, and whether errors that may pass are met with another attempt."""
+    """The offsets of a commit, and whether it is made again after errors that may pass."""
 
     offsets: frozenset[tuple[TopicPartition, OffsetAndMetadata]]
     retries: bool

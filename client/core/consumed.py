@@ -1,4 +1,4 @@
-"""The records between the fetch buffer and the user, and the positions that follow from what was handed out.
+"""The records between the fetch buffer and the user, and the positions after those that were handed out.
 
 A record counts as consumed when it was handed out, not when it was decoded. So the position of a partition is
 the offset of its first decoded record that is still here, or else where decoding goes on.
@@ -23,7 +23,7 @@ class Fetched(Protocol):
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Where decoding goes on, of each partition whose position is known."""
+        """The position at which decoding goes on, by partition; without those that are not known yet."""
 
     def add(self, event: FetchResponseEvent) -> None:
         """Take data, except what belongs to no current position."""
@@ -50,7 +50,7 @@ class ConsumedRecords:
     def __init__(self, settings: ConsumerSettings, fetched: Fetched) -> None:
         self._fetched = fetched
         self._decoded: deque[ConsumerRecord] = deque()
-        """Decoded together, and not handed out yet; at most max.poll.records."""
+        """The records that are decoded and not handed out yet; at most max.poll.records."""
         self._held: dict[TopicPartition, list[ConsumerRecord]] = {}
         """Decoded records of partitions that were paused afterwards."""
         self.paused: set[TopicPartition] = set()

@@ -41,10 +41,10 @@ FATAL: Final[dict[int, str]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "the client is not authorized to use group {group!r}",
     ErrorCode.INVALID_GROUP_ID: "{group!r} is not a valid group id",
 }
-"""Errors after which nobody asks again, with their sentences."""
+"""Errors after which the coordinator is not looked for any more, with their sentences."""
 
 FindingListener = Callable[[float], None]
-"""Told the time when the coordinator was found."""
+"""Takes the time at which the coordinator was found."""
 
 
 class _Found(NamedTuple):

@@ -1,6 +1,6 @@
-"""What the application side asks of the flavour that drives it.
+"""The requests of the application side to the flavour that drives it.
 
-Calls of a consumer that may wait are generators, which yield these and are sent what comes of them. So each
+Calls of a consumer that may wait are generators, which yield effects and are sent their results. So each
 call is written once; asyncio and threads differ in how they wait.
 """
 
@@ -17,7 +17,7 @@ class UserCall(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     deadline_ms: float | None = None
-    """After it, nobody waits any more: TimedOut is thrown."""
+    """TimedOut is thrown if the function has not returned by then."""
 
 
 class NewsWait(NamedTuple):

@@ -57,7 +57,7 @@ class BackgroundEventType(Enum):
 class ApplicationEvent:
     """A call on its way to the background side.
 
-    One that somebody waits for has a future, which the background side completes before or at the deadline.
+    If the caller waits, it has a future, which the background side completes at the deadline or before.
     """
 
     type: ClassVar[ApplicationEventType] = ApplicationEventType.NOOP
@@ -81,7 +81,7 @@ class AckPartitionRevokedEvent(ApplicationEvent):
 
     type = ApplicationEventType.ACK_PARTITION_REVOKED
     round: int
-    """Of the reconciliation, as the background event said; a late acknowledgement matches no more."""
+    """The round of the event that is acknowledged; a late acknowledgement matches no running round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class AckPartitionAssignedEvent(ApplicationEvent):
     type = ApplicationEventType.ACK_PARTITION_ASSIGNED
     round: int
     version: int
-    """Of the new partitions' positions; POSITIONS and FETCH_RESPONSE carry it back."""
+    """The version of the new partitions' positions; POSITIONS and FETCH_RESPONSE carry it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +118,14 @@ class SubscribeEvent(ApplicationEvent):
     topics: frozenset[str]
     regex: str | None = None
     assignors: tuple[AssignorOffer, ...] = ()
-    """Of group.local.assignors. To offer other metadata, the application side subscribes again."""
+    """The offers of group.local.assignors. To offer other metadata, the application side subscribes again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignEvent(ApplicationEvent):
     type = ApplicationEventType.ASSIGN
     partitions: Mapping[TopicPartition, int | None]
-    """With the offset to begin at, −2 for the first or −1 for the end; None: the committed one, or by
+    """The offset at which each begins: −2 is the first, −1 the end, None the committed one, or else that of
     auto.offset.reset."""
     version: int
 
@@ -208,28 +208,28 @@ class ErrorEvent(BackgroundEvent):
 class RevokePartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.REVOKE_PARTITIONS
     partitions: frozenset[TopicPartition]
-    """When everything is given up: also those of a revocation that is not acknowledged yet. Those that the
-    application has given up by now are not revoked again."""
+    """The partitions to give up. On leaving they include those of a revocation that is not acknowledged yet;
+    the application does not revoke any twice."""
     round: int
     deadline_ms: float
-    """After it, nobody waits for the commit or the callback."""
+    """The time until which the member waits for the commit and the callback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignPartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.ASSIGN_PARTITIONS
     partitions: frozenset[TopicPartition]
-    """The new ones; empty if the assignment only lost some or is empty."""
+    """The new partitions; none if the assignment only lost some or is empty."""
     round: int
     assignment: ConsumerAssignment | None = None
-    """What a client-side assignor's on_assignment is told."""
+    """The argument of a client-side assignor's on_assignment, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LosePartitionsEvent(BackgroundEvent):
     type = BackgroundEventType.LOSE_PARTITIONS
     partitions: frozenset[TopicPartition]
-    """All that it had, as with REVOKE_PARTITIONS."""
+    """All partitions that the member had, also those of a revocation that is not acknowledged yet."""
     round: int
 
 

@@ -25,7 +25,7 @@ from wire.messages.list_offsets import (
 )
 
 LATEST: Final = -1
-"""The timestamp that asks for the end: behind the last record, or before the first open transaction under
+"""The timestamp that asks for the end: after the last record, or before the first open transaction under
 isolation.level = read_committed."""
 EARLIEST: Final = -2
 
@@ -43,7 +43,7 @@ _Times = frozenset[tuple[TopicPartition, int]]
 
 
 class _Progress:
-    """What a call has found so far: it asks several leaders."""
+    """The offsets that a call has found so far, as it asks several leaders."""
 
     __slots__ = ("found", "in_flight", "missing")
 

@@ -91,7 +91,7 @@ class MetadataManager:
         self._waiters: list[_Waiter] = []
         self._is_asking = False
         self._refresh_ms = self._ids_ms = env.now_ms()
-        """When names, and ids, are asked for next."""
+        """The times at which names, and ids, are asked for next."""
         self._again_ms = -FOREVER
         """The end of the back-off after the last answer; complaints wait for it."""
         self._why = "there was no answer yet"
@@ -102,10 +102,10 @@ class MetadataManager:
         self._unnamed = Backoff(*backoffs)
         delegate.lost_listeners.append(self._connection_lost)
 
-    # What other managers use.
+    # Calls of other managers.
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic, if it is known."""
+        """Return the name of a topic, if it is known."""
         return self.view.names.get(topic_id)
 
     def want_topics(self, names: Iterable[str]) -> None:
@@ -348,7 +348,7 @@ def _is_complete(topic: TopicView) -> bool:
 
 
 def _merged(view: ClusterView, answer: MetadataResponse) -> ClusterView:
-    """The view with an answer's nodes and topics; a leader of an older epoch is not news."""
+    """Return the view with an answer's nodes and topics; a leader of an older epoch is not news."""
     nodes = {one.node_id: BrokerNode(one.node_id, one.host, one.port, one.rack) for one in answer.brokers}
     topics = dict(view.topics)
     for one in answer.topics:

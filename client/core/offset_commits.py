@@ -1,4 +1,4 @@
-"""Commits of the application side: which offsets, when without being asked, and who is told about the end.
+"""Commits of the application side: their offsets, the times of automatic ones, and their callbacks.
 
 The offsets are the positions after what was handed out, or what store_offsets() stored if
 enable.auto.offset.store is false. A commit that nobody waits for ends with its callback, which a later call
@@ -62,7 +62,7 @@ class OffsetCommits:
         self._stored.update(offsets)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget what belongs to partitions that are not ours any more."""
+        """Forget the offsets of partitions that this consumer has no more."""
         for partition in partitions:
             self._stored.pop(partition, None)
             self.releasing.pop(partition, None)
@@ -109,7 +109,7 @@ class OffsetCommits:
                 self._tell(CommitEndedEvent(error=None, offsets=offsets, callback=self.on_commit))
 
     def next_ms(self) -> float:
-        """The time of the next automatic commit."""
+        """Return the time of the next automatic commit."""
         return self._next_ms if self._settings.commits_automatically else float("inf")
 
     def commit_periodically(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,11 +1,11 @@
-"""The partitions that are fetched, and where each fetch goes on.
+"""The partitions that are fetched, and the position at which each fetch goes on.
 
 A partition begins at a given offset, at the committed one, or by auto.offset.reset; `TRANSITIONS` has the
 states in between. Each beginning and each seek has a version, which the application side chose. It comes back
 with positions and with fetched data, so that what belongs to an earlier position is recognised.
 
-Beginnings make new `PartitionPosition`s. So an answer that was asked for by one that is gone is dropped by a
-look at `FetchPositions.is_current`.
+Beginnings make new `PartitionPosition`s. An answer that an earlier one has asked for is recognised by
+`FetchPositions.is_current`, and dropped.
 
 Left out: the check for a truncated log by leader epochs (KIP-320). The broker fences fetches of an old epoch,
 and committed offsets carry theirs.
@@ -39,11 +39,11 @@ from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, Position, T
 _log = logging.getLogger("quorate.consumer")
 
 RESET_TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
-"""What auto.offset.reset asks ListOffsets for; "none" asks nothing."""
+"""The timestamp that ListOffsets is asked for, by auto.offset.reset; "none" has none."""
 
 
 class FetchState(Enum):
-    """What a partition waits for before it is fetched."""
+    """A state of a partition; the value is what it waits for before it is fetched."""
 
     INITIALIZING = "the committed offset"
     AWAIT_RESET = "the first or last offset, or that of a time"
@@ -52,7 +52,7 @@ class FetchState(Enum):
 
 
 class PositionEvent(Enum):
-    """What changes the state of a partition's position."""
+    """A cause of a transition."""
 
     COMMITTED = "there is a committed offset"
     NOT_COMMITTED = "there is none, and auto.offset.reset names one"
@@ -101,9 +101,9 @@ class PartitionPosition:
         self.version = version
         self.is_paused = is_paused
         self.position = Position(max(offset or 0, 0), -1, version)
-        """Where the next fetch begins; meaningful in FETCHING only."""
+        """The position at which the next fetch begins; meaningful in FETCHING only."""
         self.reset_timestamp = offset if offset is not None and offset < 0 else 0
-        """What ListOffsets is asked for in AWAIT_RESET."""
+        """The timestamp that ListOffsets is asked for in AWAIT_RESET."""
         self.is_asked = False
         """Whether a request for it has no answer yet."""
         self.is_damaged = False
@@ -111,7 +111,7 @@ class PartitionPosition:
         self.next_ms = 0.0
         """No request for it leaves before."""
         self.failures: Backoff | None = None
-        """Of its fetches, since one succeeded."""
+        """The back-off of its fetches, since the last success."""
         self.read_replica: tuple[int, float] | None = None
         """The follower to fetch from, and until when (KIP-392)."""
         self.told_end: tuple[int, int] | None = None
@@ -200,13 +200,13 @@ class FetchPositions:
             )
 
     def reset(self, one: PartitionPosition, offset: OffsetAndTimestamp) -> None:
-        """Begin at an offset that the leader told."""
+        """Begin at the offset that the leader answered."""
         one.go(PositionEvent.RESET)
         one.position = Position(offset.offset, offset.leader_epoch, one.version)
         self._tell((one.partition,))
 
     def fetched(self, one: PartitionPosition, offset: int, leader_epoch: int) -> None:
-        """Go on behind records that arrived."""
+        """Go on after records that arrived."""
         one.go(PositionEvent.FETCHED)
         one.position = Position(offset, leader_epoch, one.version)
 

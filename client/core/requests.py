@@ -49,7 +49,7 @@ class ClientResponse(NamedTuple):
     sent_ms: float
     received_ms: float
     words: str = ""
-    """What exactly failed, for people."""
+    """The exact failure, in words for people."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class UnsentRequest:
     then: Callable[[ClientResponse], None]
     """Called exactly once, in a later step of the background side than the one that made the request."""
     timeout_ms: float
-    """From the moment when the manager made it, including the time to connect (KIP-735 has the whole)."""
+    """Counts from the moment in which the manager made it, so it includes the time to connect."""
     versions: tuple[int, int] | None = None
     """The versions that may be used, if not all that this client speaks."""
     made_ms: float = field(default=-1.0)

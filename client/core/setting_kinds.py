@@ -1,4 +1,4 @@
-"""What a setting of a consumer accepts: the kinds of rows of the table in `settings`."""
+"""The kinds of settings of a consumer: the values that a row of the table in `settings` accepts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def row(default: Any, read: Callable[[Any], Any], accepts: str, used_in: str, wo
 
 
 def number(default: int, low: int, used_in: str, words: str) -> Any:
-    """A whole number, also as text."""
+    """Return a field for a whole number, which may be given as text."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -54,7 +54,7 @@ def number(default: int, low: int, used_in: str, words: str) -> Any:
 
 
 def flag(default: bool, used_in: str, words: str) -> Any:
-    """A truth value, also as text."""
+    """Return a field for a truth value, which may be given as text."""
 
     def read(value: Any) -> bool:
         word = str(value).lower()
@@ -66,7 +66,7 @@ def flag(default: bool, used_in: str, words: str) -> Any:
 
 
 def text(default: str | None, used_in: str, words: str, accepts: str = "text") -> Any:
-    """A text that is not empty."""
+    """Return a field for a text that is not empty."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or not value:
@@ -77,7 +77,7 @@ def text(default: str | None, used_in: str, words: str, accepts: str = "text") -
 
 
 def choice(default: str, values: tuple[str, ...], used_in: str, words: str, **others: str) -> Any:
-    """One of some words; `others` are further words for them."""
+    """Return a field for one of some words; `others` are further words for them."""
 
     def read(value: Any) -> str:
         found = next((known for known in values if known.lower() == str(value).lower()), None)
@@ -90,7 +90,7 @@ def choice(default: str, values: tuple[str, ...], used_in: str, words: str, **ot
 
 
 def function(used_in: str, words: str) -> Any:
-    """A function; there is none unless it is set."""
+    """Return a field for a function, without which it is None."""
 
     def read(value: Any) -> Any:
         if not callable(value):

@@ -1,4 +1,4 @@
-"""What a consumer subscribes to, and how the member is told."""
+"""The subscription of a consumer: its topics, and the events that tell the member of them."""
 
 from __future__ import annotations
 

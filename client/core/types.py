@@ -1,4 +1,4 @@
-"""The values that both sides of a consumer speak about: partitions, offsets and records."""
+"""The values that both sides of a consumer share: partitions, offsets and records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One message. Key and value are what the deserialisers made of the bytes."""
+    """One message. The deserialisers have made its key and its value of the bytes."""
 
     topic: str
     partition: int
@@ -70,7 +70,7 @@ class FetchedData(NamedTuple):
 
     partition: TopicPartition
     position: Position
-    """Where the fetch began."""
+    """The position at which the fetch began."""
     records: bytes
     aborted: tuple[tuple[int, int], ...]
     """Aborted transactions as (producer id, first offset); empty unless isolation.level is read_committed."""
@@ -80,7 +80,7 @@ class FetchedData(NamedTuple):
 
 
 class ConsumerAssignment(NamedTuple):
-    """What a client-side assignor gave this member beside partitions."""
+    """The assignment that a client-side assignor gave this member."""
 
     assignor: str
     partitions: frozenset[TopicPartition]

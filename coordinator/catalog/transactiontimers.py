@@ -1,4 +1,4 @@
-"""When a transactional id has something due: volatile, for the node that decides about transactions.
+"""The timers of transactional ids: volatile, for the node that decides about transactions.
 
 An ongoing transaction times out, and an id that is not used expires: each id has one timer. A decided
 transaction has none; it is due when the last shard of its groups has followed the decision. A shard's log

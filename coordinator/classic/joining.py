@@ -226,7 +226,7 @@ def _add(
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """How long the member may take to join again, in ms."""
+    """Return the time in ms that the member may take to join again."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 

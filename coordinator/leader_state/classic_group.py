@@ -85,7 +85,7 @@ class ClassicGroup:
     initial_delay_ms: int = 0
     """Length of the present part of the initial delay."""
     initial_left_ms: int = 0
-    """How much the initial delay may still be extended after the present part."""
+    """The most by which the initial delay may still be extended after the present part."""
     reasons: dict[Reason, None] = field(default_factory=dict)
     """Why the next generation begins: written with its assignments."""
     expiries: list[Expiry] = field(default_factory=list)
@@ -95,7 +95,7 @@ class ClassicGroup:
     phases: Phases | None = None
     """The phases of the rebalance under way, from the end of its join phase on."""
     prepared: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
-    """What an upgrade that is being prepared already has of members, by id (`coordinator.migration`)."""
+    """The members that an upgrade under way has prepared already, by id (`coordinator.migration`)."""
 
     @classmethod
     def of(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:

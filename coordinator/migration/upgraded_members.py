@@ -53,7 +53,7 @@ class UpgradedMember:
 
 @dataclass(frozen=True, slots=True)
 class PreparedMember:
-    """What one member said, and the member as it will be if it owns what it seems to."""
+    """The claims of one member, and the member as it will be if it owns what it claims to."""
 
     basis: tuple[object, ...]
     assigned: Sequence[TopicPartitionsByName]
@@ -63,7 +63,7 @@ class PreparedMember:
 
 
 def prepared_of(classic: ClassicGroup, member: GenerationMember, protocol: str) -> PreparedMember | None:
-    """What is prepared of the member, if it still holds."""
+    """Return what is prepared of the member, if it still holds."""
     prepared = classic.prepared.get(member.member_id)
     if isinstance(prepared, PreparedMember) and prepared.basis == _basis(classic, member, protocol):
         return prepared

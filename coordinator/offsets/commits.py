@@ -54,7 +54,7 @@ PARTITIONS_AT_ONCE = 2_000
 """Partitions committed in one decision: about 10 ms of the event loop, and less on a follower."""
 
 SUPERSEDED_COST = 2
-"""How many partitions take as long as one pending offset that a commit supersedes."""
+"""The partitions whose commit takes as long as one pending offset that a commit supersedes."""
 
 
 def commit_offsets(

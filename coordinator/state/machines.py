@@ -177,7 +177,7 @@ JOIN_AGAIN: tuple[JoinAgainRow, ...] = (
         "all partitions that it waited for are free",
     ),
 )
-"""When a Heartbeat of a classic member of a consumer group is answered REBALANCE_IN_PROGRESS."""
+"""The cases in which a classic member's Heartbeat in a consumer group is answered REBALANCE_IN_PROGRESS."""
 
 
 def must_join_again(facts: ClassicMemberFacts) -> bool:

@@ -28,7 +28,7 @@ TopicPartition = tuple[str, int]
 """Name of a topic and number of a partition."""
 
 PENDING_COST = 6
-"""How many committed offsets are removed in the time of a pending one."""
+"""The committed offsets that are removed in the time of a pending one."""
 
 _NONE: dict[int, PendingOffsetValue] = {}
 

@@ -38,7 +38,7 @@ _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
 
 RESOLVED_KEPT = 1_000
-"""How many uncommitted changes of `Projection.resolved` are kept; of more, the oldest are forgotten."""
+"""Limit on the uncommitted changes of `Projection.resolved`, beyond which the oldest are forgotten."""
 
 
 class Projection:

@@ -227,7 +227,7 @@ def served(**changed: tuple[int, int]) -> ApiVersionsResponse:
 
 @dataclass
 class Answers:
-    """What came back for the requests of a test."""
+    """The answers to the requests of a test."""
 
     all: list[ClientResponse] = field(default_factory=list)
 
@@ -328,5 +328,5 @@ class ClientRig:
         raise AssertionError(f"a busy loop at {network.now_ms} ms")
 
     def errors(self) -> list[str]:
-        """What the application would be told."""
+        """The errors that the application would be told."""
         return [str(event.error) for event in self.events if isinstance(event, ErrorEvent)]

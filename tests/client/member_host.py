@@ -84,7 +84,7 @@ class Names:
 
 @dataclass
 class Positions:
-    """What is fetched."""
+    """The partitions that are fetched."""
 
     fetched: set[TopicPartition] = field(default_factory=set)
 
@@ -119,7 +119,7 @@ class Application:
     told: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     assignments: list[ConsumerAssignment] = field(default_factory=list)
-    """What a client-side assignor's on_assignment was told."""
+    """The arguments of a client-side assignor's on_assignment."""
     assign: Callable[[GroupToAssign], Mapping[str, MemberPart]] = lambda group: {}
     """The client-side assignor."""
     computed: list[GroupToAssign] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Application:
         return self._running is not None
 
     def in_use(self) -> set[TopicPartition]:
-        """What it has, without what is lost or should have been given up by now."""
+        """The partitions that it has, without those that are lost or should have been given up by now."""
         given_up = [
             event.partitions
             for event in (self._running, *self._events)

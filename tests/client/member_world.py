@@ -31,12 +31,12 @@ DELAY_MS = 10.0
 """The longest way of a request or an answer that is on time."""
 REQUEST_TIMEOUT_MS = 1_000.0
 LATE_MS = 3_000.0
-"""How late a request may be handled."""
+"""The longest delay before a request is handled."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How often the network fails, each from 0 to 1."""
+    """The rates at which the network fails, each from 0 to 1."""
 
     lost: float = 0.0
     unanswered: float = 0.0
@@ -81,14 +81,14 @@ class WorldLink:
         self.members: list[MemberHost] = []
         self.names: dict[bytes, str] = {}
         self.log: list[str] = []
-        """What happened, for a person who reads a failure."""
+        """The events so far, for a person who reads a failure."""
         self.met: Counter[str] = Counter()
         """Faults that were injected, and errors that were answered."""
         self.world.now_ms = self.agenda.now_ms
         self.cut: set[str] = set()
         """Members whose requests are all lost."""
         self._last_ms: dict[str, float] = {}
-        """When the last request of each member is handled."""
+        """The time at which the last request of each member is handled."""
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.names[self.world.create_topic(name, partitions)] = name

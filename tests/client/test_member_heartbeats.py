@@ -74,7 +74,7 @@ def test_after_a_heartbeat_without_an_answer_the_next_has_all_fields_again(failu
 
 
 def test_a_heartbeat_names_what_is_assigned_and_not_taken_yet() -> None:
-    """What it left out would be given up for the coordinator, while the member begins to use it."""
+    """A partition left out would count as given up for the coordinator, while the member begins to use it."""
     script = HeartbeatScript()
     script.settle({ORDERS: [0]})
     script.member.application.holds_callbacks = True

@@ -1,4 +1,4 @@
-"""What a consumer knows of the cluster, when it asks again, and what it is told of."""
+"""The metadata of a consumer: its knowledge of the cluster, its requests, and the errors that it reports."""
 
 from __future__ import annotations
 

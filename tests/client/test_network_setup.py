@@ -1,4 +1,4 @@
-"""What a connection says before the first request: ApiVersions, SASL, and what goes wrong there."""
+"""The set-up of a connection before the first request: ApiVersions, SASL, and their failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes are fetched, or may arrive at any moment, and are not handed out yet; and their bound."""
+"""The count, and the bound, of bytes that are fetched or may arrive, and are not handed out yet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FetchBuffer:
         self._reserved: dict[int, int] = {}
 
     def room(self, held_back: Iterable[TopicPartition]) -> int:
-        """How many more bytes may be asked for, not counting partitions that are held back."""
+        """Return how many more bytes may be asked for, not counting partitions that are held back."""
         held = sum(self._by_partition[partition] for partition in held_back)
         return self._bytes_max + held - self._by_partition.total() - sum(self._reserved.values())
 
@@ -48,5 +48,5 @@ class FetchBuffer:
             del self._by_partition[partition]
 
     def holds(self, partition: TopicPartition) -> int:
-        """The bytes of a partition that are fetched and not handed out."""
+        """Return the number of bytes of a partition that are fetched and not handed out."""
         return self._by_partition[partition]

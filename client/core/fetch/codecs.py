@@ -27,7 +27,7 @@ _BUFFER_FULL: Final = "failed to write whole buffer"
 """cramjam's words for an output buffer that is too small."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
-"""How Java producers begin: blocks of snappy, each behind its length, follow after two versions."""
+"""The beginning of Java producers' data: two versions follow, and blocks of snappy after their lengths."""
 _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = Struct(">i")
 

@@ -61,7 +61,7 @@ class CompletedFetch:
         self.next_offset = data.position.offset
         """The offset of the next record to hand out."""
         self.leader_epoch = data.position.leader_epoch
-        """Of the last batch that was read."""
+        """The leader epoch of the last batch that was read."""
         self.is_drained = False
         self._decompressor = decompressor
         self._checks_crcs = checks_crcs
@@ -103,7 +103,7 @@ class CompletedFetch:
             self._close_batch(header)
 
     def _close_batch(self, header: BatchHeader) -> None:
-        """Go on behind a batch; compaction may have removed its last records."""
+        """Go on after a batch; compaction may have removed its last records."""
         self.next_offset = header.last_offset + 1
         self.leader_epoch = header.partition_leader_epoch
         self._at = self._batch_end

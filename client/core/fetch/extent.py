@@ -1,4 +1,4 @@
-"""How far fetched records reach, from the headers of their batches alone."""
+"""The reach of fetched records, from the headers of their batches alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from wire.record_batch import HEADER_BYTES, LENGTH_END, MAGIC, header_of
 
 
 def fetched_to(records: bytes, position: Position) -> tuple[int, int]:
-    """Return the offset behind the last whole batch, and that batch's leader epoch.
+    """Return the offset after the last whole batch, and that batch's leader epoch.
 
-    Those of `position` if there is no such batch; the application side, which decodes the records, says why.
+    Without such a batch, they are those of `position`; the application side, which decodes the records, says
+    why.
     """
     at, size = 0, len(records)
     offset, leader_epoch = position.offset, position.leader_epoch

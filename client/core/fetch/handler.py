@@ -3,7 +3,7 @@
 Nothing is decoded before it is asked for, so a paused or busy application costs memory only, which the fetch
 buffer bounds. Partitions take turns, a response each.
 
-Invariants: a partition's position is behind the last record that `take` has returned of it, and before the
+Invariants: a partition's position is after the last record that `take` has returned of it, and not after the
 first one that it has not. Bytes are reported as consumed once, when nothing of them is left to decode.
 """
 
@@ -25,13 +25,13 @@ class FetchHandler:
 
     def __init__(self, settings: ConsumerSettings, send: Callable[[ApplicationEvent], None]) -> None:
         self.positions: dict[TopicPartition, Position] = {}
-        """Where decoding goes on, of each partition whose position is known."""
+        """The position at which decoding goes on, by partition; without those that are not known yet."""
         self._send = send
         self._checks_crcs = settings.check_crcs
         self._decompressor = Decompressor()
         self._is_committed_only = settings.isolation_level == "read_committed"
         self._fetched: dict[TopicPartition, deque[CompletedFetch]] = {}
-        """Not decoded to the end yet, the oldest first. No entry is empty."""
+        """The responses that are not decoded to the end, the oldest first. No entry is empty."""
         self._turns: deque[TopicPartition] = deque()
         """The partitions of `_fetched` that are not paused; the first is next."""
         self._paused: set[TopicPartition] = set()

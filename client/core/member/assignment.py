@@ -101,7 +101,7 @@ class AssignmentManager:
         )
 
     def _from_assignor(self) -> ConsumerAssignment | None:
-        """What on_assignment of a client-side assignor is told.
+        """Return the assignment that on_assignment of a client-side assignor is given, None if there is none.
 
         Answers do not name the assignor. The first that is offered and understands the version is meant: the
         coordinator chooses by the order of the offers, too."""

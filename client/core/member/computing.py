@@ -33,10 +33,10 @@ from wire.messages import consumer_group_install_assignment as install
 from wire.messages import consumer_group_prepare_assignment as prepare
 
 REASON_CHARS_MAX: Final = 200
-"""How much of an assignor's exception the coordinator is told."""
+"""Limit on the characters of an assignor's exception that the coordinator is told."""
 
 _NOT_ASKED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
-"""The member is not the one that computes, or not any more; the next heartbeat says what is the case."""
+"""Errors of a member that is not the one that computes, or not any more; the next heartbeat tells."""
 
 Computing = prepare.ConsumerGroupPrepareAssignmentRequest | install.ConsumerGroupInstallAssignmentRequest
 
@@ -53,12 +53,12 @@ class ComputingManager:
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
         self._retry_ms = -FOREVER
         self._round = 0
-        """Of the computation that runs, or the last one; what belongs to an earlier one is not heard."""
+        """The number of the computation that runs, or the last one; answers of earlier ones are ignored."""
         self._is_running = False
         self._shown: prepare.ConsumerGroupPrepareAssignmentResponse | None = None
         """The group of the computation that runs."""
         self._next: UnsentRequest | None = None
-        """What the next pass sends."""
+        """The request that the next pass sends."""
 
     def poll(self, now_ms: float) -> PollResult:
         """Begin to compute if the coordinator asks for it, and send what was computed."""
@@ -144,7 +144,7 @@ class ComputingManager:
 
 
 def _group(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> GroupToAssign:
-    """The group by names, as assignors see it. Topics that were deleted meanwhile are left out."""
+    """Return the group by topic names, as assignors see it. Topics that are deleted by now are left out."""
     names = {topic.topic_id: topic.topic_name for topic in shown.topics}
     members = {
         member.member_id: MemberToAssign(
@@ -165,7 +165,7 @@ def _group(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> GroupToAssi
 
 
 def _part(member_id: str, part: MemberPart, ids: Mapping[str, bytes]) -> install.Member:
-    """A member's part on the wire. A topic that the group does not have is for the coordinator to refuse."""
+    """Return a member's part on the wire; the coordinator refuses topics that the group does not have."""
     partitions = frozenset(
         TopicIdPartition(ids.get(partition.topic, bytes(16)), partition.partition)
         for partition in part.partitions

@@ -65,7 +65,7 @@ class Arrow(NamedTuple):
     path: tuple[MemberEvent, ...]
     ends_in: MemberState
     reason: str = ""
-    """Why the arrow is not taken as drawn; empty if it is."""
+    """The reason why the arrow is not taken as drawn; empty if it is."""
 
 
 def _arrow(
@@ -144,5 +144,5 @@ SECOND_DRAWING: Final = (
 
 
 def group_state(state: MemberState) -> GroupState:
-    """The rebalance state that a member's state stands for."""
+    """Return the rebalance state that a member's state stands for."""
     return NAMES[state].group

@@ -67,7 +67,7 @@ class HeartbeatFields(NamedTuple):
 
 
 def on_the_wire(offer: AssignorOffer) -> Assignor:
-    """An offer as requests carry it."""
+    """Return an offer as requests carry it."""
     return Assignor(
         name=offer.name,
         minimum_version=offer.minimum_version,
@@ -79,7 +79,7 @@ def on_the_wire(offer: AssignorOffer) -> Assignor:
 
 
 def by_topic(parts: frozenset[TopicIdPartition]) -> list[TopicPartitions]:
-    """Partitions as requests carry them."""
+    """Return partitions as requests carry them."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(parts):
         topics.setdefault(topic_id, []).append(partition)
@@ -87,7 +87,7 @@ def by_topic(parts: frozenset[TopicIdPartition]) -> list[TopicPartitions]:
 
 
 def parts_of(topics: Iterable[TopicPartitions | AssignedTopicPartitions]) -> frozenset[TopicIdPartition]:
-    """Partitions as answers carry them."""
+    """Return the partitions of a request's or an answer's topics."""
     return frozenset(
         TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions
     )

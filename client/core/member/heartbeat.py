@@ -1,4 +1,4 @@
-"""The heartbeat: when it is sent, and what its answer means.
+"""The heartbeats of a member: their times, and the meaning of their answers.
 
 One heartbeat is on its way at a time. It is due an interval after the last one was sent; the interval is the
 coordinator's and comes with each answer. It is due at once when the member joins, acknowledges an
@@ -60,8 +60,8 @@ ANSWER_MS: Final = 10_000
 within the session, which is 45 seconds by default."""
 
 JOIN_AGAIN_MS_MAX: Final = 60_000
-"""How long a static member tries to join while a registration of its own may stand in its way. That one ends
-with its session."""
+"""Limit on the time in which a static member tries to join although a registration of its own may be in the
+way. That one ends with its session."""
 
 _AT_ONCE: Final = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING})
 """The states in which a heartbeat is due without waiting for the interval."""
@@ -93,7 +93,7 @@ class HeartbeatManager:
         coordinator: GroupCoordinator,
     ) -> None:
         self.trouble = ""
-        """Why the last heartbeat failed, for people; empty if it did not."""
+        """The reason why the last heartbeat failed, for people; empty if it did not."""
         self.is_waiting = False
         """Whether a heartbeat is on its way."""
         self._settings = settings
@@ -106,16 +106,16 @@ class HeartbeatManager:
         self._retry_ms = -FOREVER
         """The end of the back-off after a failure."""
         self._number = 0
-        """Of the request on its way, or the last one."""
+        """The number of the request on its way, or of the last one."""
         self._told: _Sent | None = None
-        """The last heartbeat, if it was accepted: what the coordinator knows; None if that is not certain."""
+        """The last heartbeat, if it was accepted; None while it is not certain what the coordinator knows."""
         self._registered_ms: float | None = None
-        """Since when the coordinator may have a registration of this member that the member is not in: after
-        a join or a leave without an answer, and after FENCED_MEMBER_EPOCH."""
+        """The time since which the coordinator may hold a registration of this member that is not its present
+        one: after a join or a leave without an answer, and after FENCED_MEMBER_EPOCH."""
         self._is_extension_refused = False
         """Whether the coordinator does not serve the extended heartbeat."""
         self._reported_ms = -FOREVER
-        """When an error that does not end the member was reported to the application."""
+        """The time at which an error that does not end the member was last reported to the application."""
 
     def poll(self, now_ms: float) -> PollResult:
         """Send the heartbeat that leaves, or the next one if it is due."""
@@ -132,7 +132,7 @@ class HeartbeatManager:
         return PollResult((self._heartbeat(now_ms),), FOREVER)
 
     def due_ms(self, now_ms: float) -> float:
-        """When the next heartbeat is sent, if nothing happens before and none is on its way."""
+        """Return the time of the next heartbeat, if nothing happens before and none is on its way."""
         is_changed = self._told is None or self._told.subscription != self._membership.subscription
         if is_changed or self._membership.state in _AT_ONCE:
             return max(self._retry_ms, now_ms)
@@ -161,7 +161,7 @@ class HeartbeatManager:
 
     @property
     def _api(self) -> ApiKey:
-        """The extended heartbeat for a member with assignors of its own, where the coordinator has it."""
+        """The extended heartbeat if the member has assignors and the coordinator serves it, else Kafka's."""
         offers = self._membership.subscription.assignors
         if offers and not self._is_extension_refused:
             return ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT
@@ -336,7 +336,7 @@ def _gives_id(api: ApiKey, version: int) -> bool:
 
 
 def _why_not(response: ClientResponse) -> str:
-    """Why a heartbeat was not accepted, for people; empty if it was."""
+    """Return the reason why a heartbeat was not accepted, for people; empty if it was."""
     if response.failure is not None:
         return response.words or response.failure.value
     code, message = response.body.error_code, response.body.error_message
@@ -349,7 +349,7 @@ def _may_pass(code: int) -> bool:
 
 
 def _assigned(given: Any) -> Sequence[TopicPartitions | AssignedTopicPartitions]:
-    """The partitions of an assignment of either heartbeat that may be used now."""
+    """Return the partitions of either heartbeat's assignment that may be used now."""
     if isinstance(given, ExtendedAssignment):
         return given.assigned_topic_partitions
     parts: list[TopicPartitions] = given.topic_partitions

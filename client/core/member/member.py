@@ -21,18 +21,18 @@ from client.core.types import TopicPartition
 
 
 class MemberExplanation(NamedTuple):
-    """What a member is doing, for people."""
+    """An account of what a member is doing, for people."""
 
     state: MemberState
     group_state: GroupState
     why: str
-    """What brought it into the state."""
+    """The event that brought it into the state."""
     waits_for: str
-    """What it waits for; empty if for nothing."""
+    """The thing that it waits for; empty if there is none."""
     since_unix_ms: float
-    """When it entered the state."""
+    """The time at which it entered the state."""
     for_ms: float
-    """How long ago that was."""
+    """The time that has passed since."""
     member_id: str
     member_epoch: int
     owned: frozenset[TopicPartition]
@@ -58,7 +58,7 @@ class ConsumerMember:
         positions: AssignedPositions,
     ) -> None:
         self.membership = MembershipManager(settings, env, emit, positions)
-        """Who the member is, also for commits."""
+        """Also the identity with which the consumer commits."""
         self.assignment = AssignmentManager(settings, self.membership, names, positions)
         self.heartbeats = HeartbeatManager(settings, env, emit, self.membership, coordinator)
         self.computing = ComputingManager(settings, env, emit, self.membership)

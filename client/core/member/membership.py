@@ -1,4 +1,4 @@
-"""The member: who it is, what it owns, and the one door to its state.
+"""The member: its identity, its partitions, and the one door to its state.
 
 The other managers of this package report what happened, such as the answer to a heartbeat or the end of a
 reconciliation; this one decides by the table in `states` what it means. Invariants:
@@ -56,7 +56,7 @@ class MembershipManager:
         self.group_id = settings.group_id or ""
         self.group_instance_id = settings.group_instance_id
         self.member_id = env.fresh_id()
-        """The client's own, for its whole life. Version 0 replaces it by the coordinator's."""
+        """The client chooses it for its whole life. Version 0 replaces it by the coordinator's."""
         self.member_epoch = JOIN_EPOCH
         self.state = MemberState.UNSUBSCRIBED
         self.why = "subscribe() was not called"
@@ -67,13 +67,13 @@ class MembershipManager:
         self.must_compute = False
         """Whether the coordinator asks this member to compute the group's assignment."""
         self.assignor_data: AssignorData | None = None
-        """What a client-side assignor sent with the newest assignment."""
+        """The data that a client-side assignor sent with the newest assignment."""
         self.owned: dict[TopicIdPartition, TopicPartition] = {}
-        """What the application may use, by id and by name."""
+        """The partitions that the application may use, by id and by name."""
         self.revoking: dict[TopicIdPartition, TopicPartition] = {}
-        """What the application has been told to give up."""
+        """The partitions that the application has been told to give up."""
         self.target: frozenset[TopicIdPartition] = frozenset()
-        """What the coordinator assigned last."""
+        """The partitions that the coordinator assigned last."""
         self.steps = ApplicationSteps(emit)
         self.farewell: int | None = None
         """The epoch with which the coordinator must be told that the member leaves."""
@@ -177,7 +177,7 @@ class MembershipManager:
             self._compare(now_ms)
 
     def fence(self, why: str, now_ms: float, *, is_known: bool) -> None:
-        """The coordinator does not know the member, or not with this epoch: clear, lose, join again."""
+        """Lose everything and join again: the coordinator does not know the member, or not at this epoch."""
         self.is_known = is_known
         if self.state in IN_GROUP:
             self._go(_E.FENCED, why, now_ms)
@@ -187,7 +187,7 @@ class MembershipManager:
             self.member_epoch = JOIN_EPOCH
 
     def fail(self, error: FatalError, now_ms: float) -> None:
-        """An error that trying again does not mend: lose everything; every poll() raises it."""
+        """Lose everything after an error that trying again does not mend; every poll() raises it."""
         if (self.state, _E.FAILED) not in TRANSITIONS:
             return
         was_leaving = self.state is _S.PREPARE_LEAVING
@@ -200,7 +200,7 @@ class MembershipManager:
         self._end_leaving(now_ms)
 
     def left(self, why: str, now_ms: float) -> None:
-        """The coordinator was told, or nothing more can be done: the leave has ended."""
+        """End the leave: the coordinator was told, or nothing more can be done."""
         if self.state is _S.LEAVING:
             self._go(_E.LEFT, why, now_ms)
             self.member_epoch, self.farewell, self.is_known = JOIN_EPOCH, None, False
@@ -210,7 +210,7 @@ class MembershipManager:
             self._join(_E.SUBSCRIBED, "subscribe() was called while it left", now_ms)
 
     def take_farewell(self) -> int:
-        """The epoch to leave with, which is sent once."""
+        """Return the epoch to leave with, which is sent once."""
         assert self.farewell is not None
         epoch, self.farewell, self.is_known = self.farewell, None, False
         return epoch
@@ -225,7 +225,7 @@ class MembershipManager:
         self._positions.end(partitions.values())
 
     def revoked(self) -> None:
-        """The callback has ended: heartbeats name the partitions no more."""
+        """Name the partitions in heartbeats no more: the callback has ended."""
         self.revoking = {}
 
     def reconciled(self, now_ms: float) -> None:
@@ -238,12 +238,12 @@ class MembershipManager:
 
     @property
     def held(self) -> frozenset[TopicIdPartition]:
-        """What the application may still use."""
+        """The partitions that the application may still use."""
         return frozenset(self.owned.keys() | self.revoking.keys())
 
     @property
     def told(self) -> frozenset[TopicIdPartition]:
-        """What heartbeats say that the member owns."""
+        """The partitions that heartbeats name as owned."""
         return self.held | self.target
 
     # Inside.
@@ -308,7 +308,7 @@ class MembershipManager:
         )
 
     def _released(self, event: Acknowledgement | None, now_ms: float) -> None:
-        """Nothing is left with the application: go on from the state that waited for it."""
+        """Go on from the state that waited until the application had given up everything."""
         self.revoking = {}
         if self.state is _S.FENCED:
             self._join(_E.RELEASED, "it was removed from the group and joins again", now_ms)
@@ -328,7 +328,7 @@ class MembershipManager:
 
     @property
     def leave_deadline_ms(self) -> float:
-        """When the leave ends at the latest."""
+        """The latest time at which the leave ends."""
         deadlines = [event.deadline_ms for event in self._leaving if event.deadline_ms is not None]
         return deadlines[-1] if deadlines else FOREVER
 

@@ -120,7 +120,7 @@ FATAL_ERRORS: Final[dict[int, str]] = {
     ),
     _C.UNKNOWN_SERVER_ERROR: "The coordinator failed on the heartbeat. Its log has the reason",
 }
-"""What a person can do about an error that trying again does not mend."""
+"""Advice for each error that trying again does not mend."""
 
 UNKNOWN_ERROR: Final = "The coordinator answered with an error that this client cannot handle"
 """The sentence for a code that neither `FATAL_ERRORS` nor the heartbeat's handling has; it is fatal too."""

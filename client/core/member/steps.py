@@ -1,4 +1,4 @@
-"""What runs on the application side for the member: one step at a time, known by its round number.
+"""The member's steps that run on the application side, one at a time, each known by its round number.
 
 Giving up partitions, taking them and losing them are steps: an event goes to the application side, which runs
 the user's callbacks and acknowledges with the event's round number. Nothing can stop a callback that runs, so
@@ -23,13 +23,13 @@ def plural(count: int, noun: str) -> str:
 
 Acknowledgement = AckPartitionRevokedEvent | AckPartitionAssignedEvent
 Then = Callable[[Acknowledgement, float], None]
-"""Goes on after a step, at a time in ms."""
+"""The continuation after a step; its second argument is the time in ms."""
 
 
 class Step(NamedTuple):
     round: int
     waits_for: str
-    """What the member waits for, for people."""
+    """The thing that the member waits for, in words for people."""
     then: Then
 
 

@@ -1,4 +1,4 @@
-"""What the member needs from the consumer's other parts, and what it gives them."""
+"""The interfaces between the member and the consumer's other parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Emit = Callable[[BackgroundEvent], None]
 
 
 class MemberIdentity(Protocol):
-    """Who commits and fetches committed offsets; `MembershipManager` is one."""
+    """The identity with which offsets are committed and fetched: `MembershipManager`."""
 
     @property
     def group_id(self) -> str: ...
@@ -42,7 +42,7 @@ class TopicNamesById(Protocol):
 
 
 class GroupCoordinator(Protocol):
-    """Where the group's coordinator is: `CoordinatorManager`."""
+    """The place of the group's coordinator: `CoordinatorManager`."""
 
     @property
     def fatal(self) -> FatalError | None:

@@ -1,4 +1,4 @@
-"""The addresses of a cluster's nodes: which may be tried, and how long one is left alone after a failure.
+"""The addresses of a cluster's nodes, and the time for which each is left alone after a failure.
 
 The bootstrap addresses are tried until Metadata names the nodes, and again once none of those can be reached
 (KIP-899). Failures belong to an address, not to a connection, so that the next connection knows of them.
@@ -52,7 +52,7 @@ class AddressBook:
         self._failures = {address: one for address, one in self._failures.items() if address in kept}
 
     def node_at(self, address: Address) -> int:
-        """The id of the node at an address, -1 if it is not known."""
+        """Return the id of the node at an address, -1 if it is not known."""
         return next((node_id for node_id, known in self.nodes.items() if known == address), -1)
 
     def failed(self, address: Address, now_ms: float) -> None:
@@ -66,12 +66,12 @@ class AddressBook:
         self._failures.pop(address, None)
 
     def wait_ms(self, address: Address, now_ms: float) -> float:
-        """How long the address is still to be left alone; 0 if it may be tried."""
+        """Return the ms for which an address is still left alone; 0 if it may be tried."""
         known = self._failures.get(address)
         return max(0.0, known.until_ms - now_ms) if known is not None else 0.0
 
     def has_failed(self, address: Address) -> bool:
-        """Whether the last thing known of the address is a failure."""
+        """Return whether the last attempt at the address failed."""
         return address in self._failures
 
     def choose(self, excluded: Iterable[Address], now_ms: float) -> tuple[Address | None, float]:

@@ -37,7 +37,7 @@ REAUTHENTICATE_AFTER: Final = 0.85
 """The part of a session's lifetime after which the client authenticates again, as the Java client does."""
 
 _ERROR_CODE = slice(4, 6)
-"""Where ApiVersions, whose answer has header version 0 always, has its error code."""
+"""The place of the error code in an answer to ApiVersions, whose header version is 0 always."""
 
 
 class Purpose(Enum):
@@ -60,7 +60,7 @@ class ConnectionState(Enum):
 
 @dataclass(slots=True)
 class InFlight:
-    """A request that was written. One of the set-up has no `request`."""
+    """A request that was written. `request` is None if it is part of the set-up."""
 
     correlation_id: int
     api: ApiKey
@@ -100,7 +100,7 @@ class NodeConnection:
         self.opened_ms = opened_ms
         self.setup_deadline_ms = opened_ms + setup_ms
         self.used_ms = opened_ms
-        """When a request of a manager was last written or answered."""
+        """The time at which a request of a manager was last written or answered."""
         self.throttled_until_ms = opened_ms
         """The node does not read requests before (KIP-219)."""
         self.authenticate_at_ms = float("inf")

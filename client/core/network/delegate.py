@@ -44,7 +44,7 @@ class NetworkDelegate:
     ) -> None:
         self.lost_listeners: list[LostListener] = []
         self.trouble = ""
-        """Why the last connection ended, for people."""
+        """The reason why the last connection ended, for people."""
         self._pool = ConnectionPool(settings, env, backend)
         self.addresses = self._pool.addresses
         self._request_timeout_ms = settings.request_timeout_ms
@@ -56,11 +56,11 @@ class NetworkDelegate:
         self._unsent: list[UnsentRequest] = []
         self._completed: deque[tuple[UnsentRequest, ClientResponse]] = deque()
         self._is_refused = False
-        """Whether a node refused the credentials, and the application was told, since one took them."""
+        """Whether the application was told of refused credentials since a node last took them."""
         self._next_ms = FOREVER
-        """When the next pass has something to do, as far as this one has found."""
+        """The time at which the next pass has something to do, as far as this one has found."""
 
-    # What managers use.
+    # The managers' calls.
 
     def add(self, request: UnsentRequest, now_ms: float) -> None:
         """Take a request; the next poll sends it if it can."""
@@ -122,7 +122,7 @@ class NetworkDelegate:
             self._fail(request, RequestFailure.CANCELLED, words, now_ms)
         self._deliver()
 
-    # What the background side calls.
+    # The background side's call.
 
     def poll(self, now_ms: float) -> float:
         """Send what can be sent, and end what took too long. Returns the ms until there is more to do."""
@@ -135,15 +135,15 @@ class NetworkDelegate:
             return 0.0
         return max(0.0, self._next_ms - now_ms)
 
-    # What the backend calls; it makes a pass afterwards.
+    # The backend's calls; it makes a pass afterwards.
 
     def connected(self, number: int) -> None:
-        """A connection is open, with TLS if that is on."""
+        """Begin the set-up of a connection that is open, with TLS if that is on."""
         if connection := self._pool.by_number.get(number):
             self._advance(connection, partial(connection.connected, self._env.now_ms()))
 
     def received(self, number: int, data: bytes) -> bool:
-        """Bytes have arrived. Returns whether a pass is due: a large answer comes in hundreds of pieces."""
+        """Take bytes that arrived. Returns whether a pass is due, which not each piece of an answer needs."""
         connection = self._pool.by_number.get(number)
         if connection is None:
             return False
@@ -152,7 +152,7 @@ class NetworkDelegate:
         return self._deliver() or connection.state is not ConnectionState.READY or not was_ready
 
     def lost(self, number: int, error: Exception | None) -> None:
-        """A connection could not be opened, or has ended; None: the node ended it."""
+        """Forget a connection that could not be opened, or has ended; None: the node ended it."""
         connection = self._pool.by_number.get(number)
         if connection is None:
             return
@@ -165,7 +165,7 @@ class NetworkDelegate:
     # Connections.
 
     def _to_coordinator(self) -> NodeConnection | None:
-        """The connection to the coordinator, if there is one."""
+        """Return the connection to the coordinator, if there is one."""
         known = self._coordinator
         return self._pool.known(known[1], Purpose.COORDINATOR) if known is not None else None
 
@@ -250,7 +250,7 @@ class NetworkDelegate:
         self._expire_in_flight(connection, now_ms)
 
     def _end_ms(self, connection: NodeConnection) -> float:
-        """When a connection is ended unless the node answers, or somebody uses it."""
+        """Return the time at which a connection is ended unless the node answers or a request uses it."""
         if connection.state is not ConnectionState.READY:
             return connection.setup_deadline_ms
         if connection.in_flight:
@@ -311,7 +311,7 @@ class NetworkDelegate:
         self._due(self._pool.retry_ms)
 
     def _connection_for(self, to: int | Destination, now_ms: float) -> NodeConnection | None:
-        """The connection for a request, opened if need be; None: not yet."""
+        """Return the connection for a request, opened if need be; None while there is none."""
         if to is Destination.ANY:
             return self._pool.to_any(now_ms)
         if to is Destination.COORDINATOR:

@@ -17,7 +17,7 @@ RESPONSE_BYTES_MAX: Final = 100_000_000
 """Largest answer beside the records that fetch.max.bytes allows; a single batch may exceed that setting."""
 
 HEDGE_MS: Final = 500.0
-"""How long a connection for requests to any node may take before another node is tried as well."""
+"""The time after which a slow connection for requests to any node is joined by one to another node."""
 
 
 class ConnectionPool:

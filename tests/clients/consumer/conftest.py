@@ -25,7 +25,7 @@ HEARTBEATS = {
 
 @pytest.fixture(scope="session", params=["quorate", pytest.param("kafka", marks=pytest.mark.java)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where clients connect to: three nodes of Quorate with the scratch log, or Apache Kafka."""
+    """The server that clients connect to: three nodes of Quorate with the scratch log, or Apache Kafka."""
     data = tmp_path_factory.mktemp(request.param)
     with contextlib.ExitStack() as running:
         if request.param == "quorate":
