@@ -137,10 +137,6 @@ class PendingCalls(Generic[K]):
     def __contains__(self, call: object) -> bool:
         return call in self._calls
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._calls
-
     def due(self, now_ms: float) -> list[PendingCall[K]]:
         """End calls that are late. Returns those whose next attempt is due."""
         for call in self._calls:

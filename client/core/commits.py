@@ -92,11 +92,6 @@ class CommitManager:
             key = _Offsets(frozenset(event.offsets.items()), event.retries)
             self._calls.add(key, what, then, deadline_ms)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no commit is under way."""
-        return self._calls.is_empty
-
     def poll(self, now_ms: float) -> PollResult:
         """Return the request of the first commit in the queue, if its attempt is due."""
         for call in self._calls.due(now_ms):

@@ -7,15 +7,13 @@ the offset of its first decoded record that is still here, or else where decodin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from client.core.errors import DeserializationError
 from client.core.events import FetchResponseEvent
 from client.core.settings import ConsumerSettings
 from client.core.types import ConsumerRecord, OffsetAndMetadata, Position, TopicPartition
-
-Deserializer = Callable[[bytes], Any]
 
 
 class Fetched(Protocol):

@@ -43,9 +43,6 @@ FATAL: Final[dict[int, str]] = {
 }
 """Errors after which the coordinator is not looked for any more, with their sentences."""
 
-FindingListener = Callable[[float], None]
-"""Takes the time at which the coordinator was found."""
-
 
 class _Found(NamedTuple):
     error_code: int
@@ -66,12 +63,10 @@ class CoordinatorManager:
     ) -> None:
         self.node_id: int | None = None
         """The coordinator's node id, None while it is unknown."""
-        self.address: Address | None = None
         self.unknown_because = "it was not looked for yet"
         """The reason why the coordinator is unknown, for `explain()`."""
         self.fatal: FatalError | None = None
         """Set once the group cannot be used; it was emitted, and nothing is sent any more."""
-        self.found_listeners: list[FindingListener] = []
         self._group_id = settings.group_id
         self._request_timeout_ms = float(settings.request_timeout_ms)
         self._delegate = delegate
@@ -109,7 +104,7 @@ class CoordinatorManager:
         At once, but later if it was found only just before. News about another node is old, and ignored."""
         if node_id != self.node_id or self.node_id is None:
             return
-        self.node_id = self.address = None
+        self.node_id = None
         if now_ms >= self._found_ms + self._settled_ms:
             self._backoff.reset()
             self._next_ms = now_ms
@@ -137,10 +132,8 @@ class CoordinatorManager:
         found = _read(response.body, response.version)
         if found.error_code == ErrorCode.NONE:
             self._found_ms = now_ms
-            self.node_id, self.address = found.node_id, found.address
+            self.node_id = found.node_id
             self._delegate.set_coordinator(found.node_id, found.address)
-            for listener in self.found_listeners:
-                listener(now_ms)
         elif sentence := FATAL.get(found.error_code):
             self._give_up(found.error_code, sentence.format(group=self._group_id), now_ms)
         else:

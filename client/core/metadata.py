@@ -55,9 +55,6 @@ REFUSALS: Final[dict[int, str]] = {
 
 MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-ChangeListener = Callable[[ClusterView, float], None]
-"""Told the new view and the time."""
-
 
 @dataclass(slots=True)
 class _Waiter:
@@ -77,7 +74,7 @@ class MetadataManager:
         emit: Callable[[BackgroundEvent], None],
     ) -> None:
         self.view = UNKNOWN_CLUSTER
-        self.change_listeners: list[ChangeListener] = []
+        """Replaced when something changed; the same object as long as nothing does."""
         self._settings = settings
         self._delegate = delegate
         self._emit = emit
@@ -249,7 +246,7 @@ class MetadataManager:
         view = _merged(self.view, answer)
         self._drop_missing(answer.topics, now_ms)
         self._emit_refusals(answer.topics)
-        self._adopt(view, now_ms)
+        self._adopt(view)
         self._complete_waiters(view)
         waits = any(waiter.was_asked for waiter in self._waiters)
         if waits or not all(_is_complete(one) for one in self.view.topics.values()):
@@ -272,7 +269,7 @@ class MetadataManager:
         self._wanted_ids -= view.names.keys()
         if self._wanted_ids:
             self._ids_ms = min(self._ids_ms, now_ms + self._unnamed.next_ms())
-        self._adopt(view, now_ms)
+        self._adopt(view)
 
     def _take(self, response: ClientResponse) -> bool:
         """Note the nodes of an answer. Returns whether it is usable."""
@@ -292,15 +289,13 @@ class MetadataManager:
         self._failing.reset()
         return True
 
-    def _adopt(self, view: ClusterView, now_ms: float) -> None:
-        """Keep the part of a view that is wanted, and tell the listeners what changed."""
+    def _adopt(self, view: ClusterView) -> None:
+        """Keep the part of a view that is wanted."""
         topics = {name: topic for name, topic in view.topics.items() if name in self._wanted}
         names = {topic.topic_id: name for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
         kept = view._replace(topics=topics, names=names)
         if kept != self.view:
             self.view = kept
-            for listener in self.change_listeners:
-                listener(kept, now_ms)
 
     def _drop_missing(self, topics: list[MetadataResponseTopic], now_ms: float) -> None:
         """Want topics no more that do not exist, and that nobody wanted for metadata.max.age.ms."""

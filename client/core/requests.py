@@ -46,7 +46,6 @@ class ClientResponse(NamedTuple):
     version: int
     """The version that was sent; -1 if none was."""
     node_id: int
-    sent_ms: float
     received_ms: float
     words: str = ""
     """The exact failure, in words for people."""

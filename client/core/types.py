@@ -76,7 +76,6 @@ class FetchedData(NamedTuple):
     """Aborted transactions as (producer id, first offset); empty unless isolation.level is read_committed."""
     high_watermark: int
     last_stable_offset: int
-    log_start_offset: int
 
 
 class ConsumerAssignment(NamedTuple):

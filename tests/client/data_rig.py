@@ -340,9 +340,7 @@ class DataRig:
         else:
             frame = encode_response(request.api, request.version, 1, answer)
             body, failure = decode_response(request.api, request.version, frame[4:])[1], None
-        request.unsent.then(
-            ClientResponse(body, failure, request.version, request.to, request.at_ms, self.now_ms)
-        )
+        request.unsent.then(ClientResponse(body, failure, request.version, request.to, self.now_ms))
 
     def _wake_fetches(self) -> None:
         for request in list(self._waiting):

@@ -324,7 +324,7 @@ class MemberHost:
         if self.is_stopped:
             return
         now_ms = self.agenda.now_ms
-        request.then(ClientResponse(body, failure, version, 1, now_ms, now_ms, words))
+        request.then(ClientResponse(body, failure, version, 1, now_ms, words))
         self._note()
         self.run()
 

@@ -50,7 +50,6 @@ def completed(
         aborted=aborted,
         high_watermark=0,
         last_stable_offset=0,
-        log_start_offset=0,
     )
     return CompletedFetch(data, codecs.Decompressor(), checks_crcs=checks_crcs)
 

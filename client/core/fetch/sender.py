@@ -241,7 +241,6 @@ class FetchSender:
             ),
             high_watermark=answer.high_watermark,
             last_stable_offset=answer.last_stable_offset,
-            log_start_offset=answer.log_start_offset,
         )
         if data.records:
             self.buffer.add(one.partition, len(data.records))

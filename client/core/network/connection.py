@@ -204,7 +204,7 @@ class NodeConnection:
         throttle_ms = getattr(body, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle_ms)
-        return ClientResponse(body, None, sent.version, self.node_id, sent.sent_ms, now_ms)
+        return ClientResponse(body, None, sent.version, self.node_id, now_ms)
 
     def _begin(self, dialogue: Dialogue[Any], now_ms: float) -> None:
         self._dialogue = dialogue

@@ -22,7 +22,7 @@ from client.core.network.pool import ConnectionPool
 from client.core.network.setup import ConnectionFailed
 from client.core.requests import FOREVER, ClientResponse, Destination, RequestFailure, UnsentRequest
 from client.core.settings import ConsumerSettings
-from wire.apis import API_VERSIONS, ApiKey, api_title
+from wire.apis import API_VERSIONS, api_title
 from wire.errors import Unencodable
 
 UNSENT_MAX: Final = 10_000
@@ -85,29 +85,12 @@ class NetworkDelegate:
         if connection is not None and connection.is_behind():
             self._end(connection, RequestFailure.DISCONNECTED, why, now_ms)
 
-    def coordinator_serves(self, api: ApiKey) -> bool | None:
-        """Whether the coordinator names an API; None until a connection to it is set up."""
-        connection = self._to_coordinator()
-        return api in connection.served if connection is not None and connection.served else None
-
     def fail_waiting(self, to: Destination, failure: RequestFailure, words: str, now_ms: float) -> None:
         """Fail the requests to a destination that were not sent yet."""
         waiting = [request for request in self._unsent if request.to is to]
         self._unsent = [request for request in self._unsent if request.to is not to]
         for request in waiting:
             self._fail(request, failure, words, now_ms)
-
-    def is_idle(self) -> bool:
-        """Whether no request waits for a connection or an answer."""
-        return not (
-            self._unsent
-            or self._completed
-            or any(
-                one.request is not None and not one.has_expired
-                for connection in self._pool.by_number.values()
-                for one in connection.in_flight
-            )
-        )
 
     def close(self, now_ms: float) -> None:
         """End all connections. What was not answered fails with CANCELLED."""
@@ -349,7 +332,7 @@ class NetworkDelegate:
         version: int = -1,
         node_id: int = -1,
     ) -> None:
-        response = ClientResponse(None, failure, version, node_id, request.made_ms, now_ms, words)
+        response = ClientResponse(None, failure, version, node_id, now_ms, words)
         self._completed.append((request, response))
 
     def _deliver(self) -> bool:
