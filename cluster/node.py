@@ -481,6 +481,13 @@ class Node:
         else:
             self.metadata.duties.raise_format_level(level, done)
 
+    def advance(self, ms: int) -> None:
+        """Let time pass for groups, offsets and transactions at once; Raft and links keep the real time."""
+        self.clock.advance(ms)
+        self.metadata.duties.advance(ms)
+        for runtime in self.shards:
+            runtime.duties.advance(ms)
+
     # For the runtimes of the shards.
 
     def is_catalog_usable(self, version: int) -> bool:

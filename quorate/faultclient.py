@@ -14,6 +14,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.http_client import OTHERS_TIMEOUT_S, HttpRefused, ask_json, first_of, node_url
 
 FAULTS = "/v1/faults"
+CLOCK = "/v1/clock"
 NOT_FOUND = 404
 
 
@@ -120,6 +121,12 @@ def set_fault(nodes: Sequence[FaultNode], body: Mapping[str, Any], timeout_s: fl
             raise
         done.append(node)
     return fault
+
+
+def advance_clock(url: str, ms: int, timeout_s: float) -> None:
+    """Let time pass at once on every node that can be reached. Raises `CommandError`."""
+    for node in fault_nodes(url, None, timeout_s)[0]:
+        ask_json(node.url + CLOCK, timeout_s, {"advance_ms": ms})
 
 
 def delete_fault(url: str, fault_id: int, timeout_s: float) -> bool:

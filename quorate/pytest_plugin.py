@@ -9,8 +9,10 @@ Nothing of Quorate is imported before a test asks for the fixture, since every r
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -79,33 +81,46 @@ def pytest_runtest_makereport(
     report = yield
     cluster = item.stash.get(CLUSTER, None)
     if cluster is not None and report.failed and report.when != "teardown":  # a fixture may fail too
-        home = item.config.rootpath / item.config.getoption("quorate_report")
+        reports = item.config.rootpath / item.config.getoption("quorate_report")
         try:
-            report.sections += list(_told(cluster, home / _directory_name(item.nodeid)))
+            for section in _told(cluster, reports, _directory_name(item.nodeid)):
+                report.sections.append(section)
         except Exception as error:  # the test's own failure must be shown in any case
             report.sections.append(("quorate", f"the log could not be kept: {error!r}"))
     return report
 
 
-def _told(cluster: QuorateCluster, home: Path) -> Iterator[tuple[str, str]]:
-    """Write everything into a fresh directory; yields the sections of pytest's report."""
-    if home.exists():
-        shutil.rmtree(home)
-    shutil.copytree(cluster.data, home / "log", ignore=shutil.ignore_patterns("*.lock", "*.sock"))
+def _told(cluster: QuorateCluster, reports: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the sections of pytest's report, and write everything into a fresh directory."""
     groups = cluster.groups()
-    for number, group in enumerate(groups[:GROUPS_TOLD_MAX], 1):
-        explanation = cluster.explain(group)
-        name = f"{number:02}-{_directory_name(group)}"
-        (home / f"{name}.txt").write_text(explanation + "\n", encoding="utf-8")
-        (home / f"{name}.html").write_text(cluster.timeline(group), encoding="utf-8")
-        lines = explanation.splitlines()[-LINES_TOLD_MAX:]
-        yield f"quorate: group {group}", "\n".join([*lines, f"timeline: {home / name}.html"])
-    left_out = (
-        f"; {len(groups) - GROUPS_TOLD_MAX} more groups are in it" if len(groups) > GROUPS_TOLD_MAX else ""
-    )
-    yield "quorate", f"log: {home / 'log'} (read it with `quorate log`){left_out}"
+    told = {group: cluster.explain(group) for group in groups[:GROUPS_TOLD_MAX]}
+    for group, explanation in told.items():
+        yield f"quorate: group {group}", "\n".join(explanation.splitlines()[-LINES_TOLD_MAX:])
+    home = _fresh_directory(reports, name)
+    shutil.copytree(cluster.data, home / "log", ignore=shutil.ignore_patterns("*.lock", "*.sock"))
+    for number, (group, explanation) in enumerate(told.items(), 1):
+        page = home / f"{number:02}-{_directory_name(group)}.html"
+        page.with_suffix(".txt").write_text(explanation + "\n", encoding="utf-8")
+        page.write_text(cluster.timeline(group), encoding="utf-8")
+        yield f"quorate: timeline of group {group}", str(page)
+    left_out = len(groups) - len(told)
+    more = f"; {left_out} more groups are in it" if left_out else ""
+    yield "quorate", f"log: {home / 'log'} (read it with `quorate log`){more}"
+
+
+def _fresh_directory(reports: Path, name: str) -> Path:
+    """Make an empty directory for one test; a temporary one where the project cannot be written to."""
+    home = reports / name
+    try:
+        if home.exists():
+            shutil.rmtree(home)
+        home.mkdir(parents=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="quorate-report-"))
+    return home
 
 
 def _directory_name(text: str) -> str:
-    """A name that every file system takes."""
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[-NAME_MAX:] or "unnamed"
+    """A name that every file system takes, and that no other text has: tests may run side by side."""
+    words = re.sub(r"[^\w.-]+", "-", text).strip("-.")[-NAME_MAX:]
+    return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:8]}".strip("-")

@@ -24,7 +24,7 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess, cluster_size
 from quorate.client import Client
 from quorate.commands.cluster import raise_format_level
 from quorate.errors import CommandError, ExitCode
-from quorate.faultclient import add_fault, delete_fault
+from quorate.faultclient import add_fault, advance_clock, delete_fault
 
 if TYPE_CHECKING:
     from history.state.replay import ReplayedGroup
@@ -145,7 +145,15 @@ class QuorateCluster:
             if node.is_running:
                 delete_fault(node.url, fault_id, TIMEOUT_S)
 
-    # The past.
+    # Time.
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once for groups, offsets and transactions: what is due then expires now.
+
+        Clients keep their own clocks. To the nodes, they have been silent for so long: to end the session of
+        one member only, advance to a little before its end, so that the others' next heartbeats come in time.
+        A node that is started later has the real time again."""
+        advance_clock(self.url, round(seconds * 1000), TIMEOUT_S)
 
     def state(self, group: str, *, at: int | None = None, at_ms: int | None = None) -> ReplayedGroup:
         """The group after the log's entry `at`, or at a time (Unix ms); by default now.

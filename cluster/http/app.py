@@ -344,6 +344,10 @@ class Api:
     async def clear_fault(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(writes.clear_faults(self._kafka, given["id"], str(request.remote)))
 
+    async def advance_clock(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        asker = str(request.remote)
+        return web.json_response(writes.advance_clock(self._node, self._kafka, given["advance_ms"], asker))
+
     async def openapi(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(self._document)
 

@@ -57,3 +57,6 @@ class HttpNode(KafkaNode, Protocol):
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
         """Raise the format level to the highest that every node reads; `done` gets None or a reason."""
+
+    def advance(self, ms: int) -> None:
+        """Let time pass for groups, offsets and transactions at once."""

@@ -177,6 +177,9 @@ LOG_FRAMES_MAX = 10_000
 EVIDENCE_NOTES_MAX = 10_000
 """Notes of one answer, the newest: those of a busy group for a day."""
 
+ADVANCE_MS_MAX = 366 * 86_400_000
+"""Milliseconds by which one call may advance the clock: longer than any retention in use."""
+
 LOG_WAIT_MAX_MS = 30_000
 """Longest long poll; below the timeouts of common proxies."""
 
@@ -238,6 +241,7 @@ _FAULT_FIELDS = (
     _integer("for_ms", None, 1, SPAN_MS_MAX, "How long it is in force; by default until it is cleared."),
     _integer("id", None, 1, ID_MAX, "Its id, if other nodes have it too; by default the next one."),
 )
+_ADVANCE_MS = _integer("advance_ms", 0, 0, ADVANCE_MS_MAX, "How much time passes.")
 # fmt: on
 
 # fmt: off
@@ -343,6 +347,13 @@ ROUTES: tuple[Route, ...] = (
         method="DELETE",
         answer=object_of("cleared int"),
         refusals=(400, 403)),
+    Route("/v1/clock", "advance_clock",
+        "Lets time pass at once for the groups, offsets and transactions of this node, for tests: timeouts "
+        "come nearer, and new entries are stamped later. Only with `faults.enable`; ask every node.",
+        method="POST",
+        fields=(_ADVANCE_MS,),
+        answer=object_of("advanced_ms int"),
+        refusals=(400, 403, 408, 413, 415)),
     Route("/v1/openapi.json", "openapi",
         "This document.",
         answer=ANYTHING),

@@ -126,9 +126,7 @@ def faults(kafka: KafkaListener) -> Json:
 
 def add_fault(kafka: KafkaListener, given: Json, asker: str) -> Json:
     """Set a fault on this node; HttpError 403 if its settings do not allow it, 400 or 409 if it cannot be."""
-    if not kafka.settings.faults_enable:
-        hint = "start the node with faults.enable = true (--faults-enable), never where others rely on it"
-        raise HttpError(403, "FAULTS_DISABLED", "this node does not allow faults", hint)
+    _check_faults_enabled(kafka)
     try:
         rule = rule_of(given)
     except FaultError as error:
@@ -139,6 +137,20 @@ def add_fault(kafka: KafkaListener, given: Json, asker: str) -> Json:
         raise HttpError(409, "NOT_ADDED", str(error), error.hint) from None
     LOG.warning("fault %d: %s, as requested by %s", fault.fault_id, rule.words(), asker)
     return fault.as_dict(kafka.context.host.monotonic_ms())
+
+
+def advance_clock(node: HttpNode, kafka: KafkaListener, ms: int, asker: str) -> Json:
+    """Let time pass on this node; HttpError 403 if its settings do not allow faults."""
+    _check_faults_enabled(kafka)
+    LOG.warning("the clock of the coordinator is advanced by %.3f s, as requested by %s", ms / 1000, asker)
+    node.advance(ms)
+    return {"advanced_ms": ms}
+
+
+def _check_faults_enabled(kafka: KafkaListener) -> None:
+    if not kafka.settings.faults_enable:
+        hint = "start the node with faults.enable = true (--faults-enable), never where others rely on it"
+        raise HttpError(403, "FAULTS_DISABLED", "this node does not allow faults", hint)
 
 
 def clear_faults(kafka: KafkaListener, fault_id: int | None, asker: str) -> Json:

@@ -147,6 +147,11 @@ class ExpiryTable:
             wait_ms = min(max(self._heap[0][0] - ctx.past_ms, pause_ms), CLOCK_LOOK_MS)
             self.next_ms = ctx.monotonic_ms + wait_ms
 
+    def look_sooner(self, ms: float) -> None:
+        """Expect the next look by so much sooner, since the clock of the looks was advanced."""
+        if self.next_ms is not None:
+            self.next_ms -= ms
+
     def _drop_stale(self) -> None:
         heap, looks = self._heap, self._looks
         while heap and ((look := looks.get(heap[0][1])) is None or look.due_ms != heap[0][0]):

@@ -98,6 +98,7 @@ class AgreedClock:
         self._loaded_ms = 0.0
         self._stamps = Belief(STAMPS_DELAY_MS)
         self._retention = Belief(RETENTION_DELAY_MS)
+        self._advanced_ms = 0
         self._said_ms = math.inf
         """The majority's time at the last comparison, minus this node's monotonic clock."""
         self._has_warned = False
@@ -110,6 +111,15 @@ class AgreedClock:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def advance(self, ms: int) -> None:
+        """Run ahead of all wall clocks by so much more, at once. For tests of applications only: the caller
+        advances the other nodes too."""
+        self._advanced_ms += ms
+        self._said_ms += ms
+        for belief in (self._stamps, self._retention):
+            if belief.offset_ms is not None:
+                belief.offset_ms += ms
 
     def loaded(self, newest_ms: int) -> None:
         """Note that a log is loaded, and the time of its newest entry (0 if it has none)."""
@@ -132,7 +142,7 @@ class AgreedClock:
         said = sorted([self._host.wall_ms() - now_ms, *self._others()], reverse=True)
         if len(said) < self._majority:
             return
-        self._said_ms = offset_ms = said[self._majority - 1]
+        self._said_ms = offset_ms = said[self._majority - 1] + self._advanced_ms
         if self._stamps.offset_ms is None and self._newest_ms:  # a step back from there must persist too
             self._stamps.offset_ms = max(offset_ms, self._newest_ms - self._loaded_ms)
         self._stamps.hear(offset_ms, now_ms)
@@ -153,7 +163,7 @@ class AgreedClock:
         offset_ms = self._stamps.offset_ms
         if offset_ms is not None:
             return round(offset_ms + now_ms)
-        own_ms = self._host.wall_ms()
+        own_ms = self._host.wall_ms() + self._advanced_ms
         if not self._newest_ms:
             return own_ms
         return min(own_ms, round(self._newest_ms + now_ms - self._loaded_ms))

@@ -1,14 +1,17 @@
-"""The pytest plugin in a user's project: a run of pytest in a process of its own, with a stock client."""
+"""The pytest plugin in a user's project, with a stock client and pytest-xdist."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from quorate.pytest_plugin import _fresh_directory
 
 TESTS = """
 import sys, time
@@ -61,6 +64,10 @@ def test_with_a_red_fixture(application):
 @pytest.mark.quorate(node=3)
 def test_wrong_marker(quorate):
     pass
+
+@pytest.mark.parametrize("path", ["a/b", "a-b"])
+def test_alike(quorate, path):
+    assert False, path
 """
 
 
@@ -75,13 +82,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (home / "test_application.py").write_text(TESTS)
     (home / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-rA"]
-    command += ["--basetemp", str(home / "tmp"), "--quorate-report", "reports"]
+    command += ["--basetemp", str(home / "tmp"), "--quorate-report", "reports", "-n", "2"]
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=100)
     return Run(done.stdout, home / "reports")
 
 
 def test_each_test_gets_a_cluster_of_its_own_which_stock_clients_use(run: Run) -> None:
-    assert re.search("1 failed, 2 passed, 2 errors", run.output), run.output
+    assert re.search("3 failed, 2 passed, 2 errors", run.output), run.output
 
 
 def test_a_wrong_marker_is_named(run: Run) -> None:
@@ -90,14 +97,33 @@ def test_a_wrong_marker_is_named(run: Run) -> None:
 
 def test_a_red_test_leaves_the_timeline_and_the_log(run: Run) -> None:
     assert "quorate: group billing" in run.output
-    (home,) = run.reports.glob("*test_red")
-    assert f"timeline: {home / '01-billing.html'}" in run.output
-    assert "<title>Group billing" in (home / "01-billing.html").read_text()
-    assert (home / "01-billing.txt").read_text().startswith("Group billing")
+    (home,) = run.reports.glob("*test_red-*")
+    (page,) = home.glob("01-billing-*.html")
+    assert str(page) in run.output
+    assert "<title>Group billing" in page.read_text()
+    assert page.with_suffix(".txt").read_text().startswith("Group billing")
     explain = [sys.executable, "-P", "-m", "quorate", "log", "explain", str(home / "log"), "billing"]
     assert "joined" in subprocess.run(explain, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_red_fixture_leaves_them_too(run: Run) -> None:
-    (home,) = run.reports.glob("*test_with_a_red_fixture")
-    assert "joined" in (home / "01-billing.txt").read_text()
+    (home,) = run.reports.glob("*test_with_a_red_fixture-*")
+    (story,) = home.glob("01-billing-*.txt")
+    assert "joined" in story.read_text()
+
+
+def test_tests_with_names_alike_that_run_at_once_keep_a_log_each(run: Run) -> None:
+    homes = list(run.reports.glob("*test_alike-*"))
+    assert len(homes) == 2
+    assert all((home / "log").is_dir() for home in homes)
+
+
+def test_the_log_goes_elsewhere_if_the_project_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "reports").write_text("a file, in which nothing can be made")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    home = _fresh_directory(tmp_path / "reports", "test_red")
+    assert home.is_dir()
+    assert home.parent == tmp_path / "temporary"

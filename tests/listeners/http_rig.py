@@ -205,6 +205,9 @@ class HttpFakeNode:
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
 
+    def advance(self, ms: int) -> None:
+        self.changes.append(("advance", ms))
+
     def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
         self.changes.append(("transfer", shard, to))
         if self.refusal is None:

@@ -68,6 +68,16 @@ async def test_a_node_is_not_breakable_unless_its_settings_say_so() -> None:
         assert (status, refused["error"]) == (403, "FAULTS_DISABLED")
         assert "faults.enable" in refused["hint"]
         assert not rig.kafka.context.faults.is_set
+        status, refused = await rig.post("/v1/clock", {"advance_ms": 45_000})
+        assert (status, refused["error"]) == (403, "FAULTS_DISABLED")
+        assert rig.node.changes == []
+
+
+async def test_the_clock_is_advanced() -> None:
+    async with http_rig(faults_enable=True) as rig:
+        assert await rig.post("/v1/clock", {"advance_ms": 45_000}) == (200, {"advanced_ms": 45_000})
+        assert rig.node.changes == [("advance", 45_000)]
+        assert (await rig.post("/v1/clock", {"advance_ms": -1}))[0] == 400
 
 
 @pytest.mark.parametrize(

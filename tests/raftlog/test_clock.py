@@ -71,6 +71,16 @@ def test_the_latest_time_that_a_majority_of_all_nodes_has_reached(
     assert clocks.wrong_by_ms[0] == expected_ms
 
 
+def test_an_advanced_clock_stays_ahead_of_all_wall_clocks() -> None:
+    clocks = Clocks(0, 0, 0).started()
+    clocks.clock.advance(JUMP_MS)
+    assert clocks.wrong_by_ms == (JUMP_MS, JUMP_MS)
+    clocks.host.advance(3 * STAMPS_DELAY_MS)
+    clocks.clock.advance(HOUR_MS)
+    clocks.host.advance(RETENTION_DELAY_MS + HOUR_MS)
+    assert clocks.wrong_by_ms == (JUMP_MS + HOUR_MS, JUMP_MS + HOUR_MS)
+
+
 def test_before_a_majority_was_heard_time_goes_on_from_the_newest_entry() -> None:
     clocks = Clocks(JUMP_MS, num_nodes=3).started(log_is_old_by_ms=HOUR_MS)
     clocks.host.advance(60_000)
