@@ -38,34 +38,40 @@ class GroupOfTwo:
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self.values: list[int] = []
+        self.owned = [0, 0]
         self.assigned = 0
         self.lost = 0
         self._bootstrap, self._group = bootstrap, group
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._member())
-            tasks.create_task(self._member())
+            for member in range(2):
+                tasks.create_task(self._member(member))
 
-    async def _member(self) -> None:
+    async def _member(self, member: int) -> None:
+        def note_assigned(_consumer: Consumer, partitions: list[object]) -> None:
+            self.assigned += len(partitions)
+            self.owned[member] += len(partitions)
+
+        def note_revoked(_consumer: Consumer, partitions: list[object]) -> None:
+            self.owned[member] -= len(partitions)
+
+        def note_lost(_consumer: Consumer, partitions: list[object]) -> None:
+            self.lost += len(partitions)
+
         async with Consumer(
             TOPIC,
             bootstrap_servers=self._bootstrap,
             group_id=self._group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            on_assign=self._note_assigned,
-            on_lost=self._note_lost,
+            on_assign=note_assigned,
+            on_revoke=note_revoked,
+            on_lost=note_lost,
         ) as consumer:
             async for record in consumer:
                 self.values.append(int(record.value))
                 await consumer.commit()
-
-    def _note_assigned(self, _consumer: Consumer, partitions: list[object]) -> None:
-        self.assigned += len(partitions)
-
-    def _note_lost(self, _consumer: Consumer, partitions: list[object]) -> None:
-        self.lost += len(partitions)
 
     async def wait_for(self, holds: Callable[[], bool]) -> None:
         until_s = time.monotonic() + WITHIN_S
@@ -95,7 +101,7 @@ async def test_a_group_reads_and_commits_on_after_a_kill(tmp_path: Path, victim:
         )
         running = asyncio.create_task(members.run())
         await produce(producer, 0, 100)
-        await members.wait_for(lambda: len(set(members.values)) == 100)
+        await members.wait_for(lambda: len(set(members.values)) == 100 and members.owned == [2, 2])
         assigned = members.assigned
 
         killed.kill()
