@@ -13,6 +13,7 @@ subscription    what it subscribes to
 effects         what the application side asks of the flavour that drives it
 rebalance       the application side of a rebalance, with its callbacks
 consumed        records on their way to the user, and the positions after them
+unraised        errors that wait for the poll() that raises them
 offset_commits  which offsets are committed when, and who is told
 inquiries       calls that only ask the cluster something
 assignors       client-side assignors

@@ -40,12 +40,16 @@ from client.core.rebalance import IN_CALLBACK, ROUND_EVENTS, ApplicationRounds, 
 from client.core.settings import ConsumerSettings
 from client.core.subscription import Subscription, check_topics
 from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from client.core.unraised import UnraisedErrors
 
 CHORES_MS: Final = 100.0
 """While records are handed out one by one, what poll() does beside is done this often."""
 
 CLOSE_TIMEOUT_MS: Final = 30_000.0
 """The time limit of close() that is given none, as in Java's client."""
+
+CALLBACKS_MAX: Final = 10_000
+"""Most callbacks of asynchronous commits that wait for a poll(); further commits are refused."""
 
 LEAVE_SHARE: Final = 0.5
 """Leaving the group may take this part of close()'s time; the rest is for what is left to be sent."""
@@ -76,8 +80,7 @@ class Application:
         self.subscription = Subscription(settings, send)
         self.rounds.offer_assignors = self.subscription.offer_assignors
         self._ended_commits: deque[CommitEndedEvent] = deque()
-        self._errors: deque[Exception] = deque()
-        self._fatal: Exception | None = None
+        self._errors = UnraisedErrors()
         self._is_polling = False
         self._next_chores_ms = 0.0
         self._poll_again_ms = settings.max_poll_interval_ms / 3
@@ -124,22 +127,14 @@ class Application:
         """Take what the background side has sent, run callbacks, and raise errors, one with each call."""
         self._receive()
         yield from self._run_callbacks()
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        if self._fatal is not None:
-            raise self._fatal
-        if self._errors:
-            raise self._errors.popleft()
+        self._errors.raise_next()
 
     def _run_callbacks(self) -> Steps[None]:
         yield from self.rounds.run()
         while self._ended_commits:
             event = self._ended_commits.popleft()
-            if event.callback is None:
-                log_failure(event)
-            else:
-                yield UserCall(event.callback, (event.error, event.offsets), self.rounds.deadline_ms)
+            assert event.callback is not None
+            yield UserCall(event.callback, (event.error, event.offsets), self.rounds.deadline_ms)
 
     def _receive(self) -> None:
         """Take events. What calls the user's code waits for `_run_callbacks`."""
@@ -150,12 +145,12 @@ class Application:
                     self._records.add(event)
                 case PositionsEvent():
                     self._records.begin(event.positions)
+                case CommitEndedEvent(callback=None):
+                    log_failure(event)
                 case CommitEndedEvent():
                     self._ended_commits.append(event)
-                case ErrorEvent() if event.is_fatal:
-                    self._fatal = event.error
                 case ErrorEvent():
-                    self._errors.append(event.error)
+                    self._errors.add(event)
                 case _:
                     assert isinstance(event, ROUND_EVENTS)
                     self.rounds.add(event)
@@ -268,7 +263,7 @@ class Application:
                     f"{partition.topic}-{partition.partition} has a position when on_assign has ended;"
                     " committed() and seek() can be used before"
                 )
-            self._raise_error()
+            self._errors.raise_next()
             if self._now_ms() >= deadline_ms:
                 raise TimedOut(
                     f"the position of {partition.topic}-{partition.partition} was not known in time"
@@ -292,6 +287,9 @@ class Application:
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         """Commit without waiting; a later poll() or close() calls the callback."""
+        self._receive()
+        if len(self._ended_commits) >= CALLBACKS_MAX:
+            raise IllegalState(f"{CALLBACKS_MAX:,} callbacks of commits wait for poll(), which runs them")
         self.commits.commit_async(self._to_commit(offsets), callback)
 
     def store_offsets(self, offsets: Offsets) -> None:

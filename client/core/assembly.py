@@ -6,7 +6,6 @@ The application side and the background side get the two queues and nothing else
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -28,12 +27,11 @@ from client.core.network.delegate import NetworkDelegate
 from client.core.positions import FetchPositions, PositionManager
 from client.core.requests import RequestManager
 from client.core.settings import ConsumerSettings
+from client.core.unraised import log_unraised
 
 EVENTS_MAX: Final = 1_000
-"""Limit on the events that wait for the application side, beyond which errors go to the log. Other events are
-bounded by themselves: data by the fetch buffer, and a member has one round at a time."""
-
-_log = logging.getLogger("quorate.consumer")
+"""When so many events wait for the application side, further errors go to the log, and nothing is fetched,
+which bounds data and positions. A member has one round at a time."""
 
 
 class ConsumerAssembly(NamedTuple):
@@ -51,14 +49,17 @@ def assemble(
     """Build a consumer. `wake` asks the backend for a pass of the background side."""
     events: deque[BackgroundEvent] = deque()
 
+    def has_backlog() -> bool:
+        return len(events) >= EVENTS_MAX
+
     def emit(event: BackgroundEvent) -> None:
-        if isinstance(event, ErrorEvent) and not event.is_fatal and len(events) >= EVENTS_MAX:
-            _log.warning("the application does not poll; this error is not raised: %s", event.error)
+        if isinstance(event, ErrorEvent) and not event.is_fatal and has_backlog():
+            log_unraised(event.error)
         else:
             events.append(event)
 
     delegate = NetworkDelegate(settings, env, backend, emit)
-    member, managers, handlers = _background_parts(settings, env, delegate, emit)
+    member, managers, handlers = _background_parts(settings, env, delegate, emit, has_backlog)
     background = Background(managers, handlers, delegate, events)
 
     def send(event: ApplicationEvent) -> None:
@@ -74,6 +75,7 @@ def _background_parts(
     env: Environment,
     delegate: NetworkDelegate,
     emit: Callable[[BackgroundEvent], None],
+    has_backlog: Callable[[], bool],
 ) -> tuple[ConsumerMember, list[RequestManager], dict[ApplicationEventType, Handler]]:
     """Return the member, the managers in the order of a pass, and what handles each event."""
     metadata = MetadataManager(settings, env, delegate, emit)
@@ -87,7 +89,7 @@ def _background_parts(
     beginnings = PositionManager(
         settings, env, positions, committed if identity is not None else None, offsets, emit
     )
-    sender = FetchSender(settings, env, metadata, positions, emit)
+    sender = FetchSender(settings, env, metadata, positions, emit, has_backlog)
 
     def close(event: CloseEvent, now_ms: float) -> None:
         delegate.close(now_ms)

@@ -25,6 +25,7 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.find_coordinator import (
     FIRST_WITH_MANY_KEYS,
+    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -129,8 +130,12 @@ class CoordinatorManager:
         if response.failure is not None:
             self._later(response.words, now_ms)
             return
-        found = _read(response.body, response.version)
-        if found.error_code == ErrorCode.NONE:
+        found = _read(response.body, response.version, self._group_id or "")
+        if found.error_code == ErrorCode.NONE and not found.address.is_valid:
+            self._later(
+                f"FindCoordinator named node {found.node_id} at {found.address}, which is no address", now_ms
+            )
+        elif found.error_code == ErrorCode.NONE:
             self._found_ms = now_ms
             self.node_id = found.node_id
             self._delegate.set_coordinator(found.node_id, found.address)
@@ -152,11 +157,14 @@ class CoordinatorManager:
         )
 
 
-def _read(body: FindCoordinatorResponse, version: int) -> _Found:
+def _read(body: FindCoordinatorResponse, version: int, group_id: str) -> _Found:
     """Read an answer of any version."""
-    one = body.coordinators[0] if version >= FIRST_WITH_MANY_KEYS and body.coordinators else body
+    one: FindCoordinatorResponse | Coordinator = body
+    if version >= FIRST_WITH_MANY_KEYS:
+        of_group = [each for each in body.coordinators if each.key == group_id]
+        if not of_group:
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator at all", -1, Address("", 0))
+        one = of_group[0]
     name = error_name(one.error_code)
     words = f"{name}: {one.error_message}" if one.error_message else name
-    if one is body and version >= FIRST_WITH_MANY_KEYS:
-        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator at all", -1, Address("", 0))
     return _Found(one.error_code, words, one.node_id, Address(one.host, one.port))

@@ -7,7 +7,7 @@ metadata.max.age.ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -249,7 +249,7 @@ class MetadataManager:
         self._adopt(view)
         self._complete_waiters(view)
         waits = any(waiter.was_asked for waiter in self._waiters)
-        if waits or not all(_is_complete(one) for one in self.view.topics.values()):
+        if waits or not all(_is_complete(one, self.view.nodes) for one in self.view.topics.values()):
             self._again_ms = next_ms = now_ms + self._incomplete.next_ms()
         else:
             self._incomplete.reset()
@@ -263,7 +263,8 @@ class MetadataManager:
             self._ids_ms = min(self._ids_ms, now_ms + self._failing.next_ms())
             return
         for topic in response.body.topics:
-            if topic.error_code == ErrorCode.NONE and topic.name is not None:
+            is_wanted = topic.topic_id in self._wanted_ids and topic.name is not None
+            if topic.error_code == ErrorCode.NONE and is_wanted:
                 self._wanted[topic.name] = now_ms
         view = _merged(self.view, response.body)
         self._wanted_ids -= view.names.keys()
@@ -334,11 +335,11 @@ def _named(topics: frozenset[str] | None) -> str:
     return f"topics {', '.join(sorted(topics)[:10])}" if topics else "no topics"
 
 
-def _is_complete(topic: TopicView) -> bool:
+def _is_complete(topic: TopicView, nodes: Container[int]) -> bool:
     """Whether there is nothing to ask about a topic again before long."""
     if topic.error_code in REFUSALS:
         return True
-    has_leaders = all(partition.leader_id >= 0 for partition in topic.partitions.values())
+    has_leaders = all(partition.leader_id in nodes for partition in topic.partitions.values())
     return topic.error_code == ErrorCode.NONE and has_leaders
 
 

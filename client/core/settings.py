@@ -168,6 +168,9 @@ class ConsumerSettings:
         1_000, 0, "network", "The longest such wait; each is twice the last."
     )
     socket_connection_setup_timeout_ms: int = number(10_000, 1, "network", "The time limit of connecting.")
+    socket_connection_setup_timeout_max_ms: int = number(
+        30_000, 1, "network", "The longest such limit; each is twice the last (KIP-601)."
+    )
     connections_max_idle_ms: int = number(540_000, -1, "network", "Idle connections are closed; -1: never.")
 
     security_protocol: str = choice(

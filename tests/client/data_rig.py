@@ -186,13 +186,17 @@ class DataRig:
         self._number = count()
         self._version = 0
         self._news: deque[BackgroundEvent] = deque()
+        self.is_busy = False
+        """Whether many events wait for the application."""
         args = (self.settings, env)
         identity = self.identity if self.settings.group_id else None
         self.positions = FetchPositions(self.settings, self._news.append, self.metadata.want_topics)
         self.committed = CommittedManager(*args, identity, self.coordinator, self.metadata)
         self.commits = CommitManager(*args, identity, self.coordinator, self.metadata)
         self.offsets = ListOffsetsManager(*args, self.metadata)
-        self.sender = FetchSender(*args, self.metadata, self.positions, self._news.append)
+        self.sender = FetchSender(
+            *args, self.metadata, self.positions, self._news.append, lambda: self.is_busy
+        )
         self.starts = PositionManager(
             *args, self.positions, self.committed if identity else None, self.offsets, self._news.append
         )

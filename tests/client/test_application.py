@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from client.core.application import CALLBACKS_MAX
 from client.core.effects import CallAnswer, Effect, NewsWait
 from client.core.errors import (
     ConsumerError,
@@ -32,6 +33,7 @@ from client.core.events import (
 )
 from client.core.rebalance import RebalanceCallbacks
 from client.core.types import OffsetAndMetadata
+from client.core.unraised import ERRORS_MAX
 
 from .background_script import FOREVER_MS, BackgroundScript, part
 
@@ -108,6 +110,20 @@ def test_errors_are_raised_once_and_fatal_ones_each_time(script: BackgroundScrip
     for _ in range(2):
         with pytest.raises(ConsumerError, match="stays"):
             script.poll()
+
+
+def test_errors_are_bounded_while_other_calls_take_the_news(
+    script: BackgroundScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.own(0)
+    for _ in range(ERRORS_MAX + 1):
+        script.events.append(ErrorEvent(error=ConsumerError("passes")))
+        script.app.lag(part(0))
+    assert "not raised: passes" in caplog.text
+    for _ in range(ERRORS_MAX):
+        with pytest.raises(ConsumerError, match="passes"):
+            script.poll()
+    script.poll()
 
 
 def test_on_lost_runs_before_a_fatal_error_is_raised(script: BackgroundScript) -> None:
@@ -463,6 +479,21 @@ def test_an_asynchronous_commit_calls_its_callback_in_a_later_poll(script: Backg
     assert not ends
     script.poll()
     assert ends == [(None, {part(0): OffsetAndMetadata(1)})]
+
+
+def test_commits_are_refused_when_many_callbacks_wait_for_a_poll(script: BackgroundScript) -> None:
+    script.own(0)
+    told: list[Any] = []
+    for _ in range(CALLBACKS_MAX):
+        script.app.commit_async({part(0): offset(1)}, lambda *end: told.append(end))
+        (event,) = script.take_sent(CommitEvent)
+        assert event.future is not None
+        event.future.set_result(None)
+    with pytest.raises(IllegalState, match=r"10,000 callbacks of commits wait for poll\(\)"):
+        script.app.commit_async({part(0): offset(1)}, None)
+    script.poll()
+    assert len(told) == CALLBACKS_MAX
+    script.app.commit_async({part(0): offset(1)}, None)
 
 
 def test_on_commit_is_told_of_failures_and_without_it_they_are_logged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 
@@ -400,6 +401,37 @@ def test_a_damaged_length_is_not_fetched_again_and_again() -> None:
     with pytest.raises(CorruptRecord):
         rig.take()
     assert len(asked) == 1
+
+
+def test_offsets_beyond_the_largest_one_are_damage() -> None:
+    rig = rig_with()
+    rig.logs[A].append(b"one")
+    ((_, batch),) = rig.logs[A].batches
+    rig.scripts[ApiKey.FETCH] = lambda request: fetch_answer(
+        request, records=struct.pack(">q", 2**63 - 1) + batch[8:], high_watermark=2**63 - 1
+    )
+    rig.assign({A: 0})
+    rig.run(3_000)
+    with pytest.raises(CorruptRecord, match="beyond the largest offset"):
+        rig.take()
+    assert len(rig.requests(ApiKey.FETCH)) == 1
+
+
+def test_nothing_is_fetched_while_many_events_wait_for_the_application() -> None:
+    """A log that grows without records for this application: those of a transaction that stays open."""
+    rig, ends = rig_with(), itertools.count()
+    rig.scripts[ApiKey.FETCH] = lambda request: fetch_answer(request, high_watermark=next(ends))
+    rig.assign({A: 0})
+    rig.run(1_000)
+    assert len(rig.requests(ApiKey.FETCH)) > 10
+    rig.is_busy = True
+    rig.run(100)
+    asked = len(rig.requests(ApiKey.FETCH))
+    rig.run(1_000)
+    assert len(rig.requests(ApiKey.FETCH)) == asked
+    rig.is_busy = False
+    rig.run(1_000)
+    assert len(rig.requests(ApiKey.FETCH)) > asked + 10
 
 
 def test_lag_is_the_distance_to_the_end_of_the_log() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from client.core.member.heartbeat import HEARTBEAT_INTERVAL_MS_MAX, HEARTBEAT_INTERVAL_MS_MIN
 from client.core.requests import RequestFailure
 from tests.client.heartbeat_script import BILLS, ORDERS, HeartbeatScript, named_as_owned
 from wire.errors import ErrorCode
@@ -187,6 +188,26 @@ def test_errors_that_pass_are_tried_again_with_a_back_off(code: ErrorCode) -> No
     script.answer(1, {})
     assert script.member.state == "STABLE"
     assert script.member.coordinator.losses == []
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "wait_ms"),
+    [
+        (-(2**31), HEARTBEAT_INTERVAL_MS_MIN),
+        (0, HEARTBEAT_INTERVAL_MS_MIN),
+        (2**31 - 1, HEARTBEAT_INTERVAL_MS_MAX),
+    ],
+)
+def test_an_interval_that_makes_no_sense_is_not_followed(told_ms: int, wait_ms: float) -> None:
+    script = HeartbeatScript()
+    script.settle({ORDERS: [0]})
+    script.agenda.run(5_000)
+    script.answer(1, heartbeat_interval_ms=told_ms)
+    script.member.poll()
+    script.agenda.run(wait_ms - 1)
+    assert script.asked == []
+    script.agenda.run(1)
+    assert len(script.asked) == 1
 
 
 @pytest.mark.parametrize("fields", [{"epoch": 0}, {"epoch": -1}])

@@ -7,6 +7,7 @@ import pytest
 from client.core.errors import FatalError
 from client.core.events import AckPartitionAssignedEvent, AckPartitionRevokedEvent
 from client.core.member.drawings import group_state
+from client.core.member.membership import UNJOINED_LEAVE_MS
 from client.core.member.states import FATAL_ERRORS, UNKNOWN_ERROR
 from client.core.requests import RequestFailure
 from client.core.types import TopicPartition
@@ -350,6 +351,24 @@ def test_a_leave_does_not_wait_for_the_heartbeat_on_its_way() -> None:
     script.answer(-1)
     assert done.done()
     assert told(script) == []
+
+
+@pytest.mark.parametrize("finds_coordinator", [True, False])
+def test_a_leave_of_a_member_whose_join_was_not_answered_waits_for_a_moment_only(
+    finds_coordinator: bool,
+) -> None:
+    """It may be a member, if only the answer was lost; so it says that it leaves."""
+    script = HeartbeatScript()
+    script.member.subscribe("orders")
+    if finds_coordinator:
+        script.fail()
+    done = script.member.leave(closes=True)
+    assert script.asked[-1].build(1).member_epoch == -1
+    assert script.asked[-1].timeout_ms == UNJOINED_LEAVE_MS
+    script.agenda.run(UNJOINED_LEAVE_MS - 1)
+    assert not done.done()
+    script.agenda.run(1)
+    assert done.done()
 
 
 def test_a_leave_of_a_member_that_is_not_in_the_group_ends_at_once() -> None:

@@ -166,6 +166,29 @@ def test_a_partition_without_a_leader_is_asked_about_again() -> None:
     assert rig.metadata.view.leader(TopicPartition("orders", 1)) == 3
 
 
+@pytest.mark.parametrize("leader", [-1, 77])
+def test_a_partition_whose_leader_stays_away_is_asked_about_more_and_more_slowly(leader: int) -> None:
+    """Leader 77 is none of the nodes that the same answer has."""
+    rig = knows(orders(leaders=(1, leader)), "orders")
+    for _ in range(300):
+        rig.metadata.refresh(rig.network.now_ms, "the fetcher finds no leader")
+        rig.run(100)
+    assert 30 <= len(asked_times(rig)) <= 40
+
+
+def test_an_answer_with_more_topics_than_asked_for_adds_none() -> None:
+    rig = knows(orders())
+    rig.network.answer(
+        ApiKey.METADATA,
+        lambda asked: MetadataResponse(
+            brokers=rig.network.metadata(asked).brokers, topics=list(rig.network.topics.values())
+        ),
+    )
+    rig.metadata.want_ids([OTHER_ID])
+    rig.run(1_000)
+    assert rig.metadata.view.topics.keys() == {"bills"}
+
+
 def test_a_node_that_does_not_answer_is_passed_over() -> None:
     network = orders()
     for node_id in (1, 2):

@@ -159,13 +159,28 @@ def test_a_group_that_is_not_authorized_ends_the_search_and_what_waits_for_it() 
     assert len(network.asked_for(ApiKey.FIND_COORDINATOR)) == 1
 
 
-def test_an_answer_without_the_group_is_asked_again() -> None:
+@pytest.mark.parametrize("groups", [[], ["another"]])
+def test_an_answer_without_the_group_is_asked_again(groups: list[str]) -> None:
     network = FakeNetwork()
-    network.answer(ApiKey.FIND_COORDINATOR, lambda asked: FindCoordinatorResponse())
+    others = [Coordinator(key=group, node_id=2, host="n2", port=9092) for group in groups]
+    network.answer(ApiKey.FIND_COORDINATOR, lambda asked: FindCoordinatorResponse(coordinators=others))
     rig = ClientRig(network)
     rig.run(250)
     assert rig.coordinator.unknown_because == "FindCoordinator was answered with no coordinator at all"
     assert len(network.asked_for(ApiKey.FIND_COORDINATOR)) == 3
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9092), ("n1", -1), ("n1", 0), ("n1", 2**31 - 1)])
+def test_a_coordinator_without_an_address_is_asked_for_again(host: str, port: int) -> None:
+    rig = ClientRig()
+    one = Coordinator(key="g", node_id=2, host=host, port=port)
+    rig.network.answer(ApiKey.FIND_COORDINATOR, lambda asked: FindCoordinatorResponse(coordinators=[one]))
+    rig.run(250)
+    assert (
+        rig.coordinator.unknown_because
+        == f"FindCoordinator named node 2 at {host}:{port}, which is no address"
+    )
+    assert len(rig.network.asked_for(ApiKey.FIND_COORDINATOR)) == 3
 
 
 def test_heartbeats_do_not_wait_behind_a_fetch() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from scramp import ScramMechanism
 
+from client.core.network.addresses import Address
+from client.core.network.connection import REAUTHENTICATE_MS_MIN
 from client.core.network.setup import SOFTWARE
 from client.core.requests import RequestFailure
 from tests.client.fake_network import (
@@ -97,6 +99,21 @@ def test_a_node_that_never_answers_api_versions_is_given_up() -> None:
     assert len(network.connections) == 1
     rig.run(1)
     assert len(network.connections) == 0
+
+
+def test_the_time_limit_of_the_set_up_doubles_until_a_connection_is_usable() -> None:
+    """KIP-601."""
+    network = FakeNetwork(nodes=1)
+    rig = ClientRig(network, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0)
+    network.answer(ApiKey.API_VERSIONS, lambda asked: None)
+    for limit_ms in (10_000, 20_000, 30_000, 30_000):
+        rig.run(limit_ms - 1)
+        before = set(network.connections)
+        rig.run(1)
+        assert before.isdisjoint(network.connections)
+    network.answer(ApiKey.API_VERSIONS, lambda asked: served())
+    rig.run(30_000)
+    assert rig.delegate.addresses.failed_setups(Address("n1", 9092)) == 0
 
 
 # SASL
@@ -281,6 +298,14 @@ def test_a_session_is_renewed_on_the_same_connection_before_it_ends() -> None:
     assert slow.failures == [None]
     assert len(network.asked_for(ApiKey.LIST_OFFSETS)) == 2
     assert network.connections == before
+
+
+@pytest.mark.parametrize(("lifetime_ms", "times"), [(1, 11), (-1, 1), (-(2**63), 1), (2**63 - 1, 1)])
+def test_a_session_of_any_lifetime_is_renewed_once_a_second_at_most(lifetime_ms: int, times: int) -> None:
+    network = sasl_network(SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms))
+    rig = ClientRig(network, group_id=None, **sasl("PLAIN"))
+    rig.run(10 * REAUTHENTICATE_MS_MIN)
+    assert len(network.asked_for(ApiKey.SASL_AUTHENTICATE)) == times
 
 
 @pytest.mark.parametrize(

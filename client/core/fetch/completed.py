@@ -16,6 +16,7 @@ from crc32c import crc32c
 
 from client.core.errors import CorruptRecord
 from client.core.fetch.codecs import Decompressor, NotDecompressed
+from client.core.fetch.extent import OFFSET_MAX
 from client.core.fetch.records import BadRecord, BatchRecords
 from client.core.types import ConsumerRecord, FetchedData
 from wire.record_batch import (
@@ -165,6 +166,8 @@ class CompletedFetch:
             self._corrupt(
                 f"it has {header.num_records} records, and its last offset is its first plus {reach}"
             )
+        if first + reach >= OFFSET_MAX:
+            self._corrupt(f"its offsets {first} to {first + reach} reach beyond the largest offset")
         if first < 0 or first + reach < self.next_offset:
             self._corrupt(f"its offsets {first} to {first + reach} were read before")
 

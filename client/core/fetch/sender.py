@@ -22,7 +22,14 @@ from client.core.events import BackgroundEvent, ErrorEvent, FetchConsumedEvent, 
 from client.core.fetch.buffer import FetchBuffer
 from client.core.fetch.extent import fetched_to
 from client.core.positions import FetchPositions, FetchState, PartitionPosition
-from client.core.requests import FOREVER, ClientResponse, PollResult, RequestFailure, UnsentRequest
+from client.core.requests import (
+    FOREVER,
+    NOTHING,
+    ClientResponse,
+    PollResult,
+    RequestFailure,
+    UnsentRequest,
+)
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds
 from client.core.types import FetchedData, TopicPartition
@@ -62,6 +69,7 @@ class FetchSender:
         metadata: ClusterMetadata,
         positions: FetchPositions,
         emit: Callable[[BackgroundEvent], None],
+        has_backlog: Callable[[], bool],
     ) -> None:
         self.buffer = FetchBuffer(settings.fetch_max_bytes)
         self._settings = settings
@@ -69,6 +77,8 @@ class FetchSender:
         self._metadata = metadata
         self._positions = positions
         self._emit = emit
+        self._has_backlog = has_backlog
+        """Whether so many events wait for the application side that no answers should join them."""
         self._isolation_level = int(settings.isolation_level == "read_committed")
         self._in_flight: dict[int, Sequence[PartitionPosition]] = {}
         """The partitions of the request to each node."""
@@ -84,6 +94,8 @@ class FetchSender:
 
     def poll(self, now_ms: float) -> PollResult:
         """Return a request for each node that has none in flight and partitions that want data."""
+        if self._has_backlog():
+            return NOTHING  # the poll() that takes the events makes a pass
         by_node: defaultdict[int, list[PartitionPosition]] = defaultdict(list)
         wait_ms = FOREVER
         for one in self._positions:

@@ -55,6 +55,10 @@ from wire.messages.extended_consumer_group_heartbeat import Assignment as Extend
 HEARTBEAT_INTERVAL_MS_MIN: Final = 50.0
 """The shortest interval that is followed, so that an answer without one does not cause a storm."""
 
+HEARTBEAT_INTERVAL_MS_MAX: Final = 60_000.0
+"""The longest interval that is followed. More heartbeats than asked for harm nobody, and a member that sends
+none would learn of no rebalance."""
+
 ANSWER_MS: Final = 10_000
 """Time for the answer, if request.timeout.ms is not shorter: a coordinator that hangs must be noticed well
 within the session, which is 45 seconds by default."""
@@ -257,7 +261,8 @@ class HeartbeatManager:
         self.trouble, self._told, self._registered_ms = "", sent, None
         self._backoff.reset()
         self._retry_ms = -FOREVER
-        self._interval_ms = max(float(body.heartbeat_interval_ms), HEARTBEAT_INTERVAL_MS_MIN)
+        least_ms, most_ms = HEARTBEAT_INTERVAL_MS_MIN, HEARTBEAT_INTERVAL_MS_MAX
+        self._interval_ms = min(max(float(body.heartbeat_interval_ms), least_ms), most_ms)
         if body.member_id and _gives_id(sent.api, response.version):
             member.member_id, member.has_given_id = body.member_id, True
         given, data = body.assignment, None

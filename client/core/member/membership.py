@@ -44,6 +44,10 @@ LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 """A static member that will return; its partitions wait for it until its session ends."""
 
+UNJOINED_LEAVE_MS: Final = 1_000.0
+"""How long a leave without an epoch waits for its answer. It is sent because only the answer to the join may
+be lost; if the leave is lost as well, the session ends the member."""
+
 _S, _E = MemberState, MemberEvent
 
 
@@ -85,6 +89,8 @@ class MembershipManager:
         self._positions = positions
         self._leaving: list[LeaveGroupEvent] = []
         """Calls that wait for the end; the last one's deadline counts."""
+        self._farewell_end_ms = FOREVER
+        """When nobody waits any more for the answer to a leave without an epoch."""
         self._joins_again = False
         """Whether subscribe() was called while the member leaves."""
 
@@ -204,6 +210,7 @@ class MembershipManager:
         if self.state is _S.LEAVING:
             self._go(_E.LEFT, why, now_ms)
             self.member_epoch, self.farewell, self.is_known = JOIN_EPOCH, None, False
+            self._farewell_end_ms = FOREVER
         self._end_leaving(now_ms)
         if self.state is _S.UNSUBSCRIBED and self._joins_again:
             self._joins_again = False
@@ -318,6 +325,8 @@ class MembershipManager:
             self._go(_E.RELEASED, "everything is given up", now_ms)
             if self.is_known:
                 closes = any(event.closes for event in self._leaving)
+                if self.member_epoch <= JOIN_EPOCH:
+                    self._farewell_end_ms = now_ms + UNJOINED_LEAVE_MS
                 self._say_farewell(stays=closes and self.group_instance_id is not None)
             else:
                 self.left("the coordinator does not know the member", now_ms)
@@ -330,7 +339,7 @@ class MembershipManager:
     def leave_deadline_ms(self) -> float:
         """The latest time at which the leave ends."""
         deadlines = [event.deadline_ms for event in self._leaving if event.deadline_ms is not None]
-        return deadlines[-1] if deadlines else FOREVER
+        return min([self._farewell_end_ms, *deadlines[-1:]])
 
     def _end_leaving(self, now_ms: float) -> None:
         """Complete the calls that wait for the end, if nothing is left to be done."""

@@ -104,7 +104,9 @@ FATAL_ERRORS: Final[dict[int, str]] = {
     _C.GROUP_MAX_SIZE_REACHED: "The group is full. Raise group.consumer.max.size, or start fewer consumers",
     _C.UNSUPPORTED_ASSIGNOR: "The coordinator does not have the assignor of group.remote.assignor",
     _C.UNRELEASED_INSTANCE_ID: (
-        "Another consumer uses this group.instance.id and has not left. Give each consumer its own"
+        "Another consumer uses this group.instance.id and has not left. Give each consumer its own. If it is "
+        "this one's former process, which has crashed, start again when the session of that one is over "
+        "(consumer.session.timeout.ms of the group, 45 s by default)"
     ),
     _C.FENCED_INSTANCE_ID: (
         "Another consumer has taken over this group.instance.id. Give each consumer its own"

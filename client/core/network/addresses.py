@@ -7,9 +7,11 @@ The bootstrap addresses are tried until Metadata names the nodes, and again once
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from client.core.backoff import Backoff
+
+PORT_MAX: Final = 65_535
 
 
 class Address(NamedTuple):
@@ -18,6 +20,11 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether there can be a listener: a host, and a port of TCP."""
+        return bool(self.host) and 0 < self.port <= PORT_MAX
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -25,6 +32,8 @@ class Address(NamedTuple):
 class _Failures(NamedTuple):
     backoff: Backoff
     until_ms: float
+    setups: int
+    """Attempts that did not lead to a usable connection."""
 
 
 class AddressBook:
@@ -55,11 +64,12 @@ class AddressBook:
         """Return the id of the node at an address, -1 if it is not known."""
         return next((node_id for node_id, known in self.nodes.items() if known == address), -1)
 
-    def failed(self, address: Address, now_ms: float) -> None:
+    def failed(self, address: Address, now_ms: float, *, was_set_up: bool) -> None:
         """Count a failure of an address: no connection was made, or it ended."""
         known = self._failures.get(address)
         backoff = known.backoff if known is not None else self._make_backoff()
-        self._failures[address] = _Failures(backoff, now_ms + backoff.next_ms())
+        setups = self.failed_setups(address) + (not was_set_up)
+        self._failures[address] = _Failures(backoff, now_ms + backoff.next_ms(), setups)
 
     def succeeded(self, address: Address) -> None:
         """Forget the failures of an address, whose node has answered."""
@@ -69,6 +79,11 @@ class AddressBook:
         """Return the ms for which an address is still left alone; 0 if it may be tried."""
         known = self._failures.get(address)
         return max(0.0, known.until_ms - now_ms) if known is not None else 0.0
+
+    def failed_setups(self, address: Address) -> int:
+        """How many attempts have failed since a connection to the address was last usable."""
+        known = self._failures.get(address)
+        return known.setups if known is not None else 0
 
     def has_failed(self, address: Address) -> bool:
         """Return whether the last attempt at the address failed."""

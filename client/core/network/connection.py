@@ -36,6 +36,9 @@ CORRELATION_ID_MAX: Final = 2**31 - 1
 REAUTHENTICATE_AFTER: Final = 0.85
 """The part of a session's lifetime after which the client authenticates again, as the Java client does."""
 
+REAUTHENTICATE_MS_MIN: Final = 1_000.0
+"""The shortest time between two authentications of a connection; Kafka's brokers refuse more."""
+
 _ERROR_CODE = slice(4, 6)
 """The place of the error code in an answer to ApiVersions, whose header version is 0 always."""
 
@@ -233,7 +236,8 @@ class NodeConnection:
                 self._begin(self._authenticate_with(self.served), now_ms)
                 return
         elif result > 0:
-            self.authenticate_at_ms = now_ms + result * REAUTHENTICATE_AFTER
+            wait_ms = max(result * REAUTHENTICATE_AFTER, REAUTHENTICATE_MS_MIN)
+            self.authenticate_at_ms = now_ms + wait_ms
         self.state = ConnectionState.READY
 
 

@@ -176,7 +176,7 @@ class NetworkDelegate:
         is_refused = failure is RequestFailure.AUTHENTICATION
         self._pool.close(connection)
         self.trouble = words
-        self.addresses.failed(connection.address, now_ms)
+        self.addresses.failed(connection.address, now_ms, was_set_up=was_set_up)
         for one in connection.in_flight:
             if one.request is not None and not one.has_expired:
                 self._fail(one.request, failure, words, now_ms, one.version, connection.node_id)
