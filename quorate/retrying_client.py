@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from quorate.connection import ClientConnection, ConnectionLost, VersionMissing
 from quorate.errors import CommandError, ExitCode
 from wire.apis import ApiKey
-from wire.errors import ErrorCode, error_name
+from wire.errors import ErrorCode, error_name, is_retriable
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.metadata import MetadataRequest
 from wire.schema import Message
@@ -262,6 +262,6 @@ def check(error_code: int, message: str | None, what: str) -> None:
         return
     if error_code in FINAL_HERE:
         raise ClusterRefused(error_code, message, what)
-    if error_code in ErrorCode.__members__.values() and ErrorCode(error_code).retriable:
+    if is_retriable(error_code):
         raise TryAgain(f"{what}: {error_name(error_code)}")
     raise ClusterRefused(error_code, message, what)

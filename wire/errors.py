@@ -191,6 +191,14 @@ class Unencodable(WireError):
         self.why = why
 
 
+def is_retriable(error_code: int) -> bool:
+    """Whether Kafka's clients try again after an error. Unknown codes are final."""
+    try:
+        return ErrorCode(error_code).retriable
+    except ValueError:
+        return False
+
+
 def error_name(error_code: int) -> str:
     """Kafka's name of an error code, or its number if unknown."""
     try:

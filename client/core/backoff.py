@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from client.core.env import Environment
+from client.core.settings import ConsumerSettings
+
 JITTER: Final = 0.2
 """Each wait is up to a fifth shorter or longer, so that clients that failed together return apart."""
+
+STEADY_ATTEMPTS: Final = 5
+"""Attempts to see the end of an election before their pace slows down: most elections are over by then."""
 
 EXPONENT_MAX: Final = 30
 """Limit on doublings, so that years of failures do not overflow."""
@@ -15,6 +21,11 @@ EXPONENT_MAX: Final = 30
 def doubled(initial_ms: float, times: int, most_ms: float) -> float:
     """`initial_ms`, doubled so many times, and at most `most_ms`; any number of times is allowed."""
     return min(initial_ms * float(2 ** min(times, EXPONENT_MAX)), most_ms)
+
+
+def retry_backoff(settings: ConsumerSettings, env: Environment, *, steady: int = 1) -> Backoff:
+    """Return the waits of retry.backoff.ms and retry.backoff.max.ms."""
+    return Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform, steady=steady)
 
 
 class Backoff:

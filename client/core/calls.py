@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from client.core.backoff import Backoff
+from client.core.backoff import Backoff, retry_backoff
 from client.core.env import Environment
 from client.core.errors import ConsumerError, KafkaError, TimedOut
 from client.core.futures import complete, fail
@@ -111,10 +111,7 @@ class PendingCalls(Generic[K]):
             return
         call = self._joinable(key)
         if call is None:
-            backoff = Backoff(
-                self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._env.uniform
-            )
-            call = PendingCall(key, what, backoff)
+            call = PendingCall(key, what, retry_backoff(self._settings, self._env))
             self._calls.append(call)
         call.waiters.append(_Waiter(then, deadline_ms))
 
@@ -163,11 +160,3 @@ def _complete(future: Future[Any] | None, result: Any, error: Exception | None) 
         complete(future, result)
     else:
         fail(future, error)
-
-
-def is_retriable(code: int) -> bool:
-    """Whether Kafka's clients try again after an error. Unknown codes are final."""
-    try:
-        return ErrorCode(code).retriable
-    except ValueError:
-        return False

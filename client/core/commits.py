@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from client.core.calls import PendingCall, PendingCalls, completes, is_retriable
+from client.core.calls import PendingCall, PendingCalls, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import FencedError, IllegalState, KafkaError, error_name
@@ -24,7 +24,7 @@ from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds
 from client.core.types import OffsetAndMetadata, TopicPartition
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

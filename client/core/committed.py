@@ -5,13 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from client.core.calls import (
-    PendingCall,
-    PendingCalls,
-    Then,
-    completes,
-    is_retriable,
-)
+from client.core.calls import PendingCall, PendingCalls, Then, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import IllegalState, KafkaError, error_name
@@ -23,7 +17,7 @@ from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds, by_topic
 from client.core.types import OffsetAndMetadata, TopicPartition
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from client.core.backoff import Backoff, doubled
+from client.core.backoff import STEADY_ATTEMPTS, doubled, retry_backoff
 from client.core.env import Environment
 from client.core.errors import FatalError, error_name
 from client.core.events import BackgroundEvent, ErrorEvent
@@ -34,9 +34,6 @@ GROUP_KEY_TYPE: Final = 0
 
 FIRST_ANSWER_MS: Final = 2_000.0
 """Time for an answer before another node is asked; doubled with each failure, up to request.timeout.ms."""
-
-STEADY_ATTEMPTS: Final = 5
-"""Attempts at the pace of retry.backoff.ms before it slows down: most elections are over by then."""
 
 FATAL: Final[dict[int, str]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "the client is not authorized to use group {group!r}",
@@ -76,9 +73,7 @@ class CoordinatorManager:
         self._next_ms = 0.0
         self._found_ms = 0.0
         self._settled_ms = settings.retry_backoff_max_ms
-        self._backoff = Backoff(
-            settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform, steady=STEADY_ATTEMPTS
-        )
+        self._backoff = retry_backoff(settings, env, steady=STEADY_ATTEMPTS)
         delegate.lost_listeners.append(self._connection_lost)
 
     def poll(self, now_ms: float) -> PollResult:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from client.core.calls import PendingCall, PendingCalls, Then, completes, is_retriable
+from client.core.calls import PendingCall, PendingCalls, Then, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
@@ -16,7 +16,7 @@ from client.core.requests import FOREVER, ClientResponse, PollResult, UnsentRequ
 from client.core.settings import ConsumerSettings
 from client.core.types import OffsetAndTimestamp, TopicPartition
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from client.core.backoff import Backoff, doubled
+from client.core.backoff import STEADY_ATTEMPTS, doubled, retry_backoff
 from client.core.cluster_view import UNKNOWN_CLUSTER, BrokerNode, ClusterView, PartitionView, TopicView
 from client.core.env import Environment
 from client.core.errors import KafkaError, TimedOut, error_name
@@ -37,9 +37,6 @@ from wire.schema import ZERO_UUID
 
 FIRST_ANSWER_MS: Final = 5_000.0
 """Time for an answer before another node is asked; doubled with each failure, up to request.timeout.ms."""
-
-STEADY_ATTEMPTS: Final = 5
-"""Attempts at the pace of retry.backoff.ms while a leader is missing: most elections are over by then."""
 
 REBOOTSTRAP_AFTER_MS: Final = 300_000.0
 """Time without an answer after which the known nodes are forgotten (KIP-1102)."""
@@ -93,10 +90,9 @@ class MetadataManager:
         """The end of the back-off after the last answer; complaints wait for it."""
         self._why = "there was no answer yet"
         self._answered_ms = env.now_ms()
-        backoffs = (settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
-        self._failing = Backoff(*backoffs)
-        self._incomplete = Backoff(*backoffs, steady=STEADY_ATTEMPTS)
-        self._unnamed = Backoff(*backoffs)
+        self._failing = retry_backoff(settings, env)
+        self._incomplete = retry_backoff(settings, env, steady=STEADY_ATTEMPTS)
+        self._unnamed = retry_backoff(settings, env)
         delegate.lost_listeners.append(self._connection_lost)
 
     # Calls of other managers.

@@ -19,7 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Protocol
 
-from client.core.backoff import Backoff
+from client.core.backoff import Backoff, retry_backoff
 from client.core.calls import Then
 from client.core.env import Environment
 from client.core.errors import NoOffset, PositionOutOfRange, TimedOut
@@ -275,7 +275,7 @@ class PositionManager:
         """None without a group: nothing is committed then."""
         self._offsets = offsets
         self._emit = emit
-        self._failing = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
+        self._failing = retry_backoff(settings, env)
 
     def poll(self, now_ms: float) -> PollResult:
         """Ask the other managers; they make the requests."""

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from client.core.coordinator import STEADY_ATTEMPTS
+from client.core.backoff import STEADY_ATTEMPTS
 from client.core.requests import RequestFailure
 from tests.client.fake_network import Answers, ClientRig, FakeNetwork, fetch, heartbeat
 from wire.apis import ApiKey

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from client.core.backoff import Backoff
+from client.core.backoff import Backoff, retry_backoff
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
@@ -73,7 +73,7 @@ class FetchSender:
     ) -> None:
         self.buffer = FetchBuffer(settings.fetch_max_bytes)
         self._settings = settings
-        self._uniform = env.uniform
+        self._env = env
         self._metadata = metadata
         self._positions = positions
         self._emit = emit
@@ -303,7 +303,7 @@ class FetchSender:
             self._emit(ErrorEvent(error=KafkaError(ErrorCode.UNSUPPORTED_VERSION, words)))
 
     def _backoff(self) -> Backoff:
-        return Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms, self._uniform)
+        return retry_backoff(self._settings, self._env)
 
 
 _MISSING: Final = PartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from client.core.assignors import GroupToAssign, MemberPart, MemberToAssign, OfferedMetadata
-from client.core.backoff import Backoff
+from client.core.backoff import retry_backoff
 from client.core.env import Environment
 from client.core.errors import KafkaError
 from client.core.events import ComputeAssignmentEvent, ErrorEvent, InstallAssignmentEvent
@@ -50,7 +50,7 @@ class ComputingManager:
         self._settings = settings
         self._emit = emit
         self._membership = membership
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
+        self._backoff = retry_backoff(settings, env)
         self._retry_ms = -FOREVER
         self._round = 0
         """The number of the computation that runs, or the last one; answers of earlier ones are ignored."""

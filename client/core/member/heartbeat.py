@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from client.core.assignors import AssignorData
-from client.core.backoff import Backoff
+from client.core.backoff import retry_backoff
 from client.core.env import Environment
 from client.core.errors import FatalError, KafkaError, error_name
 from client.core.events import ErrorEvent, SubscribeEvent
@@ -47,7 +47,7 @@ from client.core.requests import (
 )
 from client.core.settings import ConsumerSettings
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.extended_consumer_group_heartbeat import AssignedTopicPartitions
 from wire.messages.extended_consumer_group_heartbeat import Assignment as ExtendedAssignment
@@ -104,7 +104,7 @@ class HeartbeatManager:
         self._emit = emit
         self._membership = membership
         self._coordinator = coordinator
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, env.uniform)
+        self._backoff = retry_backoff(settings, env)
         self._interval_ms = 0.0
         self._sent_ms = -FOREVER
         self._retry_ms = -FOREVER
@@ -288,7 +288,7 @@ class HeartbeatManager:
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._report(KafkaError(code, TOPIC_REFUSED), now_ms)
             self._again(words, now_ms)
-        elif code in FENCING or _may_pass(code) or self._is_own_registration(code, now_ms):
+        elif code in FENCING or is_retriable(code) or self._is_own_registration(code, now_ms):
             self._again(words, now_ms)
         else:
             self._fail(code, response.body.error_message, now_ms)
@@ -346,11 +346,6 @@ def _why_not(response: ClientResponse) -> str:
         return response.words or response.failure.value
     code, message = response.body.error_code, response.body.error_message
     return f"{error_name(code)}: {message or 'the coordinator gave no reason'}" if code else ""
-
-
-def _may_pass(code: int) -> bool:
-    """Whether Kafka's clients try again after the error."""
-    return code in ErrorCode.__members__.values() and ErrorCode(code).retriable
 
 
 def _assigned(given: Any) -> Sequence[TopicPartitions | AssignedTopicPartitions]:
