@@ -35,6 +35,10 @@ _FINAL: Final = {
 K = TypeVar("K", bound=Hashable)
 
 
+MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+"""The code for a partition that an answer does not mention; another attempt may bring it."""
+
+
 class _Waiter(NamedTuple):
     then: Then
     deadline_ms: float
@@ -142,8 +146,12 @@ class PendingCalls(Generic[K]):
         first = self._calls[:1] if self._one_by_one else self._calls
         return [call for call in first if not call.is_in_flight and call.next_ms <= now_ms]
 
+    def timeout_ms(self, call: PendingCall[K], now_ms: float) -> float:
+        """Return the time limit of a request for a call, which nobody waits for after its deadline."""
+        return min(self._settings.request_timeout_ms, call.deadline_ms - now_ms)
+
     def wait_ms(self, now_ms: float) -> float:
-        """The time until an attempt is due, or somebody's time is over."""
+        """Return the time until an attempt is due, or a caller's deadline."""
         ends = [waiter.deadline_ms for call in self._calls for waiter in call.waiters]
         first = self._calls[:1] if self._one_by_one else self._calls
         attempts = [call.next_ms for call in first if not call.is_in_flight]

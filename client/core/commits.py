@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from client.core.calls import PendingCall, PendingCalls, completes
+from client.core.calls import MISSING, PendingCall, PendingCalls, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import FencedError, IllegalState, KafkaError, error_name
@@ -32,9 +32,8 @@ from wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-FIRST_VERSION: Final = 2
-LAST_WITH_NAMES: Final = 9
-LAST_VERSION: Final = 10
+VERSIONS: Final = 2, 9, 10
+"""The first version that is used, the last one with names of topics, and the last one."""
 
 FENCING: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and it is none of them",
@@ -46,9 +45,6 @@ FENCING: Final[Mapping[int, str]] = {
 
 NAMED_MAX: Final = 5
 """Partitions that an error names."""
-
-_MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-"""Stands for a partition that the answer does not mention."""
 
 
 class _Offsets(NamedTuple):
@@ -69,7 +65,6 @@ class CommitManager:
         coordinator: GroupCoordinator,
         metadata: ClusterMetadata,
     ) -> None:
-        self._settings = settings
         self._identity = identity
         self._coordinator = coordinator
         self._metadata = metadata
@@ -85,12 +80,10 @@ class CommitManager:
         elif not event.offsets:
             then(None, None)
         else:
-            deadline_ms = event.deadline_ms
-            if deadline_ms is None:
-                deadline_ms = now_ms + self._settings.default_api_timeout_ms
+            assert event.deadline_ms is not None
             what = f"the commit of {len(event.offsets)} partitions"
             key = _Offsets(frozenset(event.offsets.items()), event.retries)
-            self._calls.add(key, what, then, deadline_ms)
+            self._calls.add(key, what, then, event.deadline_ms)
 
     def poll(self, now_ms: float) -> PollResult:
         """Return the request of the first commit in the queue, if its attempt is due."""
@@ -115,8 +108,8 @@ class CommitManager:
             build=partial(self._build, call.key, ids),
             to=Destination.COORDINATOR,
             then=partial(self._answered, call, ids),
-            timeout_ms=min(self._settings.request_timeout_ms, call.deadline_ms - now_ms),
-            versions=(FIRST_VERSION, LAST_VERSION if ids.is_complete else LAST_WITH_NAMES),
+            timeout_ms=self._calls.timeout_ms(call, now_ms),
+            versions=ids.versions(*VERSIONS),
         )
 
     def _build(self, key: _Offsets, ids: TopicIds, version: int) -> OffsetCommitRequest:
@@ -151,7 +144,7 @@ class CommitManager:
             if not call.key.retries:
                 call.end(error=KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{call.what} failed: {call.trouble}"))
             return
-        refused = _refused(call.key, ids, response.body, by_id=response.version > LAST_WITH_NAMES)
+        refused = _refused(call.key, ids, response.body)
         if not refused:
             call.end()
             return
@@ -186,21 +179,19 @@ class CommitManager:
         is_stale = code == ErrorCode.STALE_MEMBER_EPOCH
         if is_stale and self._identity.member_epoch != self._sent_epoch:
             call.next_ms = now_ms  # at once: the heartbeat has brought another epoch meanwhile
-        elif call.key.retries and (is_stale or is_retriable(code) or code == _MISSING):
+        elif call.key.retries and (is_stale or is_retriable(code) or code == MISSING):
             call.retry_later(f"{words} ({error_name(code)})", now_ms)
         else:
             call.end(error=KafkaError(code, words))
 
 
-def _refused(
-    key: _Offsets, ids: TopicIds, body: OffsetCommitResponse, *, by_id: bool
-) -> dict[int, list[TopicPartition]]:
+def _refused(key: _Offsets, ids: TopicIds, body: OffsetCommitResponse) -> dict[int, list[TopicPartition]]:
     """Return the partitions that were not committed, by error code."""
-    codes: dict[TopicPartition, int] = {partition: _MISSING for partition, _ in key.offsets}
+    codes: dict[TopicPartition, int] = {partition: MISSING for partition, _ in key.offsets}
     for topic in body.topics:
-        name = ids.name_of(topic.topic_id) if by_id else topic.name
+        name = ids.name_of(topic.topic_id, topic.name)
         for one in topic.partitions:
-            partition = TopicPartition(name or "", one.partition_index)
+            partition = TopicPartition(name, one.partition_index)
             if partition in codes:
                 codes[partition] = one.error_code
     refused: defaultdict[int, list[TopicPartition]] = defaultdict(list)

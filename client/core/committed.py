@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from client.core.calls import PendingCall, PendingCalls, Then, completes
+from client.core.calls import MISSING, PendingCall, PendingCalls, Then, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import IllegalState, KafkaError, error_name
@@ -25,16 +25,11 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-FIRST_VERSION: Final = 8
-"""From here on a request names its group as one of several."""
-LAST_WITH_NAMES: Final = 9
-LAST_VERSION: Final = 10
+VERSIONS: Final = 8, 9, 10
+"""The first version, which names its group as one of several; the last one with names of topics; the last."""
 
 MEMBER_MOVES: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 """The next heartbeat brings another epoch, or says that the member is out; then the request is made again."""
-
-_MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-"""Stands for a partition that the answer does not mention: nobody knows whether it has an offset."""
 
 _Partitions = frozenset[TopicPartition]
 
@@ -50,11 +45,10 @@ class CommittedManager:
         coordinator: GroupCoordinator,
         metadata: ClusterMetadata,
     ) -> None:
-        self._settings = settings
         self._identity = identity
         self._coordinator = coordinator
         self._metadata = metadata
-        self._requires_stable = settings.isolation_level == "read_committed"
+        self._requires_stable = settings.reads_committed
         self._calls: PendingCalls[_Partitions] = PendingCalls(settings, env)
 
     def fetch_committed(self, event: FetchCommittedEvent, now_ms: float) -> None:
@@ -88,8 +82,8 @@ class CommittedManager:
             build=partial(self._build, call.key, ids),
             to=Destination.COORDINATOR,
             then=partial(self._answered, call, ids),
-            timeout_ms=min(self._settings.request_timeout_ms, call.deadline_ms - now_ms),
-            versions=(FIRST_VERSION, LAST_VERSION if ids.is_complete else LAST_WITH_NAMES),
+            timeout_ms=self._calls.timeout_ms(call, now_ms),
+            versions=ids.versions(*VERSIONS),
         )
 
     def _build(self, partitions: _Partitions, ids: TopicIds, version: int) -> OffsetFetchRequest:
@@ -119,8 +113,7 @@ class CommittedManager:
         if response.failure is not None:
             call.unanswered(response)
             return
-        by_id = response.version > LAST_WITH_NAMES
-        found, refusals = self._offsets(call.key, ids, response.body, by_id=by_id)
+        found, refusals = self._offsets(call.key, ids, response.body)
         if not refusals:
             call.end(found)
             return
@@ -129,14 +122,14 @@ class CommittedManager:
             self._coordinator.lost(response.node_id, f"it answered {error_name(code)} to OffsetFetch", now_ms)
         if code == ErrorCode.UNKNOWN_TOPIC_ID:
             self._metadata.refresh(now_ms, "the coordinator does not know a topic id")
-        may_pass = code in MEMBER_MOVES or code == _MISSING or is_retriable(code)
+        may_pass = code in MEMBER_MOVES or code == MISSING or is_retriable(code)
         if may_pass and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             call.retry_later(f"{words} ({error_name(code)})", now_ms)
         else:
             call.end(error=KafkaError(code, words))
 
     def _offsets(
-        self, partitions: _Partitions, ids: TopicIds, body: OffsetFetchResponse, *, by_id: bool
+        self, partitions: _Partitions, ids: TopicIds, body: OffsetFetchResponse
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], list[tuple[int, str]]]:
         """Return the offsets, and the errors, those that are final first."""
         assert self._identity is not None
@@ -148,9 +141,9 @@ class CommittedManager:
             if group.error_code:
                 refusals.append((group.error_code, f"committed offsets of group {group.group_id!r}"))
             for topic in group.topics:
-                name = ids.name_of(topic.topic_id) if by_id else topic.name
+                name = ids.name_of(topic.topic_id, topic.name)
                 for one in topic.partitions:
-                    partition = TopicPartition(name or "", one.partition_index)
+                    partition = TopicPartition(name, one.partition_index)
                     if partition not in partitions:
                         continue
                     if one.error_code:
@@ -164,5 +157,5 @@ class CommittedManager:
                         found[partition] = None
         if not refusals and (missing := partitions - found.keys()):
             topic_name, number = min(missing)
-            refusals.append((_MISSING, f"the answer leaves out {topic_name}-{number}"))
+            refusals.append((MISSING, f"the answer leaves out {topic_name}-{number}"))
         return found, sorted(refusals, key=lambda refusal: is_retriable(refusal[0]))

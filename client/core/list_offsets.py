@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from client.core.calls import PendingCall, PendingCalls, Then, completes
+from client.core.calls import MISSING, PendingCall, PendingCalls, Then, completes
 from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
 from client.core.events import ListOffsetsEvent
-from client.core.requests import FOREVER, ClientResponse, PollResult, UnsentRequest
+from client.core.requests import FOREVER, NO_REPLICA, ClientResponse, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.types import OffsetAndTimestamp, TopicPartition
 from wire.apis import ApiKey
@@ -24,20 +24,9 @@ from wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-LATEST: Final = -1
-"""The timestamp that asks for the end: after the last record, or before the first open transaction under
-isolation.level = read_committed."""
-EARLIEST: Final = -2
-
 FIRST_VERSION: Final = 2
 """Version 1 does not know isolation.level."""
 LAST_VERSION: Final = 10
-
-CONSUMER: Final = -1
-"""The replica id of a client that is no replica."""
-
-_MISSING: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-"""Stands for a partition that the answer does not mention."""
 
 _Times = frozenset[tuple[TopicPartition, int]]
 
@@ -60,7 +49,7 @@ class ListOffsetsManager:
     def __init__(self, settings: ConsumerSettings, env: Environment, metadata: ClusterMetadata) -> None:
         self._settings = settings
         self._metadata = metadata
-        self._isolation_level = int(settings.isolation_level == "read_committed")
+        self._isolation_level = int(settings.reads_committed)
         self._calls: PendingCalls[_Times] = PendingCalls(settings, env)
         self._progress: dict[PendingCall[_Times], _Progress] = {}
         self._view = metadata.view
@@ -72,7 +61,7 @@ class ListOffsetsManager:
         self.fetch(event.timestamps, completes(event.future), event.deadline_ms)
 
     def fetch(self, timestamps: Mapping[TopicPartition, int], then: Then, deadline_ms: float) -> None:
-        """Ask for offsets: by Unix time in ms, EARLIEST or LATEST.
+        """Ask for offsets: by Unix time in ms, FIRST_OFFSET or LAST_OFFSET.
 
         The result is a dict of each partition to `OffsetAndTimestamp`, or to None if no record is as late.
         """
@@ -120,7 +109,7 @@ class ListOffsetsManager:
                 build=partial(self._build, times),
                 to=leader,
                 then=partial(self._answered, call, progress, times),
-                timeout_ms=min(self._settings.request_timeout_ms, call.deadline_ms - now_ms),
+                timeout_ms=self._calls.timeout_ms(call, now_ms),
                 versions=(FIRST_VERSION, LAST_VERSION),
             )
             for leader, times in by_leader.items()
@@ -138,7 +127,7 @@ class ListOffsetsManager:
                 )
             )
         return ListOffsetsRequest(
-            replica_id=CONSUMER,
+            replica_id=NO_REPLICA,
             isolation_level=self._isolation_level,
             topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
             timeout_ms=self._settings.request_timeout_ms,
@@ -161,7 +150,7 @@ class ListOffsetsManager:
         call.has_begun = bool(progress.found)
         for partition, code in refused.items():
             words = f"the offset of {partition.topic}-{partition.partition} by time"
-            if code != _MISSING and not is_retriable(code):
+            if code != MISSING and not is_retriable(code):
                 call.end(error=KafkaError(code, words))
                 return
             self._metadata.refresh(response.received_ms, f"{words}: {error_name(code)}")
@@ -175,7 +164,7 @@ class ListOffsetsManager:
         self, progress: _Progress, asked: Mapping[TopicPartition, int], body: ListOffsetsResponse
     ) -> dict[TopicPartition, int]:
         """Take the offsets of an answer. Returns the partitions that have none, with their error codes."""
-        codes: dict[TopicPartition, int] = dict.fromkeys(asked, _MISSING)
+        codes: dict[TopicPartition, int] = dict.fromkeys(asked, MISSING)
         for topic in body.topics:
             for one in topic.partitions:
                 partition = TopicPartition(topic.name, one.partition_index)

@@ -31,14 +31,20 @@ from client.core.events import (
     PositionsEvent,
     SeekEvent,
 )
-from client.core.list_offsets import EARLIEST, LATEST
 from client.core.requests import FOREVER, PollResult
 from client.core.settings import ConsumerSettings
-from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, Position, TopicPartition
+from client.core.types import (
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Position,
+    TopicPartition,
+)
 
 _log = logging.getLogger("quorate.consumer")
 
-RESET_TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST}
+RESET_TIMESTAMPS: Final = {"earliest": FIRST_OFFSET, "latest": LAST_OFFSET}
 """The timestamp that ListOffsets is asked for, by auto.offset.reset; "none" has none."""
 
 
@@ -237,7 +243,7 @@ class FetchPositions:
             self._emit(PositionsEvent(positions=known))
 
 
-_ENDS: Final = {EARLIEST: "first", LATEST: "last"}
+_ENDS: Final = {FIRST_OFFSET: "first", LAST_OFFSET: "last"}
 
 
 def _name(one: PartitionPosition) -> str:
@@ -332,6 +338,6 @@ class PositionManager:
 
     def _begin_by_time(self, one: PartitionPosition, offset: OffsetAndTimestamp | None) -> None:
         if offset is None:
-            one.reset_timestamp = LATEST  # no record is as late
+            one.reset_timestamp = LAST_OFFSET  # no record is as late
         else:
             self._positions.reset(one, offset)

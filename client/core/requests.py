@@ -19,6 +19,10 @@ FOREVER: Final = math.inf
 """The wait of a manager that has nothing to do until an event or an answer arrives."""
 
 
+NO_REPLICA: Final = -1
+"""The replica id of a consumer, in requests that replicas make too."""
+
+
 class Destination(Enum):
     """A node that is not named by its id."""
 

@@ -200,6 +200,11 @@ class ConsumerSettings:
     )
 
     @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are withheld."""
+        return self.isolation_level == "read_committed"
+
+    @property
     def commits_automatically(self) -> bool:
         """Whether positions are committed without being asked: only a group has commits."""
         return self.enable_auto_commit and self.group_id is not None

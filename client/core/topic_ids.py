@@ -29,11 +29,16 @@ class TopicIds(NamedTuple):
         }
         return cls(known, {topic_id: name for name, topic_id in known.items()}, len(known) == len(topics))
 
+    def versions(self, first: int, last_with_names: int, last: int) -> tuple[int, int]:
+        """Return the versions that a request may have; those after `last_with_names` have ids only."""
+        return first, last if self.is_complete else last_with_names
+
     def id_of(self, topic: str) -> bytes:
         return self.ids.get(topic, ZERO_UUID)
 
-    def name_of(self, topic_id: bytes) -> str | None:
-        return self.names.get(topic_id)
+    def name_of(self, topic_id: bytes, name: str) -> str:
+        """Return the name of an answer's topic, of whose id and name the other one is empty."""
+        return self.names.get(topic_id, name)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 
 FIRST_OFFSET: Final = -2
 LAST_OFFSET: Final = -1
-"""Kafka's timestamps for the first offset of a partition and for its end; also taken by seek()."""
+"""Kafka's timestamps for the first offset of a partition and for its end, also taken by seek(). The end is
+after the last record, or under read_committed before the first open transaction."""
 
 
 class TopicPartition(NamedTuple):

@@ -29,7 +29,7 @@ class FetchHandler:
         self._send = send
         self._checks_crcs = settings.check_crcs
         self._decompressor = Decompressor()
-        self._is_committed_only = settings.isolation_level == "read_committed"
+        self._is_committed_only = settings.reads_committed
         self._fetched: dict[TopicPartition, deque[CompletedFetch]] = {}
         """The responses that are not decoded to the end, the oldest first. No entry is empty."""
         self._turns: deque[TopicPartition] = deque()

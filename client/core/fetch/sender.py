@@ -24,6 +24,7 @@ from client.core.fetch.extent import fetched_to
 from client.core.positions import FetchPositions, FetchState, PartitionPosition
 from client.core.requests import (
     FOREVER,
+    NO_REPLICA,
     NOTHING,
     ClientResponse,
     PollResult,
@@ -37,13 +38,8 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
-FIRST_VERSION: Final = 4
-"""From here on records come in message format 2, and isolation.level is known."""
-LAST_WITH_NAMES: Final = 12
-LAST_VERSION: Final = 17
-
-CONSUMER: Final = -1
-"""The replica id of a client that is no replica."""
+VERSIONS: Final = 4, 12, 17
+"""The first version, with message format 2 and isolation.level; the last with names of topics; the last."""
 
 NO_SESSION_EPOCH: Final = -1
 """The request neither belongs to a session nor begins one."""
@@ -79,7 +75,7 @@ class FetchSender:
         self._emit = emit
         self._has_backlog = has_backlog
         """Whether so many events wait for the application side that no answers should join them."""
-        self._isolation_level = int(settings.isolation_level == "read_committed")
+        self._isolation_level = int(settings.reads_committed)
         self._in_flight: dict[int, Sequence[PartitionPosition]] = {}
         """The partitions of the request to each node."""
         self._requests_made = 0
@@ -162,7 +158,7 @@ class FetchSender:
             to=node_id,
             then=partial(self._answered, node_id, {one.partition: one for one in wanted}, ids),
             timeout_ms=self._settings.request_timeout_ms,
-            versions=(FIRST_VERSION, LAST_VERSION if ids.is_complete else LAST_WITH_NAMES),
+            versions=ids.versions(*VERSIONS),
         )
 
     def _build(
@@ -180,7 +176,7 @@ class FetchSender:
                 )
             )
         return FetchRequest(
-            replica_id=CONSUMER,
+            replica_id=NO_REPLICA,
             max_wait_ms=self._settings.fetch_max_wait_ms,
             min_bytes=self._settings.fetch_min_bytes,
             max_bytes=bytes_max,
@@ -212,7 +208,7 @@ class FetchSender:
             self._unanswered(node_id, list(current.values()), response)
             return
         self._failing.pop(node_id, None)
-        answers = _by_partition(response.body, ids, by_id=response.version > LAST_WITH_NAMES)
+        answers = _by_partition(response.body, ids)
         fetched: list[FetchedData] = []
         reported: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for partition, one in current.items():
@@ -310,11 +306,9 @@ _MISSING: Final = PartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """Stands for a partition that the answer does not mention."""
 
 
-def _by_partition(body: FetchResponse, ids: TopicIds, *, by_id: bool) -> dict[TopicPartition, PartitionData]:
+def _by_partition(body: FetchResponse, ids: TopicIds) -> dict[TopicPartition, PartitionData]:
     return {
-        TopicPartition(
-            (ids.name_of(topic.topic_id) if by_id else topic.topic) or "", one.partition_index
-        ): one
+        TopicPartition(ids.name_of(topic.topic_id, topic.topic), one.partition_index): one
         for topic in body.responses
         for one in topic.partitions
     }
