@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Protocol, cast
+from typing import cast
 
 from client.aio.loop import BackgroundDriver
 from client.core.env import HandshakeFailed
 from client.core.errors import ConfigError
+from client.core.network.delegate import NetworkDelegate
 from client.core.settings import ConsumerSettings
-
-
-class ConnectionEvents(Protocol):
-    """The listener to connections: the network delegate."""
-
-    def connected(self, number: int) -> None: ...
-    def received(self, number: int, data: bytes) -> bool: ...
-    def lost(self, number: int, error: Exception | None) -> None: ...
 
 
 class AsyncioConnections:
     """Opens, writes and closes connections; tells `events`, then has the driver make a pass."""
 
     def __init__(self, settings: ConsumerSettings, driver: BackgroundDriver) -> None:
-        self.events: ConnectionEvents
+        self.events: NetworkDelegate
         """Set before the first connection; the delegate needs this backend first."""
         self._tls = tls_context(settings)
         self._driver = driver

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
-from client.core.consumed import ConsumedRecords, Fetched
+from client.core.consumed import ConsumedRecords
 from client.core.effects import CallAnswer, NewsWait, Steps, UserCall
 from client.core.env import Environment
 from client.core.errors import IllegalState, TimedOut
@@ -34,6 +34,7 @@ from client.core.events import (
     SeekEvent,
     UpdateMetadataEvent,
 )
+from client.core.fetch.handler import FetchHandler
 from client.core.inquiries import Inquiries
 from client.core.offset_commits import CommitCallback, OffsetCommits, Offsets, log_failure
 from client.core.rebalance import IN_CALLBACK, ROUND_EVENTS, ApplicationRounds, RebalanceCallbacks
@@ -64,7 +65,7 @@ class Application:
         self,
         settings: ConsumerSettings,
         env: Environment,
-        fetched: Fetched,
+        fetched: FetchHandler,
         events: deque[BackgroundEvent],
         send: Callable[[ApplicationEvent], None],
     ) -> None:
@@ -76,9 +77,10 @@ class Application:
         self._records = ConsumedRecords(settings, fetched)
         self.inquiries = Inquiries(settings, env, send)
         self.commits = OffsetCommits(settings, env, self._records, send, events.append)
-        self.rounds = ApplicationRounds(settings, self._records, self.commits, send)
         self.subscription = Subscription(settings, send)
-        self.rounds.offer_assignors = self.subscription.offer_assignors
+        self.rounds = ApplicationRounds(
+            settings, self._records, self.commits, self.subscription.offer_assignors, send
+        )
         self._ended_commits: deque[CommitEndedEvent] = deque()
         self._errors = UnraisedErrors()
         self._is_polling = False

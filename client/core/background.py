@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent
-from client.core.requests import FOREVER, RequestManager, UnsentRequest
+from client.core.network.delegate import NetworkDelegate
+from client.core.requests import FOREVER, RequestManager
 
 EVENTS_PER_PASS_MAX: Final = 1_000
 """Limit on application events that one pass takes; the next pass follows at once."""
-
-
-class Delegate(Protocol):
-    """The part of the network delegate that a pass uses."""
-
-    def add(self, request: UnsentRequest, now_ms: float) -> None: ...
-    def poll(self, now_ms: float) -> float: ...
 
 
 Handler = Callable[[Any, float], None]
@@ -36,7 +30,7 @@ class Background:
         self,
         managers: Sequence[RequestManager],
         handlers: dict[ApplicationEventType, Handler],
-        delegate: Delegate,
+        delegate: NetworkDelegate,
         background_events: deque[BackgroundEvent],
     ) -> None:
         self.application_events: deque[ApplicationEvent] = deque()

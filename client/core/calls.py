@@ -47,14 +47,14 @@ class _Waiter(NamedTuple):
 class PendingCall(Generic[K]):
     """A call that is being worked on: its key, those who wait for it, and the time of the next attempt."""
 
-    __slots__ = ("_backoff", "has_begun", "is_in_flight", "key", "next_ms", "trouble", "waiters", "what")
+    __slots__ = ("_backoff", "has_begun", "in_flight", "key", "next_ms", "trouble", "waiters", "what")
 
     def __init__(self, key: K, what: str, backoff: Backoff) -> None:
         self.key = key
         self.what = what
         self.waiters: list[_Waiter] = []
-        self.is_in_flight = False
-        """Whether a request of it has no answer yet."""
+        self.in_flight = 0
+        """Its requests that have no answer yet."""
         self.has_begun = False
         """Whether a part of its result is there, which is too old for a further caller."""
         self.next_ms = 0.0
@@ -130,7 +130,7 @@ class PendingCalls(Generic[K]):
             (
                 call
                 for call in self._calls
-                if call.key == key and call.waiters and not (call.is_in_flight or call.has_begun)
+                if call.key == key and call.waiters and not (call.in_flight or call.has_begun)
             ),
             None,
         )
@@ -142,9 +142,9 @@ class PendingCalls(Generic[K]):
         """End calls that are late. Returns those whose next attempt is due."""
         for call in self._calls:
             call.expire(now_ms)
-        self._calls = [call for call in self._calls if call.waiters or call.is_in_flight]
+        self._calls = [call for call in self._calls if call.waiters or call.in_flight]
         first = self._calls[:1] if self._one_by_one else self._calls
-        return [call for call in first if not call.is_in_flight and call.next_ms <= now_ms]
+        return [call for call in first if not call.in_flight and call.next_ms <= now_ms]
 
     def timeout_ms(self, call: PendingCall[K], now_ms: float) -> float:
         """Return the time limit of a request for a call, which nobody waits for after its deadline."""
@@ -154,7 +154,7 @@ class PendingCalls(Generic[K]):
         """Return the time until an attempt is due, or a caller's deadline."""
         ends = [waiter.deadline_ms for call in self._calls for waiter in call.waiters]
         first = self._calls[:1] if self._one_by_one else self._calls
-        attempts = [call.next_ms for call in first if not call.is_in_flight]
+        attempts = [call.next_ms for call in first if not call.in_flight]
         return max(min([*ends, *attempts], default=FOREVER) - now_ms, 0.0)
 
 

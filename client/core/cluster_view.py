@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from client.core.types import TopicPartition
 
@@ -58,19 +58,3 @@ class ClusterView(NamedTuple):
 
 
 UNKNOWN_CLUSTER: Final = ClusterView(None, {}, {}, {})
-
-
-class ClusterMetadata(Protocol):
-    """The newest view of the cluster, for managers that act on it: `MetadataManager`."""
-
-    @property
-    def view(self) -> ClusterView: ...
-
-    def want_topics(self, names: Iterable[str]) -> None:
-        """Know these topics from now on, too."""
-
-    def refresh(self, now_ms: float, why: str) -> None:
-        """Ask again soon: the view was wrong about something."""
-
-    def update_leader(self, partition: TopicPartition, leader_id: int, leader_epoch: int) -> bool:
-        """Take a leader that a broker named (KIP-951). Returns whether it is news."""

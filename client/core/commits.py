@@ -13,12 +13,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from client.core.calls import MISSING, PendingCall, PendingCalls, completes
-from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import FencedError, IllegalState, KafkaError, error_name
 from client.core.events import CommitEvent
 from client.core.member.states import COORDINATOR_MOVED
 from client.core.member.wants import GroupCoordinator, MemberIdentity
+from client.core.metadata import MetadataManager
 from client.core.requests import ClientResponse, Destination, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds
@@ -63,7 +63,7 @@ class CommitManager:
         env: Environment,
         identity: MemberIdentity | None,
         coordinator: GroupCoordinator,
-        metadata: ClusterMetadata,
+        metadata: MetadataManager,
     ) -> None:
         self._identity = identity
         self._coordinator = coordinator
@@ -101,7 +101,7 @@ class CommitManager:
         return self._identity.is_subscribed and self._identity.member_epoch <= 0
 
     def _request(self, call: PendingCall[_Offsets], now_ms: float) -> UnsentRequest:
-        call.is_in_flight = True
+        call.in_flight = 1
         ids = TopicIds.of((partition for partition, _ in call.key.offsets), self._metadata.view)
         return UnsentRequest(
             api=ApiKey.OFFSET_COMMIT,
@@ -138,7 +138,7 @@ class CommitManager:
         )
 
     def _answered(self, call: PendingCall[_Offsets], ids: TopicIds, response: ClientResponse) -> None:
-        call.is_in_flight = False
+        call.in_flight = 0
         if response.failure is not None:
             call.unanswered(response)
             if not call.key.retries:

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Final
 
 from client.core.calls import MISSING, PendingCall, PendingCalls, Then, completes
-from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import IllegalState, KafkaError, error_name
 from client.core.events import FetchCommittedEvent
 from client.core.member.states import COORDINATOR_MOVED
 from client.core.member.wants import GroupCoordinator, MemberIdentity
+from client.core.metadata import MetadataManager
 from client.core.requests import ClientResponse, Destination, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds, by_topic
@@ -43,7 +43,7 @@ class CommittedManager:
         env: Environment,
         identity: MemberIdentity | None,
         coordinator: GroupCoordinator,
-        metadata: ClusterMetadata,
+        metadata: MetadataManager,
     ) -> None:
         self._identity = identity
         self._coordinator = coordinator
@@ -75,7 +75,7 @@ class CommittedManager:
         return PollResult(requests, self._calls.wait_ms(now_ms))
 
     def _request(self, call: PendingCall[_Partitions], now_ms: float) -> UnsentRequest:
-        call.is_in_flight = True
+        call.in_flight = 1
         ids = TopicIds.of(call.key, self._metadata.view)
         return UnsentRequest(
             api=ApiKey.OFFSET_FETCH,
@@ -108,7 +108,7 @@ class CommittedManager:
         )
 
     def _answered(self, call: PendingCall[_Partitions], ids: TopicIds, response: ClientResponse) -> None:
-        call.is_in_flight = False
+        call.in_flight = 0
         now_ms = response.received_ms
         if response.failure is not None:
             call.unanswered(response)

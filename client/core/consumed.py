@@ -8,56 +8,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from client.core.errors import DeserializationError
 from client.core.events import FetchResponseEvent
+from client.core.fetch.handler import FetchHandler
 from client.core.settings import ConsumerSettings
 from client.core.types import ConsumerRecord, OffsetAndMetadata, Position, TopicPartition
-
-
-class Fetched(Protocol):
-    """Fetched data that waits to be decoded: `FetchHandler`."""
-
-    @property
-    def positions(self) -> Mapping[TopicPartition, Position]:
-        """The position at which decoding goes on, by partition; without those that are not known yet."""
-
-    def add(self, event: FetchResponseEvent) -> None:
-        """Take data, except what belongs to no current position."""
-
-    def begin(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Go on from other positions, and drop what was fetched for earlier ones."""
-
-    def end(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions with their data; they may begin again, paused ones as paused."""
-
-    def pause(self, partitions: Collection[TopicPartition]) -> None: ...
-    def resume(self, partitions: Collection[TopicPartition]) -> None: ...
-
-    def take(self, most: int) -> list[ConsumerRecord]:
-        """Decode records of partitions that are not paused. Raises `RecordError`."""
-
-    def lag(self, partition: TopicPartition) -> int | None:
-        """Records behind where decoding goes on, None before the first fetch."""
 
 
 class ConsumedRecords:
     """Hands out records in the order of each partition."""
 
-    def __init__(self, settings: ConsumerSettings, fetched: Fetched) -> None:
+    def __init__(self, settings: ConsumerSettings, fetched: FetchHandler) -> None:
         self._fetched = fetched
         self._decoded: deque[ConsumerRecord] = deque()
         """The records that are decoded and not handed out yet; at most max.poll.records."""
         self._held: dict[TopicPartition, list[ConsumerRecord]] = {}
         """Decoded records of partitions that were paused afterwards."""
-        self.paused: set[TopicPartition] = set()
         self._version = 0
         self._versions: dict[TopicPartition, int] = {}
         """The version of each partition's newest position; what comes with another one is late."""
         self._decoded_max = settings.max_poll_records
         self._deserializers = (settings.key_deserializer, settings.value_deserializer)
         self._deserializes = any(self._deserializers)
+
+    @property
+    def paused(self) -> set[TopicPartition]:
+        return self._fetched.paused
 
     def add(self, event: FetchResponseEvent) -> None:
         """Take fetched data."""
@@ -140,13 +118,11 @@ class ConsumedRecords:
         self._fetched.end(partitions)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        self.paused.update(partitions)
         self._fetched.pause(partitions)
         for record in self._take_out(partitions):
             self._held.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        self.paused.difference_update(partitions)
         self._fetched.resume(partitions)
         for partition in partitions:
             self._decoded.extendleft(reversed(self._held.pop(partition, [])))

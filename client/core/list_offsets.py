@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 from client.core.calls import MISSING, PendingCall, PendingCalls, Then, completes
-from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
 from client.core.events import ListOffsetsEvent
+from client.core.metadata import MetadataManager
 from client.core.requests import FOREVER, NO_REPLICA, ClientResponse, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.types import OffsetAndTimestamp, TopicPartition
@@ -34,19 +34,18 @@ _Times = frozenset[tuple[TopicPartition, int]]
 class _Progress:
     """The offsets that a call has found so far, as it asks several leaders."""
 
-    __slots__ = ("found", "in_flight", "missing")
+    __slots__ = ("found", "missing")
 
     def __init__(self, times: _Times) -> None:
         self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         self.missing: dict[TopicPartition, int] = dict(times)
         """Partitions without an answer, with their timestamps."""
-        self.in_flight = 0
 
 
 class ListOffsetsManager:
     """Answers LIST_OFFSETS and the position manager."""
 
-    def __init__(self, settings: ConsumerSettings, env: Environment, metadata: ClusterMetadata) -> None:
+    def __init__(self, settings: ConsumerSettings, env: Environment, metadata: MetadataManager) -> None:
         self._settings = settings
         self._metadata = metadata
         self._isolation_level = int(settings.reads_committed)
@@ -101,8 +100,7 @@ class ListOffsetsManager:
             self._metadata.refresh(now_ms, words)
             call.trouble = words
             call.next_ms = FOREVER  # until there is another view
-        progress.in_flight = len(by_leader)
-        call.is_in_flight = bool(by_leader)
+        call.in_flight = len(by_leader)
         return [
             UnsentRequest(
                 api=ApiKey.LIST_OFFSETS,
@@ -140,8 +138,7 @@ class ListOffsetsManager:
         asked: Mapping[TopicPartition, int],
         response: ClientResponse,
     ) -> None:
-        progress.in_flight -= 1
-        call.is_in_flight = progress.in_flight > 0
+        call.in_flight -= 1
         if response.failure is not None:
             self._metadata.refresh(response.received_ms, response.words or response.failure.value)
             call.unanswered(response)
@@ -157,7 +154,7 @@ class ListOffsetsManager:
             call.trouble = f"{words} ({error_name(code)})"
         if not progress.missing:
             call.end(progress.found)
-        elif not call.is_in_flight:
+        elif not call.in_flight:
             call.retry_later(call.trouble, response.received_ms)
 
     def _take(

@@ -17,10 +17,10 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from client.core.backoff import Backoff, retry_backoff
-from client.core.calls import Then
+from client.core.committed import CommittedManager
 from client.core.env import Environment
 from client.core.errors import NoOffset, PositionOutOfRange, TimedOut
 from client.core.events import (
@@ -31,6 +31,7 @@ from client.core.events import (
     PositionsEvent,
     SeekEvent,
 )
+from client.core.list_offsets import ListOffsetsManager
 from client.core.requests import FOREVER, PollResult
 from client.core.settings import ConsumerSettings
 from client.core.types import (
@@ -97,14 +98,12 @@ class PartitionPosition:
         "reset_timestamp",
         "state",
         "told_end",
-        "version",
     )
 
     def __init__(
         self, partition: TopicPartition, version: int, offset: int | None, *, is_paused: bool = False
     ) -> None:
         self.partition = partition
-        self.version = version
         self.is_paused = is_paused
         self.position = Position(max(offset or 0, 0), -1, version)
         """The position at which the next fetch begins; meaningful in FETCHING only."""
@@ -130,6 +129,11 @@ class PartitionPosition:
     def go(self, event: PositionEvent) -> None:
         """Change the state by the table."""
         self.state = TRANSITIONS[self.state, event]
+
+    def move(self, event: PositionEvent, offset: int, leader_epoch: int) -> None:
+        """Change the state, and fetch from an offset from now on."""
+        self.go(event)
+        self.position = Position(offset, leader_epoch, self.position.version)
 
 
 class FetchPositions:
@@ -193,8 +197,7 @@ class FetchPositions:
     def committed(self, one: PartitionPosition, offset: OffsetAndMetadata | None) -> None:
         """Begin at the committed offset; without one, by auto.offset.reset."""
         if offset is not None:
-            one.go(PositionEvent.COMMITTED)
-            one.position = Position(offset.offset, offset.leader_epoch, one.version)
+            one.move(PositionEvent.COMMITTED, offset.offset, offset.leader_epoch)
             self._tell((one.partition,))
         elif self._await_reset(one, PositionEvent.NOT_COMMITTED) is None:
             self._emit(
@@ -207,14 +210,12 @@ class FetchPositions:
 
     def reset(self, one: PartitionPosition, offset: OffsetAndTimestamp) -> None:
         """Begin at the offset that the leader answered."""
-        one.go(PositionEvent.RESET)
-        one.position = Position(offset.offset, offset.leader_epoch, one.version)
+        one.move(PositionEvent.RESET, offset.offset, offset.leader_epoch)
         self._tell((one.partition,))
 
     def fetched(self, one: PartitionPosition, offset: int, leader_epoch: int) -> None:
         """Go on after records that arrived."""
-        one.go(PositionEvent.FETCHED)
-        one.position = Position(offset, leader_epoch, one.version)
+        one.move(PositionEvent.FETCHED, offset, leader_epoch)
 
     def out_of_range(self, one: PartitionPosition) -> None:
         """Begin by auto.offset.reset, because the log does not have the position."""
@@ -250,18 +251,6 @@ def _name(one: PartitionPosition) -> str:
     return f"partition {one.partition.partition} of topic {one.partition.topic!r}"
 
 
-class _Committed(Protocol):
-    """`CommittedManager`."""
-
-    def fetch(self, partitions: frozenset[TopicPartition], then: Then, deadline_ms: float) -> None: ...
-
-
-class _Offsets(Protocol):
-    """`ListOffsetsManager`."""
-
-    def fetch(self, timestamps: Mapping[TopicPartition, int], then: Then, deadline_ms: float) -> None: ...
-
-
 class PositionManager:
     """Finds the offsets at which partitions begin. It is polled before the managers that it asks."""
 
@@ -270,8 +259,8 @@ class PositionManager:
         settings: ConsumerSettings,
         env: Environment,
         positions: FetchPositions,
-        committed: _Committed | None,
-        offsets: _Offsets,
+        committed: CommittedManager | None,
+        offsets: ListOffsetsManager,
         emit: Callable[[BackgroundEvent], None],
     ) -> None:
         self._timeout_ms = settings.default_api_timeout_ms

@@ -81,6 +81,7 @@ class ApplicationRounds:
         settings: ConsumerSettings,
         records: ConsumedRecords,
         commits: OffsetCommits,
+        offer_assignors: Callable[[], None],
         send: Callable[[ApplicationEvent], None],
     ) -> None:
         self.assignment: set[TopicPartition] = set()
@@ -88,11 +89,10 @@ class ApplicationRounds:
         self.callbacks = RebalanceCallbacks()
         self.deadline_ms: float | None = None
         """The time limit of callbacks, while the consumer leaves its group."""
-        self.offer_assignors: Callable[[], None] = lambda: None
-        """Offers the client-side assignors again, whose metadata an assignment may change."""
         self._assignors = {assignor.name: assignor for assignor in settings.group_local_assignors}
         self._records = records
         self._commits = commits
+        self._offer_assignors = offer_assignors
         self._send = send
         self._events: deque[RoundEvent] = deque()
         self._is_running = False
@@ -175,7 +175,7 @@ class ApplicationRounds:
                 on_assignment = getattr(self._assignors[told.assignor], "on_assignment", None)
                 arguments = sorted(told.partitions), told.error, told.version, told.data
                 yield from self._call(on_assignment, *arguments)
-                self.offer_assignors()
+                self._offer_assignors()  # an assignment may change their metadata
             if partitions or not event.partitions:
                 yield from self._call(self.callbacks.on_assign, partitions)
         finally:

@@ -11,19 +11,22 @@ from client.core.settings import ConsumerSettings
 
 
 class Subscription:
-    """The topics of one consumer. It is on from `begin` to `end`."""
+    """The topics of one consumer."""
 
     def __init__(self, settings: ConsumerSettings, send: Callable[[ApplicationEvent], None]) -> None:
         self.topics: frozenset[str] = frozenset()
         self.regex: str | None = None
-        self.is_on = False
         self._settings = settings
         self._send = send
         self._offered: tuple[AssignorOffer, ...] = ()
 
+    @property
+    def is_on(self) -> bool:
+        return bool(self.topics or self.regex)
+
     def begin(self, topics: Collection[str], regex: str | None) -> None:
         """Subscribe to these topics, in place of others."""
-        self.topics, self.regex, self.is_on = frozenset(topics), regex, True
+        self.topics, self.regex = frozenset(topics), regex
         self._tell(self._offers())
 
     def offer_assignors(self) -> None:
@@ -34,7 +37,7 @@ class Subscription:
 
     def end(self) -> None:
         """Subscribe to nothing; the member is told otherwise."""
-        self.topics, self.regex, self.is_on = frozenset(), None, False
+        self.topics, self.regex = frozenset(), None
 
     def _offers(self) -> tuple[AssignorOffer, ...]:
         return tuple(map(offer, self._settings.group_local_assignors))

@@ -26,6 +26,7 @@ class FetchHandler:
     def __init__(self, settings: ConsumerSettings, send: Callable[[ApplicationEvent], None]) -> None:
         self.positions: dict[TopicPartition, Position] = {}
         """The position at which decoding goes on, by partition; without those that are not known yet."""
+        self.paused: set[TopicPartition] = set()
         self._send = send
         self._checks_crcs = settings.check_crcs
         self._decompressor = Decompressor()
@@ -34,7 +35,6 @@ class FetchHandler:
         """The responses that are not decoded to the end, the oldest first. No entry is empty."""
         self._turns: deque[TopicPartition] = deque()
         """The partitions of `_fetched` that are not paused; the first is next."""
-        self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         """The end of each log that may be read, as the last response says."""
 
@@ -54,7 +54,7 @@ class FetchHandler:
         fetches = self._fetched.get(data.partition)
         if fetches is None:
             fetches = self._fetched[data.partition] = deque()
-            if data.partition not in self._paused:
+            if data.partition not in self.paused:
                 self._turns.append(data.partition)
         fetches.append(CompletedFetch(data, self._decompressor, checks_crcs=self._checks_crcs))
 
@@ -74,13 +74,13 @@ class FetchHandler:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Keep what is fetched of these."""
-        self._paused.update(partitions)
-        self._turns = deque(partition for partition in self._turns if partition not in self._paused)
+        self.paused.update(partitions)
+        self._turns = deque(partition for partition in self._turns if partition not in self.paused)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out records of these again."""
-        self._turns.extend(self._paused.intersection(partitions) & self._fetched.keys())
-        self._paused.difference_update(partitions)
+        self._turns.extend(self.paused.intersection(partitions) & self._fetched.keys())
+        self.paused.difference_update(partitions)
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """Decode records of partitions that are not paused, up to `most`.

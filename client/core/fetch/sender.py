@@ -15,12 +15,12 @@ from functools import partial
 from typing import Final
 
 from client.core.backoff import Backoff, retry_backoff
-from client.core.cluster_view import ClusterMetadata
 from client.core.env import Environment
 from client.core.errors import KafkaError, error_name
 from client.core.events import BackgroundEvent, ErrorEvent, FetchConsumedEvent, FetchResponseEvent
 from client.core.fetch.buffer import FetchBuffer
 from client.core.fetch.extent import fetched_to
+from client.core.metadata import MetadataManager
 from client.core.positions import FetchPositions, FetchState, PartitionPosition
 from client.core.requests import (
     FOREVER,
@@ -62,7 +62,7 @@ class FetchSender:
         self,
         settings: ConsumerSettings,
         env: Environment,
-        metadata: ClusterMetadata,
+        metadata: MetadataManager,
         positions: FetchPositions,
         emit: Callable[[BackgroundEvent], None],
         has_backlog: Callable[[], bool],
