@@ -6,12 +6,14 @@ run with another import. docs/client.md has what differs.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from client.core.cluster_view import ClusterView, TopicView
 from client.core.errors import (
     ConsumerError,
     FatalError,
     FencedError,
+    IllegalState,
     KafkaError,
     NoOffset,
     TimedOut,
@@ -36,7 +38,7 @@ TIMESTAMP_LOG_APPEND_TIME: Final = 2
 class ConfluentError:
     """An error as a value: confluent_kafka.KafkaError. Brokers' codes are Kafka's, local ones are negative.
 
-    Kafka's names of codes are attributes, such as `KafkaError.UNKNOWN_TOPIC_OR_PARTITION`."""
+    The names of codes are attributes, such as `KafkaError.UNKNOWN_TOPIC_OR_PARTITION`."""
 
     _PARTITION_EOF: Final = -191
     _TIMED_OUT: Final = -185
@@ -47,10 +49,19 @@ class ConfluentError:
     _BAD_MSG: Final = -199
     _FAIL: Final = -196
 
-    def __init__(self, code: int, reason: Text = "", *, fatal: bool = False) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: Text = "",
+        fatal: bool = False,
+        retriable: bool = False,
+        txn_requires_abort: bool = False,
+    ) -> None:
         self._code = code
         self._reason = reason
         self._is_fatal = fatal
+        self._is_retriable = retriable
+        self._requires_abort = txn_requires_abort
 
     def code(self) -> int:
         return self._code
@@ -62,7 +73,7 @@ class ConfluentError:
             for name, code in vars(type(self)).items()
             if name.startswith("_") and code == self._code
         }
-        return local.get(self._code) or error_name(self._code)
+        return local.get(self._code) or LIBRDKAFKAS.get(self._code) or error_name(self._code)
 
     def str(self) -> Text:
         """The sentence."""
@@ -72,10 +83,10 @@ class ConfluentError:
         return self._is_fatal
 
     def retriable(self) -> bool:
-        return self._code == self._TIMED_OUT
+        return self._is_retriable
 
     def txn_requires_abort(self) -> bool:
-        return False
+        return self._requires_abort
 
     def __eq__(self, other: object) -> bool:
         return self._code == (other._code if isinstance(other, ConfluentError) else other)
@@ -84,14 +95,28 @@ class ConfluentError:
         return hash(self._code)
 
     def __str__(self) -> Text:
-        return f"KafkaError{{code={self.name()},val={self._code},str={self._reason!r}}}"
+        return f'KafkaError{{code={self.name()},val={self._code},str="{self._reason}"}}'
 
     __repr__ = __str__
 
 
+LIBRDKAFKAS: Final = {
+    -1: "UNKNOWN",
+    0: "NO_ERROR",
+    2: "INVALID_MSG",
+    3: "UNKNOWN_TOPIC_OR_PART",
+    4: "INVALID_MSG_SIZE",
+    6: "NOT_LEADER_FOR_PARTITION",
+    10: "MSG_SIZE_TOO_LARGE",
+    11: "STALE_CTRL_EPOCH",
+    17: "TOPIC_EXCEPTION",
+}
+"""librdkafka's names of codes where they are not Kafka's; `ConfluentError` has both as attributes."""
+
 for _code in ErrorCode:
     setattr(ConfluentError, _code.name, int(_code))
-ConfluentError.UNKNOWN_TOPIC_OR_PART = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # type: ignore[attr-defined]
+for _number, _name in LIBRDKAFKAS.items():
+    setattr(ConfluentError, _name, _number)
 
 
 class KafkaException(ConsumerError):
@@ -102,6 +127,7 @@ _LOCAL: Final = (
     (TimedOut, ConfluentError._TIMED_OUT),
     (FencedError, ConfluentError._STATE),
     (NoOffset, ConfluentError._NO_OFFSET),
+    (IllegalState, ConfluentError._STATE),
     (ConsumerError, ConfluentError._FAIL),
 )
 """librdkafka's codes of errors that no broker answered; the first that fits."""
@@ -112,7 +138,7 @@ def to_error(error: Exception) -> ConfluentError:
     if isinstance(error, KafkaError):
         return ConfluentError(error.code, str(error), fatal=isinstance(error, FatalError))
     code = next((code for kind, code in _LOCAL if isinstance(error, kind)), ConfluentError._APPLICATION)
-    return ConfluentError(code, str(error))
+    return ConfluentError(code, str(error), retriable=isinstance(error, TimedOut))
 
 
 class TopicPartition:
@@ -211,3 +237,67 @@ class ConfluentMessage:
 
     def __repr__(self) -> str:
         return f"Message({self._error or self._record})"
+
+
+class ConfluentBroker(NamedTuple):
+    """A node of the cluster."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.id}"
+
+
+class ConfluentPartition(NamedTuple):
+    """A partition with its leader (-1 if there is none), replicas and in-sync replicas."""
+
+    id: int
+    leader: int
+    replicas: list[int]
+    isrs: list[int]
+    error: ConfluentError | None = None
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class ConfluentTopic(NamedTuple):
+    """A topic with its partitions by number, or the error with which the cluster answered for it."""
+
+    topic: str
+    partitions: dict[int, ConfluentPartition]
+    error: ConfluentError | None
+
+    def __str__(self) -> str:
+        return self.topic
+
+
+class ConfluentCluster(NamedTuple):
+    """What list_topics() returns: brokers by id, topics by name."""
+
+    cluster_id: str | None
+    brokers: dict[int, ConfluentBroker]
+    topics: dict[str, ConfluentTopic]
+
+    def __str__(self) -> str:
+        return str(self.cluster_id)
+
+
+def to_cluster(view: ClusterView) -> ConfluentCluster:
+    """Return the view of the cluster under confluent-kafka's names."""
+    return ConfluentCluster(
+        view.cluster_id,
+        {node.id: ConfluentBroker(node.id, node.host, node.port) for node in view.nodes.values()},
+        {name: _to_topic(topic) for name, topic in view.topics.items()},
+    )
+
+
+def _to_topic(topic: TopicView) -> ConfluentTopic:
+    partitions = {
+        number: ConfluentPartition(number, one.leader_id, list(one.replicas), list(one.in_sync_replicas))
+        for number, one in topic.partitions.items()
+    }
+    error = ConfluentError(topic.error_code) if topic.error_code else None
+    return ConfluentTopic(topic.name, partitions, error)

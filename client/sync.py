@@ -17,13 +17,14 @@ from client.confluent import (
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
+    ConfluentCluster,
     ConfluentMessage,
     KafkaException,
     TopicPartition,
+    to_cluster,
     to_error,
 )
 from client.core import types
-from client.core.cluster_view import ClusterView
 from client.core.effects import Steps
 from client.core.errors import ConsumerError, DeserializationError, IllegalState, TimedOut
 from client.core.member.member import MemberExplanation
@@ -113,26 +114,24 @@ class SyncConsumer:
 
     def subscribe(
         self,
-        topics: list[str],
+        topics: Collection[str],
         on_assign: RebalanceCallback | None = None,
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Join the group with these topics, in place of earlier ones. A text that begins with ^ is a regular
         expression (RE2) for whole names. Callbacks are given the consumer and a list of partitions."""
+        if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("topics are a list of texts")
+        for callback in (on_assign, on_revoke, on_lost):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{callback!r} cannot be called")
         names = [topic for topic in topics if not topic.startswith("^")]
         expressions = [topic for topic in topics if topic.startswith("^")]
-        regex = (
-            "|".join(f"(?:{each})" for each in expressions) if len(expressions) > 1 else "".join(expressions)
-        )
-        settings = self._settings
-        callbacks = bound_callbacks(
-            self,
-            settings,
-            _given(on_assign or settings.on_assign),
-            _given(on_revoke or settings.on_revoke),
-            _given(on_lost or settings.on_lost),
-        )
+        regex = "|".join(f"(?:{each})" for each in expressions if expressions[1:]) or "".join(expressions)
+        own = self._settings
+        given = (on_assign or own.on_assign, on_revoke or own.on_revoke, on_lost or own.on_lost)
+        callbacks = bound_callbacks(self, own, *map(_given, given))
         self._drive(self._application.subscribe(names, regex or None, callbacks))
 
     def unsubscribe(self) -> None:
@@ -167,9 +166,7 @@ class SyncConsumer:
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions whose messages are returned."""
-        return [
-            TopicPartition(*each) for each in sorted(self._call(lambda: set(self._application.assignment)))
-        ]
+        return [TopicPartition(*each) for each in sorted(self._call(self._assigned))]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until resume()."""
@@ -245,14 +242,18 @@ class SyncConsumer:
 
     # The cluster and the consumer.
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterView:
-        """Return nodes, topics and partitions, of one topic if it is named."""
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ConfluentCluster:
+        """Return brokers, topics and partitions, of one topic if it is named."""
         topics = None if topic is None else [topic]
-        view: ClusterView = self._drive(self._application.inquiries.cluster(topics, _call_ms(timeout)))
-        return view
+        return to_cluster(self._drive(self._application.inquiries.cluster(topics, _call_ms(timeout))))
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """Return the cluster's id."""
+        return to_cluster(self._drive(self._application.inquiries.cluster([], _call_ms(timeout)))).cluster_id
 
     def memberid(self) -> str:
         """This member's id, which the client itself chooses."""
+        self._call(self._application.check_open)
         return self.explain().member_id
 
     def consumer_group_metadata(self) -> GroupMetadata:
@@ -293,24 +294,32 @@ class SyncConsumer:
     def _call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         try:
             return self._thread.call(function, *arguments)
-        except IllegalState:
-            raise
         except ConsumerError as error:
-            raise KafkaException(to_error(error)) from error
+            raise self._translated(error) from error
 
     def _drive(self, steps: Steps[_T]) -> _T:
         try:
             return self._thread.drive(steps)
-        except IllegalState:
-            raise
         except ConsumerError as error:
-            raise KafkaException(to_error(error)) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: ConsumerError) -> ConsumerError:
+        """Return what a call raises: of a closed consumer RuntimeError, and otherwise `KafkaException`."""
+        if isinstance(error, IllegalState) and self._application.is_closed:
+            return error
+        return KafkaException(to_error(error))
 
     def _position(self, partition: types.TopicPartition) -> int:
+        if partition not in self._call(self._assigned):
+            return OFFSET_INVALID
         try:
             return self._thread.drive(self._application.position(partition, 0.0))
         except TimedOut:
             return OFFSET_INVALID
+
+    def _assigned(self) -> set[types.TopicPartition]:
+        self._application.check_open()
+        return set(self._application.assignment)
 
     def _seek(self, partitions: list[TopicPartition]) -> None:
         offsets = {_plain(each): offset for each in partitions if (offset := _offset(each)) is not None}
@@ -320,7 +329,7 @@ class SyncConsumer:
         self, more: Mapping[types.TopicPartition, int | None], fewer: Collection[types.TopicPartition]
     ) -> None:
         positions: dict[types.TopicPartition, int | None] = {}
-        for each in self._call(lambda: set(self._application.assignment)).difference(fewer):
+        for each in self._call(self._assigned).difference(fewer):
             offset = self._position(each)
             positions[each] = None if offset == OFFSET_INVALID else offset
         self._drive(self._application.assign({**positions, **more}))
@@ -337,6 +346,8 @@ def _given(callback: Callable[..., Any] | None) -> RebalanceCallback | None:
 
 
 def _plain(partition: TopicPartition) -> types.TopicPartition:
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"{partition!r} is no TopicPartition")
     return types.TopicPartition(partition.topic, partition.partition)
 
 

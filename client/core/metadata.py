@@ -7,6 +7,7 @@ metadata.max.age.ms.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,8 @@ REFUSALS: Final[dict[int, str]] = {
 }
 """Errors of topics that a person has to mend, with their sentences; the others are asked about again."""
 
+_log = logging.getLogger("quorate.consumer")
+
 MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -80,7 +83,8 @@ class MetadataManager:
         """Topics to know always, with the time when they were last wanted."""
         self._wanted_ids: frozenset[bytes] = frozenset()
         """Ids whose names are not known yet."""
-        self._refused: set[str] = set()
+        self._told: dict[str, int] = {}
+        """The topics that were complained of, with their error codes."""
         """Topics whose error was emitted, once."""
         self._waiters: list[_Waiter] = []
         self._is_asking = False
@@ -300,16 +304,20 @@ class MetadataManager:
         for topic in topics:
             if topic.error_code in MISSING and self._wanted.get(topic.name or "", now_ms) < oldest_ms:
                 del self._wanted[topic.name or ""]
+                self._told.pop(topic.name or "", None)
 
     def _emit_refusals(self, topics: list[MetadataResponseTopic]) -> None:
         for topic in topics:
             name = topic.name or ""
             sentence = REFUSALS.get(topic.error_code)
-            if sentence is None:
-                self._refused.discard(name)
-            elif name in self._wanted and name not in self._refused:
-                self._refused.add(name)
-                self._emit(ErrorEvent(error=KafkaError(topic.error_code, sentence.format(topic=name))))
+            if sentence is None and topic.error_code not in MISSING:
+                self._told.pop(name, None)
+            elif name in self._wanted and self._told.get(name) != topic.error_code:
+                self._told[name] = topic.error_code
+                if sentence is None:
+                    _log.warning("topic %r does not exist, or not yet: it is waited for", name)
+                else:
+                    self._emit(ErrorEvent(error=KafkaError(topic.error_code, sentence.format(topic=name))))
 
     def _complete_waiters(self, view: ClusterView) -> None:
         waiters = []

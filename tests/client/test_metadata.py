@@ -72,11 +72,14 @@ def test_an_id_without_a_topic_is_asked_for_again_and_the_rest_goes_on() -> None
     assert len(asked_times(rig)) < 15
 
 
-def test_a_subscription_to_a_topic_that_does_not_exist_yet_waits_for_it() -> None:
+def test_a_subscription_to_a_topic_that_does_not_exist_yet_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = knows(orders(), "new")
     rig.run(10_000)
     assert rig.errors() == []
     assert rig.metadata.view.topics["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert caplog.messages == ["topic 'new' does not exist, or not yet: it is waited for"]
     rig.network.add_topic("new", bytes(15) + b"\1", (2,))
     rig.run(1_300)
     assert rig.metadata.view.leader(TopicPartition("new", 0)) == 2
