@@ -30,6 +30,7 @@ PINGS: Final = 3
 reply comes after those to both."""
 
 EXPIRED_S_MAX: Final = 15.0
+NOTHING_EXPIRED: Final = f"no timer has changed the group on both sides within {EXPIRED_S_MAX:.0f} s"
 HANDLED_S_MAX: Final = 0.5
 LOOK_AGAIN_S: Final = 0.005
 WAITS_S_MAX: Final = 120.0
@@ -210,6 +211,8 @@ class ClassicSteps:
             if all(moved or answered for moved, answered in zip(has_moved, has_answered, strict=True)):
                 break
             await asyncio.sleep(10 * LOOK_AGAIN_S)
+        else:
+            return NOTHING_EXPIRED
         await self._ping()
         return await self._hear(step)
 

@@ -23,6 +23,7 @@ from benchmarks.apache import launch_kafka
 from cluster.launching.launcher import NodeProcess, prepare_cluster
 from tests.differential import topics
 from tests.differential.accepted import MASKED_FROM, MASKED_MAX
+from tests.differential.classic_steps import NOTHING_EXPIRED
 from tests.differential.minimise import minimise
 from tests.differential.play import Address, Arena, Played, play
 from tests.differential.script import MEMBERS, RANGE_TOPICS, UNIFORM_TOPIC, Script
@@ -219,7 +220,8 @@ async def explain(arena: Arena, failure: Played) -> str:
     """Return the shortest script that still differs, with the last replies of both sides."""
 
     async def differs(script: Script) -> bool:
-        return (await play(arena, script)).complaint is not None
+        complaint = (await play(arena, script)).complaint
+        return complaint is not None and not complaint.endswith(NOTHING_EXPIRED)
 
     shortest = await minimise(failure.script, differs)
     again = await play(arena, shortest)
