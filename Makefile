@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := records wire client coordinator raftlog cluster history pipeline quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of nodes and commands are started: none compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 EVERYWHERE := not slow and not failover and not java and not languages and not spark
 ASKING := tests/history tests/incidents tests/quorate
@@ -61,7 +63,7 @@ test-pipeline: $(VENV)/.dev
 	$(PYTEST) -m '$(EVERYWHERE)' tests/pipeline
 
 failover: $(VENV)/.dev
-	$(PYTEST) -m 'failover and not slow'
+	$(PYTEST) -m 'failover and not slow' tests/failover tests/clients
 
 test-java: $(VENV)/.dev
 	$(PYTEST) -m 'java and not slow' tests/java tests/differential tests/clients/consumer

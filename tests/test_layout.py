@@ -86,3 +86,20 @@ def test_the_readme_names_every_folder_and_only_files_that_exist() -> None:
     named = re.findall(r"`([\w/]+/[\w-]*(?:\.\w+)?)`", text)
     assert len(named) > 60, "no files found"
     assert not [name for name in named if not (TESTS / name).exists()]
+
+
+def test_make_looks_for_each_kind_of_test_wherever_there_is_one() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    folders = {
+        kind: tuple(f"{folder}/" for folder in named.split())
+        for kind, named in re.findall(r"-m '(\w+) and not slow' (.+)", makefile)
+    }
+    assert {"failover", "java", "languages", "spark"} <= folders.keys()
+    marks = {kind: re.compile(rf"pytest\.mark\.{kind}\b|add_marker\(\"{kind}\"\)") for kind in folders}
+    elsewhere = [
+        (kind, path)
+        for path in (one.relative_to(ROOT).as_posix() for one in sorted(TESTS.rglob("*.py")))
+        for kind, mark in marks.items()
+        if not path.startswith(folders[kind]) and mark.search((ROOT / path).read_text(encoding="utf-8"))
+    ]
+    assert elsewhere == []
