@@ -15,9 +15,6 @@ from client.core.effects import CallAnswer, Effect, NewsWait, Steps, UserCall
 from client.core.errors import TimedOut
 from client.core.settings import ConsumerSettings
 
-GRACE_S: Final = 1.0
-"""The background side has this long after a call's time limit to end the call itself."""
-
 JOIN_S: Final = 5.0
 """Limit on waiting for the thread to end; it is a daemon, so the process can end in any case."""
 
@@ -78,9 +75,8 @@ class BackgroundThread:
                 self._wait_for_news(effect)
                 return None
             case CallAnswer():
-                seconds = max(effect.deadline_ms - now_ms(), 0.0) / 1000 + GRACE_S
                 try:
-                    return effect.future.result(seconds)
+                    return effect.future.result(effect.wait_s(now_ms()))
                 except TimeoutError as error:
                     raise error if isinstance(error, TimedOut) else TimedOut("the call did not end") from None
             case UserCall():

@@ -27,9 +27,6 @@ from client.core.types import (
     TopicPartition,
 )
 
-GRACE_S: Final = 1.0
-"""The background side has this long after a call's time limit to end the call itself."""
-
 ITERATION_S: Final = 60.0
 """The time limit of each poll() of an iteration, which has none itself."""
 
@@ -314,8 +311,7 @@ class Consumer:
                 # asyncio.wait_for would lose a cancellation that comes with the answer (Python 3.11).
                 answer = asyncio.wrap_future(effect.future)
                 answer.add_done_callback(_looked_at)
-                seconds = max(effect.deadline_ms - now_ms(), 0.0) / 1000 + GRACE_S
-                done, _ = await asyncio.wait({answer}, timeout=seconds)
+                done, _ = await asyncio.wait({answer}, timeout=effect.wait_s(now_ms()))
                 if not done:
                     raise TimedOut("the call did not end")
                 return answer.result()

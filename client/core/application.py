@@ -40,7 +40,7 @@ from client.core.offset_commits import CommitCallback, OffsetCommits, Offsets, l
 from client.core.rebalance import IN_CALLBACK, ROUND_EVENTS, ApplicationRounds, RebalanceCallbacks
 from client.core.settings import ConsumerSettings
 from client.core.subscription import Subscription, check_topics
-from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition, partition_names
 from client.core.unraised import UnraisedErrors
 
 CHORES_MS: Final = 100.0
@@ -262,14 +262,12 @@ class Application:
             self._check_assigned((partition,))
             if self.rounds.begins(partition):
                 raise IllegalState(
-                    f"{partition.topic}-{partition.partition} has a position when on_assign has ended;"
+                    f"{partition_names(partition)} has a position when on_assign has ended;"
                     " committed() and seek() can be used before"
                 )
             self._errors.raise_next()
             if self._now_ms() >= deadline_ms:
-                raise TimedOut(
-                    f"the position of {partition.topic}-{partition.partition} was not known in time"
-                )
+                raise TimedOut(f"the position of {partition_names(partition)} was not known in time")
             yield NewsWait(deadline_ms)
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -397,4 +395,4 @@ class Application:
     def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
         missing = sorted(set(partitions) - self.assignment)
         if missing:
-            raise IllegalState(f"{missing[0].topic}-{missing[0].partition} is not assigned to this consumer")
+            raise IllegalState(f"{partition_names(missing[0])} is not assigned to this consumer")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from client.core.types import TopicPartition
+from wire.schema import ZERO_UUID
 
 
 class BrokerNode(NamedTuple):
@@ -45,6 +46,14 @@ class ClusterView(NamedTuple):
     topics: Mapping[str, TopicView]
     names: Mapping[bytes, str]
     """Names of topics by topic id (16 bytes)."""
+
+    @classmethod
+    def of(
+        cls, cluster_id: str | None, nodes: Mapping[int, BrokerNode], topics: Mapping[str, TopicView]
+    ) -> ClusterView:
+        """Return a view of these nodes and topics; a topic without an id is known by its name only."""
+        names = {one.topic_id: name for name, one in topics.items() if one.topic_id != ZERO_UUID}
+        return cls(cluster_id, nodes, topics, names)
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
         """Return a partition, if its topic is known and has it."""

@@ -22,7 +22,7 @@ from client.core.metadata import MetadataManager
 from client.core.requests import ClientResponse, Destination, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds
-from client.core.types import OffsetAndMetadata, TopicPartition
+from client.core.types import OffsetAndMetadata, TopicPartition, partition_names
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, is_retriable
 from wire.messages.offset_commit import (
@@ -42,9 +42,6 @@ FENCING: Final[Mapping[int, str]] = {
     ErrorCode.FENCED_INSTANCE_ID: "another consumer has its group.instance.id",
 }
 """Errors of a consumer that is not part of the group, with the reason."""
-
-NAMED_MAX: Final = 5
-"""Partitions that an error names."""
 
 
 class _Offsets(NamedTuple):
@@ -161,7 +158,7 @@ class CommitManager:
     ) -> None:
         assert self._identity is not None
         now_ms = response.received_ms
-        words = f"the offsets of {_named(partitions)} were not committed"
+        words = f"the offsets of {partition_names(*partitions)} were not committed"
         if code in FENCING:
             call.end(
                 error=FencedError(
@@ -199,9 +196,3 @@ def _refused(key: _Offsets, ids: TopicIds, body: OffsetCommitResponse) -> dict[i
         if code:
             refused[code].append(partition)
     return refused
-
-
-def _named(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(f"{topic}-{number}" for topic, number in partitions[:NAMED_MAX])
-    more = len(partitions) - NAMED_MAX
-    return f"{names} and {more} more" if more > 0 else names

@@ -15,7 +15,7 @@ from client.core.metadata import MetadataManager
 from client.core.requests import ClientResponse, Destination, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds, by_topic
-from client.core.types import OffsetAndMetadata, TopicPartition
+from client.core.types import OffsetAndMetadata, TopicPartition, partition_names
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, is_retriable
 from wire.messages.offset_fetch import (
@@ -147,7 +147,7 @@ class CommittedManager:
                     if partition not in partitions:
                         continue
                     if one.error_code:
-                        words = f"the committed offset of {partition.topic}-{partition.partition}"
+                        words = f"the committed offset of {partition_names(partition)}"
                         refusals.append((one.error_code, words))
                     elif one.committed_offset >= 0:
                         found[partition] = OffsetAndMetadata(
@@ -156,6 +156,5 @@ class CommittedManager:
                     else:
                         found[partition] = None
         if not refusals and (missing := partitions - found.keys()):
-            topic_name, number = min(missing)
-            refusals.append((MISSING, f"the answer leaves out {topic_name}-{number}"))
+            refusals.append((MISSING, f"the answer leaves out {partition_names(min(missing))}"))
         return found, sorted(refusals, key=lambda refusal: is_retriable(refusal[0]))

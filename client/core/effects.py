@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
+
+GRACE_S: Final = 1.0
+"""The background side has this long after a call's time limit to end the call itself."""
 
 
 class UserCall(NamedTuple):
@@ -33,6 +36,10 @@ class CallAnswer(NamedTuple):
     future: Future[Any]
     deadline_ms: float
     """The background side keeps it; the flavour only makes sure of it."""
+
+    def wait_s(self, now_ms: float) -> float:
+        """Return the seconds for which a flavour waits."""
+        return max(self.deadline_ms - now_ms, 0.0) / 1000 + GRACE_S
 
 
 Effect = UserCall | NewsWait | CallAnswer

@@ -14,7 +14,7 @@ from client.core.events import ListOffsetsEvent
 from client.core.metadata import MetadataManager
 from client.core.requests import FOREVER, NO_REPLICA, ClientResponse, PollResult, UnsentRequest
 from client.core.settings import ConsumerSettings
-from client.core.types import OffsetAndTimestamp, TopicPartition
+from client.core.types import OffsetAndTimestamp, TopicPartition, partition_names
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, is_retriable
 from wire.messages.list_offsets import (
@@ -96,7 +96,7 @@ class ListOffsetsManager:
             else:
                 by_leader[leader][partition] = timestamp
         if unled:
-            words = f"no leader of {unled[0].topic}-{unled[0].partition} is known"
+            words = f"no leader of {partition_names(unled[0])} is known"
             self._metadata.refresh(now_ms, words)
             call.trouble = words
             call.next_ms = FOREVER  # until there is another view
@@ -146,7 +146,7 @@ class ListOffsetsManager:
         refused = self._take(progress, asked, response.body)
         call.has_begun = bool(progress.found)
         for partition, code in refused.items():
-            words = f"the offset of {partition.topic}-{partition.partition} by time"
+            words = f"the offset of {partition_names(partition)} by time"
             if code != MISSING and not is_retriable(code):
                 call.end(error=KafkaError(code, words))
                 return

@@ -34,7 +34,6 @@ from wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from wire.schema import ZERO_UUID
 
 FIRST_ANSWER_MS: Final = 5_000.0
 """Time for an answer before another node is asked; doubled with each failure, up to request.timeout.ms."""
@@ -293,8 +292,7 @@ class MetadataManager:
     def _adopt(self, view: ClusterView) -> None:
         """Keep the part of a view that is wanted."""
         topics = {name: topic for name, topic in view.topics.items() if name in self._wanted}
-        names = {topic.topic_id: name for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
-        kept = view._replace(topics=topics, names=names)
+        kept = ClusterView.of(view.cluster_id, view.nodes, topics)
         if kept != self.view:
             self.view = kept
 
@@ -354,8 +352,7 @@ def _merged(view: ClusterView, answer: MetadataResponse) -> ClusterView:
     for one in answer.topics:
         if one.name is not None:
             topics[one.name] = _topic(one, one.name, topics.get(one.name))
-    names = {topic.topic_id: name for name, topic in topics.items() if topic.topic_id != ZERO_UUID}
-    return ClusterView(answer.cluster_id, nodes, topics, names)
+    return ClusterView.of(answer.cluster_id, nodes, topics)
 
 
 def _topic(answer: MetadataResponseTopic, name: str, known: TopicView | None) -> TopicView:

@@ -19,7 +19,7 @@ from client.core.env import Environment
 from client.core.errors import ConsumerError
 from client.core.events import ApplicationEvent, BackgroundEvent, CommitEndedEvent, CommitEvent
 from client.core.settings import ConsumerSettings
-from client.core.types import OffsetAndMetadata, Position, TopicPartition
+from client.core.types import OffsetAndMetadata, Position, TopicPartition, partition_names
 
 _log = logging.getLogger("quorate.consumer")
 
@@ -142,6 +142,5 @@ class OffsetCommits:
 
 def log_failure(event: CommitEndedEvent) -> None:
     """Report a commit that failed and has no callback."""
-    parts = ", ".join(f"{at.topic}-{at.partition}" for at in list(event.offsets)[:3])
-    more = f" and {len(event.offsets) - 3} more" if len(event.offsets) > 3 else ""
-    _log.warning("the automatic commit of %s%s failed: %s", parts, more, event.error)
+    names = partition_names(*event.offsets, most=3)
+    _log.warning("the automatic commit of %s failed: %s", names, event.error)

@@ -17,6 +17,13 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+def partition_names(*partitions: TopicPartition, most: int = 5) -> str:
+    """Name partitions for people, such as `orders-0, orders-1`; of more than `most`, the number."""
+    names = ", ".join(f"{topic}-{number}" for topic, number in partitions[:most])
+    more = len(partitions) - most
+    return f"{names} and {more} more" if more > 0 else names
+
+
 class TopicIdPartition(NamedTuple):
     """A partition by its topic's id (16 bytes), as the group protocol names it."""
 

@@ -33,7 +33,7 @@ from client.core.requests import (
 )
 from client.core.settings import ConsumerSettings
 from client.core.topic_ids import TopicIds
-from client.core.types import FetchedData, TopicPartition
+from client.core.types import FetchedData, TopicPartition, partition_names
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -99,8 +99,7 @@ class FetchSender:
                 continue
             node_id = self._node_of(one, now_ms)
             if node_id is None:
-                name = f"{one.partition.topic}-{one.partition.partition}"
-                self._metadata.refresh(now_ms, f"no leader of {name} is known")
+                self._metadata.refresh(now_ms, f"no leader of {partition_names(one.partition)} is known")
             elif node_id not in self._in_flight:
                 until_ms = max(one.next_ms, self._failing[node_id][1] if node_id in self._failing else 0.0)
                 if until_ms > now_ms:
@@ -219,7 +218,7 @@ class FetchSender:
             elif self._refused(one, node_id, code, answer, now_ms):
                 reported[code].append(partition)
         for code, partitions in reported.items():
-            names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+            names = partition_names(*partitions, most=len(partitions))
             self._emit(ErrorEvent(error=KafkaError(code, f"node {node_id} refuses records of {names}")))
         if fetched:
             self._emit(FetchResponseEvent(data=fetched))
@@ -276,7 +275,7 @@ class FetchSender:
             if not self.buffer.holds(one.partition):  # what was fetched before is read first
                 self._positions.out_of_range(one)
         elif code in MOVED:
-            name = f"{one.partition.topic}-{one.partition.partition}"
+            name = partition_names(one.partition)
             self._metadata.refresh(now_ms, f"node {node_id} answered {error_name(code)} for {name}")
         else:
             return is_first and code not in PASSING
