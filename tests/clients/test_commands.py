@@ -226,9 +226,10 @@ def test_up_repeats_the_last_words_of_its_node(
     """Its data is deleted while it runs: while it has work, the node checks its directory once a second."""
     process, ready = up("--topic", "orders:12")
     shutil.rmtree(tmp_path / "data" / "metadata")
-    with Client(ready["bootstrap"], timeout_s=10) as client, contextlib.suppress(CommandError):
-        for number in itertools.count():
-            client.create_topic(f"payments-{number}", 1)
+    with Client(ready["bootstrap"], timeout_s=0.5) as client:
+        for number in itertools.takewhile(lambda _: process.poll() is None, itertools.count()):
+            with contextlib.suppress(CommandError):
+                client.create_topic(f"payments-{number}", 1)
     assert process.wait(10) == ExitCode.NODE_STOPPED
     assert process.stderr is not None
     error = process.stderr.read()

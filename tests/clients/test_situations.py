@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,19 @@ def columns() -> dict[str, dict[str, str]]:
     return {client: {row[0]: row[number] for row in rows} for number, client in enumerate(clients, 1)}
 
 
+@pytest.fixture(scope="module")
+def found(node_with_messages: NodeProcess) -> Iterator[dict[str, Future[dict[str, str]]]]:
+    """All clients and situations side by side: nearly all of their time is that of a client's own timers."""
+    with ThreadPoolExecutor(len(MEMBERS)) as pool:
+        yield {
+            client: pool.submit(outcomes, node_with_messages, client, at_once=len(SITUATIONS))
+            for client in MEMBERS
+        }
+
+
 @pytest.mark.parametrize("client", MEMBERS)
-def test_a_client_does_what_the_page_says(client: str, node_with_messages: NodeProcess) -> None:
-    """All situations side by side: nearly all of their time is that of a client's own timers."""
-    assert outcomes(node_with_messages, client, at_once=len(SITUATIONS)) == columns()[client]
+def test_a_client_does_what_the_page_says(client: str, found: dict[str, Future[dict[str, str]]]) -> None:
+    assert found[client].result() == columns()[client]
 
 
 @pytest.mark.slow
