@@ -209,6 +209,7 @@ class ServingNode:
 
     async def _stop(self) -> int:
         self._collector.stop()
+        await self._http.end_leases()
         stopped = asyncio.Event()
         self._node.stop(stopped.set, hand_over=not self._is_left_alone)
         try:

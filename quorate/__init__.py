@@ -28,8 +28,8 @@ pytest_plugin    the fixture `quorate`
 mirror           mirrors the topics of a Kafka cluster
 confluent        the client under confluent-kafka's names
 
-The doors of the client, `Consumer` for asyncio and `SyncConsumer` for threads, and the values and errors that
-their users meet are imported from here. Each is loaded when it is first asked for.
+The doors of the client, `Consumer` for asyncio, `SyncConsumer` for threads and `lease()`, and the values and
+errors that their users meet are imported from here. Each is loaded when it is first asked for.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from client.aio.consumer import Consumer
+    from client.aio.leases import lease
     from client.core.errors import (
         ConfigError,
         ConsumerError,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
         RecordError,
         TimedOut,
     )
-    from client.core.types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+    from client.core.types import ConsumerRecord, Lease, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from client.sync import SyncConsumer
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "FencedError",
     "IllegalState",
     "KafkaError",
+    "Lease",
     "NoOffset",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -75,10 +77,11 @@ __all__ = [
     "SyncConsumer",
     "TimedOut",
     "TopicPartition",
+    "lease",
 ]
 
-_DOORS = {"Consumer": "client.aio.consumer", "SyncConsumer": "client.sync"}
-_VALUES = ("ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition")
+_DOORS = {"Consumer": "client.aio.consumer", "SyncConsumer": "client.sync", "lease": "client.aio.leases"}
+_VALUES = ("ConsumerRecord", "Lease", "OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition")
 
 
 def __getattr__(name: str) -> Any:

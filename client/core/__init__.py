@@ -9,6 +9,8 @@ events          the two queues between the application side and the background s
 
 assembly        both sides of a consumer, built from its settings
 application     the application side: the calls of a consumer
+leases          the application side of leases: what is held, and what has changed
+lease_assembly  a member without messages, built from its settings
 subscription    what it subscribes to
 effects         what the application side asks of the flavour that drives it
 rebalance       the application side of a rebalance, with its callbacks

@@ -119,6 +119,9 @@ class SubscribeEvent(ApplicationEvent):
     regex: str | None = None
     assignors: tuple[AssignorOffer, ...] = ()
     """The offers of group.local.assignors. To offer other metadata, the application side subscribes again."""
+    leases: bool = False
+    """Whether partitions are only of use with a fencing token. With a future, which has no deadline, it
+    completes when the member has been admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +224,8 @@ class AssignPartitionsEvent(BackgroundEvent):
     partitions: frozenset[TopicPartition]
     """The new partitions; none if the assignment only lost some or is empty."""
     round: int
+    tokens: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The fencing token of each, if the subscription asked for them."""
     assignment: ConsumerAssignment | None = None
     """The argument of a client-side assignor's on_assignment, if there is one."""
 

@@ -24,6 +24,15 @@ def partition_names(*partitions: TopicPartition, most: int = 5) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
+class Lease(NamedTuple):
+    """A partition with the fencing token that its holder has as long as it keeps it (docs/leases.md)."""
+
+    topic: str
+    partition: int
+    token: int
+    """Every later holder's is higher."""
+
+
 class TopicIdPartition(NamedTuple):
     """A partition by its topic's id (16 bytes), as the group protocol names it."""
 

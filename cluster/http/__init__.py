@@ -6,6 +6,7 @@ routes         the API as a table: paths, parameters, answers; router and OpenAP
 schemas        the JSON schemas of its answers
 reads          answers from the projections of this node
 writes         changes by operators: the leader of a shard, the format level
+leases         members of groups that live as long as a stream of events
 file_server    the committed log, its snapshot, the evidence
 metrics        /metrics in Prometheus' format
 shard_metrics  the figures of a shard as metrics

@@ -19,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from cluster.http import reads, writes
 from cluster.http.file_server import FileServer, busy, taken
 from cluster.http.hosts import OPEN_PATHS, Hosts
+from cluster.http.leases import LeaseServer
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.places import PlacedConnection, Places
@@ -33,6 +34,8 @@ LOG = logging.getLogger("quorate.http")
 
 CATALOG_INDEX = "catalog_index"
 
+LEASES = web.AppKey("leases", LeaseServer)
+
 SCRAPES_KEPT = 8
 """Extra requests at work that are reserved for /metrics, which shows what is wrong with a busy node."""
 
@@ -46,10 +49,12 @@ def application(
 ) -> web.Application:
     """Make the whole API of one node."""
     metrics = NodeMetrics(node, kafka, version)
-    api = Api(node, settings, metrics, places, version, kafka)
+    leases = LeaseServer(node, settings, kafka)
+    api = Api(node, settings, metrics, places, version, kafka, leases)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     app.cleanup_ctx.append(metrics.looking)
+    app[LEASES] = leases
     for route in ROUTES:
         if route.method == "GET":  # and HEAD
             app.router.add_get(route.path, api.handler(route), name=route.name)
@@ -90,8 +95,10 @@ class Api:
         places: Places,
         release: str,
         kafka: KafkaListener,
+        leases: LeaseServer,
     ) -> None:
         self._node = node
+        self._leases = leases
         self._places = places
         self._settings = settings
         self._hosts = Hosts(settings)
@@ -138,7 +145,8 @@ class Api:
             self._places.answered(place)
             return await self._answer(request, handler)
         kept = SCRAPES_KEPT if request.path == "/metrics" else 0
-        is_busy = self._at_work - self._waiting >= self._settings.http_requests_max + kept
+        waiting = self._waiting + self._leases.num_streams
+        is_busy = self._at_work - waiting >= self._settings.http_requests_max + kept
         if is_busy or not self._places.has_room(kept):
             self._places.answered(place)
             hint = "try again later (http.requests.max, http.connections.max)"
@@ -347,6 +355,15 @@ class Api:
     async def advance_clock(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         asker = str(request.remote)
         return web.json_response(writes.advance_clock(self._node, self._kafka, given["advance_ms"], asker))
+
+    async def open_lease(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._leases.open(request, given, self.in_slices)
+
+    async def acknowledge_lease(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(self._leases.acknowledge(request, given))
+
+    async def close_lease(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(await self._leases.close(request, given))
 
     async def openapi(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(self._document)

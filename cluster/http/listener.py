@@ -50,6 +50,8 @@ class HttpListener:
         self._kafka = kafka
         self._places = Places(settings.http_connections_max)
         self._runner: web.AppRunner | None = None
+        self._app: web.Application | None = None
+        self._leases: Any = None
         self._server: Acceptor | None = None
 
     async def start(self) -> None:
@@ -58,9 +60,10 @@ class HttpListener:
         app_module = await loop.run_in_executor(None, importlib.import_module, "cluster.http.app")
         aiohttp_web = importlib.import_module("aiohttp.web")
         settings = self._settings
-        app = app_module.application(self._node, settings, self._kafka, self._places, RELEASE)
+        self._leases = app_module.LEASES
+        self._app = app_module.application(self._node, settings, self._kafka, self._places, RELEASE)
         self._runner = aiohttp_web.AppRunner(
-            app,
+            self._app,
             handle_signals=False,
             access_log=None,
             handler_cancellation=True,  # a client that leaves ends its long poll
@@ -78,6 +81,11 @@ class HttpListener:
         """The bound host and port; the configured port before `start` is done."""
         port = self._settings.http_port if self._server is None else self._server.port
         return self._settings.http_host, port
+
+    async def end_leases(self) -> None:
+        """Let the members of open leases leave their groups, while the node still serves them."""
+        if self._app is not None:
+            await self._app[self._leases].end_all()
 
     async def stop(self) -> None:
         """Accept nothing more and end open requests."""

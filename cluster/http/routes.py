@@ -244,6 +244,18 @@ _FAULT_FIELDS = (
 _ADVANCE_MS = _integer("advance_ms", 0, 0, ADVANCE_MS_MAX, "How much time passes.")
 # fmt: on
 
+_LEASE = Parameter(name="lease", reason="The lease's id, from its `opened` event.", in_path=True)
+_CHANGE = _integer("change", None, 0, 2**31 - 1, "The `change` of the event.")
+# fmt: off
+_LEASE_FIELDS = (
+    Parameter(name="group", reason="The group; required."),
+    Parameter(name="topics", reason="The topics whose partitions are shared out, with commas; required."),
+    Parameter(name="instance_id", reason="The name of a static member, which finds its partitions again."),
+    _integer("release_timeout_ms", 300_000, 1, 2**31 - 1,
+        "Time to end the work on what must be released; after it the member loses everything."),
+)
+# fmt: on
+
 # fmt: off
 ROUTES: tuple[Route, ...] = (
     Route("/healthz", "healthz",
@@ -354,6 +366,28 @@ ROUTES: tuple[Route, ...] = (
         fields=(_ADVANCE_MS,),
         answer=object_of("advanced_ms int"),
         refusals=(400, 403, 408, 413, 415)),
+    Route("/v1/leases", "open_lease",
+        "Joins a group, and streams the partitions that the member holds, each with a fencing token, as "
+        "server-sent events: `opened`, `gained`, `release`, `lost`, `closed`, `error`. The member lives as "
+        "long as the stream. See docs/leases.md.",
+        method="POST",
+        fields=_LEASE_FIELDS,
+        media=("text/event-stream",),
+        refusals=(400, 403, 404, 408, 409, 413, 415, 429, 503)),
+    Route("/v1/leases/{lease}/acknowledge", "acknowledge_lease",
+        "Says that the work on what a `release` or `lost` event named has ended. Saying it again changes "
+        "nothing.",
+        method="POST",
+        parameters=(_LEASE,),
+        fields=(_CHANGE,),
+        answer=object_of("change int, was_open bool"),
+        refusals=(307, 400, 403, 404, 408, 413, 415)),
+    Route("/v1/leases/{lease}", "close_lease",
+        "Leaves the group for good, also as a static member, and ends the stream.",
+        method="DELETE",
+        parameters=(_LEASE,),
+        answer=object_of("closed str"),
+        refusals=(307, 400, 403, 404)),
     Route("/v1/openapi.json", "openapi",
         "This document.",
         answer=ANYTHING),
@@ -362,7 +396,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 STATUS_WORDS = {
-    307: "Another node leads; Location has its URL.",
+    307: "Another node leads, or has the lease; Location has its URL.",
     400: "A parameter or the body is unknown or wrong.",
     403: "The request comes from another site's page, its Host is not a name of the node, or the node's "
     "settings do not allow it.",
@@ -372,7 +406,7 @@ STATUS_WORDS = {
     413: "The body is too large.",
     415: "The body must be application/json.",
     410: "These entries were removed by retention.",
-    429: "Too many requests are waiting.",
+    429: "Too many requests are waiting, or too many leases are open.",
     503: "A shard is not ready, or the node is busy: try again.",
 }
 

@@ -116,6 +116,8 @@ class Application:
     holds_callbacks: bool = False
     """Whether callbacks end only when a test says so."""
     has: set[TopicPartition] = field(default_factory=set)
+    tokens: dict[TopicPartition, int] = field(default_factory=dict)
+    """The fencing token of each partition that it got, if it asks for them."""
     told: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     assignments: list[ConsumerAssignment] = field(default_factory=list)
@@ -126,6 +128,8 @@ class Application:
     """The groups for which it was run."""
     changed: Callable[[], None] = lambda: None
     """Called whenever `has` changes."""
+    gained: Callable[[Mapping[TopicPartition, int]], None] = lambda tokens: None
+    """Called with the tokens of partitions that it got."""
     _events: deque[BackgroundEvent] = field(default_factory=deque)
     _running: BackgroundEvent | None = None
     _version: int = 0
@@ -161,6 +165,8 @@ class Application:
             self._running = event
             if isinstance(event, AssignPartitionsEvent):
                 self.has |= event.partitions
+                self.tokens |= event.tokens
+                self.gained({part: token for part, token in event.tokens.items() if part in self.in_use()})
                 self.changed()
                 self._say("assigned", event.partitions)
                 if event.assignment is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -85,6 +86,8 @@ class WorldLink:
         self.met: Counter[str] = Counter()
         """Faults that were injected, and errors that were answered."""
         self.world.now_ms = self.agenda.now_ms
+        self.tokens: dict[TopicPartition, int] = {}
+        """The highest fencing token of each partition so far."""
         self.cut: set[str] = set()
         """Members whose requests are all lost."""
         self._last_ms: dict[str, float] = {}
@@ -98,6 +101,7 @@ class WorldLink:
         host = MemberHost(self.agenda, self.send, member_id, names=self.names, **settings)
         host.names.known = self.names
         host.application.changed = self.check
+        host.application.gained = partial(self.check_tokens, host)
         self.members.append(host)
         return host
 
@@ -106,6 +110,7 @@ class WorldLink:
     def send(self, host: MemberHost, request: UnsentRequest) -> None:
         """Carry a request to the coordinator and its answer back, or fail to."""
         version = self.version if request.api is ApiKey.CONSUMER_GROUP_HEARTBEAT else 0
+        version = request.versions[1] if request.versions is not None else version
         carried = _Carried(
             host, request, version, encode_request(request.api, version, 1, "", request.build(version))
         )
@@ -188,6 +193,16 @@ class WorldLink:
                 for partition in host.application.in_use():
                     found.setdefault(partition, []).append(host.membership.member_id)
         return found
+
+    def check_tokens(self, host: MemberHost, tokens: Mapping[TopicPartition, int]) -> None:
+        """Each lease that an application begins has a higher token than all before."""
+        group = self.world.shard.projection.groups.get("g")
+        if group is None or host.membership.member_id not in group.members:
+            return
+        for partition, token in tokens.items():
+            had = self.tokens.get(partition, -1)
+            assert token > had, "\n".join([f"{partition} had {had}, now {token}", *self.log[-40:]])
+            self.tokens[partition] = token
 
     def check(self) -> None:
         doubled = {partition: who for partition, who in self.owners().items() if len(who) > 1}

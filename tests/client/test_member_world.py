@@ -9,6 +9,8 @@ import pytest
 
 from client.core.member.membership import MembershipManager
 from client.core.member.steps import Acknowledgement, ApplicationSteps
+from client.core.types import TopicPartition
+from records import LEASES_SINCE
 from tests.client.member_host import MemberHost
 from tests.client.member_world import NO_FAULTS, Faults, WorldLink
 from tests.report import count_fault
@@ -47,8 +49,11 @@ def test_a_group_of_three_shares_the_partitions() -> None:
 class Story:
     """One random run: members come, go, stop, stop polling and change topics, and the coordinator moves."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, leases: bool = False) -> None:
         self.link = WorldLink(seed, FAULTS)
+        if leases:
+            self.link.world.catalog.view.format_level = LEASES_SINCE
+        self.leases = leases
         self.rng = self.link.rng
         self.link.create_topic("orders", 8)
         self.link.create_topic("bills", 3)
@@ -59,7 +64,7 @@ class Story:
     def start(self, member_id: str, instance_id: str | None = None) -> None:
         host = self.link.member(member_id, group_instance_id=instance_id, max_poll_interval_ms=15_000)
         host.application.callback_ms = lambda: self.rng.random() * self.callback_ms_max
-        host.subscribe("orders", "bills")
+        host.subscribe("orders", "bills", leases=self.leases)
         host.poll_every(500)
         self.supervise(host)
 
@@ -76,7 +81,8 @@ class Story:
         instance_id = host.settings.group_instance_id
         match self.rng.randrange(8):
             case 0:
-                host.subscribe(*self.rng.sample(["orders", "bills"], self.rng.randint(1, 2)))
+                topics = self.rng.sample(["orders", "bills"], self.rng.randint(1, 2))
+                host.subscribe(*topics, leases=self.leases)
             case 1 if host.state not in ("PREPARE_LEAVING", "LEAVING"):
                 host.leave(closes=self.rng.random() < 0.5, timeout_ms=self.rng.choice([0, 100, 30_000]))
             case 2:
@@ -105,20 +111,33 @@ class Story:
         self.callback_ms_max = 10
         for host in self.link.living():
             host.polls = True
-            host.subscribe("orders", "bills")
+            host.subscribe("orders", "bills", leases=self.leases)
 
 
-def play(seed: int) -> WorldLink:
+def play(seed: int, *, leases: bool = False) -> WorldLink:
     """Play a story to its end, at which everything must come to rest."""
-    story = Story(seed)
+    story = Story(seed, leases=leases)
     story.run()
     assert settled(story.link, 180_000), [str(host.member.explain()) for host in story.link.living()]
+    if leases:
+        check_tokens_at_rest(story.link)
     return story.link
 
 
-def play_many(seeds: range) -> Counter[str]:
+def check_tokens_at_rest(link: WorldLink) -> None:
+    """Every application has the tokens that the coordinator has noted for its member."""
+    for host in link.living():
+        noted = {
+            TopicPartition(link.names[topic_id], number): token
+            for topic_id, of_topic in link.world.group().members[host.membership.member_id].tokens.items()
+            for number, token in of_topic.items()
+        }
+        assert {part: host.application.tokens[part] for part in host.application.has} == noted
+
+
+def play_many(seeds: range, *, leases: bool = False) -> Counter[str]:
     """Play stories; return the faults and errors that members met."""
-    return sum((play(seed).met for seed in seeds), Counter())
+    return sum((play(seed, leases=leases).met for seed in seeds), Counter())
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 30) for first in (0, 30)], ids=str)
@@ -130,10 +149,16 @@ def test_no_partition_has_two_owners_when_replies_are_lost_late_or_doubled(seeds
     assert met["FENCED_MEMBER_EPOCH"] + met["UNKNOWN_MEMBER_ID"]
 
 
+def test_tokens_only_rise_when_replies_are_lost_late_or_doubled() -> None:
+    """A lease has one token from its beginning to its end, and two never overlap."""
+    play_many(range(20), leases=True)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("leases", [False, True], ids=["consumers", "leases"])
 @pytest.mark.parametrize("seeds", [range(first, first + 500) for first in range(1_000, 6_000, 500)], ids=str)
-def test_no_partition_has_two_owners_in_thousands_of_stories(seeds: range) -> None:
-    play_many(seeds)
+def test_no_partition_has_two_owners_in_thousands_of_stories(seeds: range, leases: bool) -> None:
+    play_many(seeds, leases=leases)
 
 
 def tells_a_revocation_before_its_callback_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

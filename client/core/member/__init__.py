@@ -5,6 +5,7 @@ drawings    the states under the names of earlier designs, and their drawings' a
 wants       what the member needs from the consumer's other parts
 membership  the member's id, epoch and partitions, and the one door to its state
 steps       what runs on the application side, by its round number
+tokens      the fencing tokens of a member that asks for them
 assignment  reconciling the partitions that it has with those that it is assigned
 heartbeat   when a heartbeat is sent, which fields it has, and what its answer means
 fields      the fields of a heartbeat, most of which are sent only when they changed

@@ -50,11 +50,10 @@ class AssignmentManager:
 
     def _begin_step(self, now_ms: float) -> None:
         member = self._membership
-        surplus = {part: name for part, name in member.owned.items() if part not in member.target}
-        if surplus:
+        if surplus := member.surplus:
             self._revoke(surplus, now_ms)
             return
-        missing = self._resolve(member.target - member.owned.keys())
+        missing = self._resolve(member.missing)
         if missing or self._gave_up or not self.unnamed:
             self._assign(missing)
 
@@ -86,6 +85,7 @@ class AssignmentManager:
     def _assign(self, missing: Partitions) -> None:
         partitions = frozenset(missing.values())
         self._membership.owned |= missing
+        tokens = {missing[part]: token for part, token in self._membership.tokens.take(missing).items()}
         told = self._from_assignor()
 
         def assigned(event: Acknowledgement, now_ms: float) -> None:
@@ -95,7 +95,9 @@ class AssignmentManager:
             self._membership.reconciled(now_ms)
 
         self._membership.steps.begin(
-            lambda number: AssignPartitionsEvent(partitions=partitions, round=number, assignment=told),
+            lambda number: AssignPartitionsEvent(
+                partitions=partitions, round=number, tokens=tokens, assignment=told
+            ),
             f"on_assign of {plural(len(partitions), 'partition')}",
             assigned,
         )

@@ -20,6 +20,9 @@ from wire.messages.extended_consumer_group_heartbeat import (
     ExtendedConsumerGroupHeartbeatRequest,
 )
 
+LEASES_VERSION: Final = 1
+"""The first version of the extended heartbeat with fencing tokens."""
+
 REGEX_VERSION: Final = 1
 """The first version with SubscribedTopicRegex."""
 
@@ -41,6 +44,8 @@ class HeartbeatFields(NamedTuple):
     client_assignors: tuple[Assignor, ...]
     """Only in the extended heartbeat."""
     owned: frozenset[TopicIdPartition]
+    fencing_tokens: bool = False
+    """In every extended heartbeat of a member that wants them; one without it ends the leases."""
 
     def body(
         self, told: HeartbeatFields | None, api: ApiKey, version: int, *, acknowledges: bool
@@ -57,8 +62,9 @@ class HeartbeatFields(NamedTuple):
         if "subscribed_topic_names" in changed:
             changed["subscribed_topic_names"] = list(self.subscribed_topic_names)
         offered = changed.pop("client_assignors", None)
+        changed.pop("fencing_tokens", None)
         if api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
-            extended = ExtendedConsumerGroupHeartbeatRequest(**changed)
+            extended = ExtendedConsumerGroupHeartbeatRequest(**changed, fencing_tokens=self.fencing_tokens)
             extended.client_assignors = None if offered is None else list(offered)
             return extended
         if version < REGEX_VERSION:
@@ -84,6 +90,16 @@ def by_topic(parts: frozenset[TopicIdPartition]) -> list[TopicPartitions]:
     for topic_id, partition in sorted(parts):
         topics.setdefault(topic_id, []).append(partition)
     return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in topics.items()]
+
+
+def tokens_of(topics: Iterable[AssignedTopicPartitions]) -> dict[TopicIdPartition, int]:
+    """Fencing tokens as answers carry them; without those of partitions that have none."""
+    return {
+        TopicIdPartition(topic.topic_id, number): token
+        for topic in topics
+        for number, token in zip(topic.partitions, topic.fencing_tokens, strict=False)
+        if token >= 0
+    }
 
 
 def parts_of(topics: Iterable[TopicPartitions | AssignedTopicPartitions]) -> frozenset[TopicIdPartition]:

@@ -18,12 +18,14 @@ from client.core.env import Environment
 from client.core.errors import FatalError, KafkaError, error_name
 from client.core.events import ErrorEvent, SubscribeEvent
 from client.core.member.fields import (
+    LEASES_VERSION,
     OWN_ID_VERSION,
     REGEX_VERSION,
     Heartbeat,
     HeartbeatFields,
     on_the_wire,
     parts_of,
+    tokens_of,
 )
 from client.core.member.membership import JOIN_EPOCH, MembershipManager
 from client.core.member.states import (
@@ -31,6 +33,7 @@ from client.core.member.states import (
     FATAL_ERRORS,
     FENCING,
     IN_GROUP,
+    NO_LEASES,
     TOPIC_REFUSED,
     UNKNOWN_ERROR,
     MemberState,
@@ -161,13 +164,14 @@ class HeartbeatManager:
             server_assignor=settings.group_remote_assignor,
             client_assignors=tuple(map(on_the_wire, subscription.assignors)),
             owned=member.told,
+            fencing_tokens=subscription.leases,
         )
 
     @property
     def _api(self) -> ApiKey:
-        """The extended heartbeat if the member has assignors and the coordinator serves it, else Kafka's."""
-        offers = self._membership.subscription.assignors
-        if offers and not self._is_extension_refused:
+        """The extended heartbeat for leases, and for assignors if the coordinator serves it, else Kafka's."""
+        subscription = self._membership.subscription
+        if subscription.leases or (subscription.assignors and not self._is_extension_refused):
             return ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT
         return ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -186,6 +190,8 @@ class HeartbeatManager:
         )
         if sent.fields.subscribed_topic_regex and sent.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
             request.versions = (REGEX_VERSION, REGEX_VERSION)
+        if sent.fields.fencing_tokens:
+            request.versions = (LEASES_VERSION, LEASES_VERSION)
         member.heartbeat_sent(now_ms)
         return request
 
@@ -265,14 +271,16 @@ class HeartbeatManager:
         self._interval_ms = min(max(float(body.heartbeat_interval_ms), least_ms), most_ms)
         if body.member_id and _gives_id(sent.api, response.version):
             member.member_id, member.has_given_id = body.member_id, True
-        given, data = body.assignment, None
+        given, data, tokens = body.assignment, None, None
         if isinstance(given, ExtendedAssignment):
             data = AssignorData(given.error, given.metadata_version, given.metadata_bytes)
+            if sent.fields.fencing_tokens:
+                tokens = tokens_of(given.assigned_topic_partitions)
         member.must_compute = (
             sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT and body.should_compute_assignment
         )
         parts = None if given is None else parts_of(_assigned(given))
-        member.answered(body.member_epoch, parts, response.received_ms, data)
+        member.answered(body.member_epoch, parts, response.received_ms, data, tokens)
 
     def _refused(self, sent: _Sent, response: ClientResponse) -> None:
         member, now_ms = self._membership, response.received_ms
@@ -301,6 +309,9 @@ class HeartbeatManager:
             words = _why_not(response)
             self._lose_coordinator(response.node_id, words, now_ms)
             self._again(words, now_ms)
+        elif sent.fields.fencing_tokens:
+            words = f"{NO_LEASES} ({response.words})"
+            self._membership.fail(FatalError(ErrorCode.UNSUPPORTED_VERSION, words), now_ms)
         elif sent.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
             self._is_extension_refused = True
             self._told = None

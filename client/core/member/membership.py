@@ -16,7 +16,7 @@ reconciliation; this one decides by the table in `states` what it means. Invaria
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -31,13 +31,15 @@ from client.core.events import (
     RevokePartitionsEvent,
     SubscribeEvent,
 )
-from client.core.futures import complete
+from client.core.futures import complete, fail
 from client.core.member.states import IN_GROUP, TRANSITIONS, MemberEvent, MemberState
 from client.core.member.steps import Acknowledgement, ApplicationSteps, plural
+from client.core.member.tokens import FencingTokens
 from client.core.member.wants import AssignedPositions, Emit
 from client.core.requests import FOREVER, NOTHING, PollResult
 from client.core.settings import ConsumerSettings
 from client.core.types import TopicIdPartition, TopicPartition
+from wire.errors import ErrorCode
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -78,6 +80,7 @@ class MembershipManager:
         """The partitions that the application has been told to give up."""
         self.target: frozenset[TopicIdPartition] = frozenset()
         """The partitions that the coordinator assigned last."""
+        self.tokens = FencingTokens()
         self.steps = ApplicationSteps(emit)
         self.farewell: int | None = None
         """The epoch with which the coordinator must be told that the member leaves."""
@@ -156,7 +159,7 @@ class MembershipManager:
         acknowledges = self.state is _S.ACKNOWLEDGING
         self._go(_E.HEARTBEAT_SENT, "everything that it owns is acknowledged", now_ms)
         if acknowledges:
-            self._compare(now_ms)
+            self._compare(now_ms, is_new=False)
 
     def answered(
         self,
@@ -164,6 +167,7 @@ class MembershipManager:
         assigned: Iterable[TopicIdPartition] | None,
         now_ms: float,
         data: AssignorData | None = None,
+        tokens: Mapping[TopicIdPartition, int] | None = None,
     ) -> None:
         """Take the epoch, and then the assignment, of a heartbeat's answer.
 
@@ -172,6 +176,12 @@ class MembershipManager:
             self.member_epoch = epoch
         if self.state not in IN_GROUP:
             return
+        complete(self.subscription.future)
+        if tokens is not None:
+            fault = self.tokens.answered(tokens, self.held)
+            if fault is not None:
+                self.fail(FatalError(ErrorCode.UNKNOWN_SERVER_ERROR, fault), now_ms)
+                return
         target = self.target if assigned is None else frozenset(assigned)
         is_new, self.target = target != self.target, target
         if assigned is not None and data != self.assignor_data:
@@ -179,8 +189,8 @@ class MembershipManager:
             self._go(_E.ASSIGNED, "an assignment with other data of the assignor", now_ms)
         elif self.state is _S.JOINING and target == self.owned.keys():
             self._go(_E.ADMITTED, f"joined with epoch {epoch}; nothing is assigned yet", now_ms)
-        elif is_new or self.state is _S.JOINING:
-            self._compare(now_ms)
+        elif is_new or tokens is not None or self.state is _S.JOINING:
+            self._compare(now_ms, is_new=True)
 
     def fence(self, why: str, now_ms: float, *, is_known: bool) -> None:
         """Lose everything and join again: the coordinator does not know the member, or not at this epoch."""
@@ -198,6 +208,7 @@ class MembershipManager:
             return
         was_leaving = self.state is _S.PREPARE_LEAVING
         self._go(_E.FAILED, str(error), now_ms)
+        fail(self.subscription.future, error)
         if was_leaving:
             self.member_epoch = JOIN_EPOCH
         else:
@@ -249,6 +260,21 @@ class MembershipManager:
         return frozenset(self.owned.keys() | self.revoking.keys())
 
     @property
+    def surplus(self) -> dict[TopicIdPartition, TopicPartition]:
+        """The partitions that the application has and must give up."""
+        return {
+            part: name
+            for part, name in self.owned.items()
+            if part not in self.target or self.tokens.is_outdated(part)
+        }
+
+    @property
+    def missing(self) -> frozenset[TopicIdPartition]:
+        """The partitions to take. A lease needs a token; without one, the partition is revoked again soon."""
+        missing = self.target - self.owned.keys()
+        return frozenset(filter(self.tokens.has, missing)) if self.subscription.leases else missing
+
+    @property
     def told(self) -> frozenset[TopicIdPartition]:
         """The partitions that heartbeats name as owned."""
         return self.held | self.target
@@ -269,10 +295,10 @@ class MembershipManager:
         self.target = frozenset()
         self.polled_ms = max(self.polled_ms, now_ms) if event is _E.SUBSCRIBED else self.polled_ms
 
-    def _compare(self, now_ms: float) -> None:
+    def _compare(self, now_ms: float, *, is_new: bool) -> None:
         """Reconcile if the assignment is not what the member owns; an equal one changes nothing."""
         held = self.held
-        if self.target != held or self.revoking:
+        if self.surplus or self.missing or self.revoking or (is_new and self.target != held):
             gained, lost = len(self.target - held), len(held - self.target)
             self._go(_E.ASSIGNED, f"a new assignment: {gained} to take, {lost} to give up", now_ms)
 

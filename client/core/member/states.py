@@ -124,6 +124,12 @@ FATAL_ERRORS: Final[dict[int, str]] = {
 }
 """Advice for each error that trying again does not mend."""
 
+NO_LEASES: Final = (
+    "The coordinator gives no fencing tokens, and leases without them would not keep late writes out. "
+    "Quorate has them from this release on, Apache Kafka has none"
+)
+"""For a lease whose coordinator does not know the heartbeat with tokens."""
+
 UNKNOWN_ERROR: Final = "The coordinator answered with an error that this client cannot handle"
 """The sentence for a code that neither `FATAL_ERRORS` nor the heartbeat's handling has; it is fatal too."""
 
