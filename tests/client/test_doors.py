@@ -101,7 +101,7 @@ async def test_a_poll_that_is_cancelled_within_a_callback_has_acknowledged_it(
 
     async def on_assign(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         began.set()
-        await asyncio.sleep(3_600)
+        await asyncio.Event().wait()
 
     async with closing(Consumer("orders", on_assign=on_assign, **NOWHERE)) as consumer:
         put(consumer, assigned())
@@ -116,7 +116,7 @@ async def test_a_poll_that_is_cancelled_within_a_callback_has_acknowledged_it(
 
 async def test_close_ends_though_a_callback_never_does(caplog: pytest.LogCaptureFixture) -> None:
     async def on_revoke(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        await asyncio.sleep(3_600)
+        await asyncio.Event().wait()
 
     consumer = Consumer("orders", on_revoke=on_revoke, **NOWHERE)
     await consumer.subscribe(["orders"])
@@ -130,21 +130,24 @@ async def test_close_ends_though_a_callback_never_does(caplog: pytest.LogCapture
 
 
 async def test_a_second_close_waits_for_the_first() -> None:
-    ended: list[str] = []
+    began, may_end = asyncio.Event(), asyncio.Event()
 
     async def on_revoke(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        await asyncio.sleep(0.05)
-        ended.append("revoke")
+        began.set()
+        await may_end.wait()
 
     consumer = Consumer("orders", on_revoke=on_revoke, **NOWHERE)
     await consumer.poll(0)
     put(consumer, assigned())
     await consumer.poll(0)
     put(consumer, revoked())
-    first = asyncio.create_task(consumer.close(timeout=0.4))
+    first = asyncio.create_task(consumer.close(timeout=10))
+    await began.wait()
+    second = asyncio.create_task(consumer.close())
     await asyncio.sleep(0)
-    await consumer.close()
-    assert ended == ["revoke"]
+    assert not second.done()
+    may_end.set()
+    await second
     await first
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from quorate import (
 from quorate.confluent import Message
 from quorate.confluent import TopicPartition as ConfluentPartition
 from tests.clients.consumer.reading import WITHIN_S, part, polls_until, produce, read
+from tests.support.waiting import until
 
 
 async def test_messages_arrive_whole_and_in_the_order_of_their_partitions(
@@ -142,13 +144,13 @@ async def test_two_members_share_the_partitions_and_hand_them_over(
     events: list[tuple[str, str, tuple[int, ...]]] = []
 
     def callbacks(name: str) -> dict[str, Any]:
-        async def note(kind: str, partitions: list[TopicPartition]) -> None:
-            await asyncio.sleep(0.01)
+        async def note(kind: str, member: Consumer, partitions: list[TopicPartition]) -> None:
+            await member.committed(partitions)  # the callback takes the time of a request
             events.append((name, kind, tuple(each.partition for each in partitions)))
 
         return {
-            "on_assign": lambda _, partitions: note("assign", partitions),
-            "on_revoke": lambda _, partitions: note("revoke", partitions),
+            "on_assign": partial(note, "assign"),
+            "on_revoke": partial(note, "revoke"),
         }
 
     produce(server, topic, 20)
@@ -215,7 +217,7 @@ async def test_a_member_that_does_not_poll_in_time_loses_its_partitions_and_come
     settings = {"max_poll_interval_ms": 1_000, "on_lost": lambda _, partitions: lost.append(len(partitions))}
     async with consumer(**settings) as reader:
         await polls_until(reader, lambda: len(reader.assignment()) == 2)
-        await asyncio.sleep(1.5)
+        await until(lambda: reader.explain().state.name == "STALE")
         await polls_until(reader, lambda: bool(lost) and len(reader.assignment()) == 2)
     assert lost == [2]
 
@@ -223,13 +225,14 @@ async def test_a_member_that_does_not_poll_in_time_loses_its_partitions_and_come
 async def test_close_while_another_task_iterates_ends_the_iteration(
     consumer: Callable[..., Consumer],
 ) -> None:
-    reader = consumer()
+    has_partitions = asyncio.Event()
+    reader = consumer(on_assign=lambda *_: has_partitions.set())
 
     async def iterate() -> list[Any]:
         return [record async for record in reader]
 
     task = asyncio.create_task(iterate())
-    await asyncio.sleep(1.0)
+    await asyncio.wait_for(has_partitions.wait(), WITHIN_S)
     await reader.close()
     assert await asyncio.wait_for(task, WITHIN_S) == []
 
