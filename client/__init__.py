@@ -5,5 +5,6 @@ aio/    the asyncio backend, and `Consumer`
 
 sync               `SyncConsumer`, with confluent-kafka's method names
 confluent          its messages, partitions and errors
+tracing            spans of OpenTelemetry
 background_thread  the background side in a thread of its own
 """

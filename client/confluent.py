@@ -6,8 +6,10 @@ run with another import. docs/client.md has what differs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from client.core import types
 from client.core.cluster_view import ClusterView, TopicView
 from client.core.errors import (
     ConsumerError,
@@ -19,7 +21,7 @@ from client.core.errors import (
     TimedOut,
     error_name,
 )
-from client.core.types import ConsumerRecord
+from client.core.types import ConsumerRecord, OffsetAndMetadata
 from wire.errors import ErrorCode
 
 Text: TypeAlias = str
@@ -301,3 +303,45 @@ def _to_topic(topic: TopicView) -> ConfluentTopic:
     }
     error = ConfluentError(topic.error_code) if topic.error_code else None
     return ConfluentTopic(topic.name, partitions, error)
+
+
+def plain(partition: TopicPartition) -> types.TopicPartition:
+    """Return a partition as the core has it. Raises TypeError if it is none."""
+    if not isinstance(partition, TopicPartition):
+        raise TypeError(f"{partition!r} is no TopicPartition")
+    return types.TopicPartition(partition.topic, partition.partition)
+
+
+def chosen_offsets(
+    message: ConfluentMessage | None, offsets: list[TopicPartition] | None
+) -> dict[types.TopicPartition, OffsetAndMetadata] | None:
+    """Return the offsets that a call names, None if it names none."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets exclude each other")
+    if message is not None:
+        record = message.record()
+        at = types.TopicPartition(record.topic, record.partition)
+        return {at: OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)}
+    if offsets is None:
+        return None
+    return {
+        plain(each): OffsetAndMetadata(
+            each.offset, each.metadata or "", -1 if each.leader_epoch is None else each.leader_epoch
+        )
+        for each in offsets
+        if each.offset >= 0
+    }
+
+
+def listed(offsets: Mapping[types.TopicPartition, OffsetAndMetadata | None]) -> list[TopicPartition]:
+    """Return offsets as a list of partitions."""
+    return [listed_one(at, offset) for at, offset in offsets.items()]
+
+
+def listed_one(at: types.TopicPartition, offset: OffsetAndMetadata | None) -> TopicPartition:
+    """Return a partition with an offset, OFFSET_INVALID if there is none."""
+    if offset is None:
+        return TopicPartition(*at)
+    return TopicPartition(
+        *at, offset.offset, offset.metadata, offset.leader_epoch if offset.leader_epoch >= 0 else None
+    )

@@ -7,6 +7,7 @@ Heartbeats, fetches and commits run in a background thread, however long the cal
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from threading import RLock
 from time import monotonic
 from types import TracebackType
@@ -21,6 +22,10 @@ from client.confluent import (
     ConfluentMessage,
     KafkaException,
     TopicPartition,
+    chosen_offsets,
+    listed,
+    listed_one,
+    plain,
     to_cluster,
     to_error,
 )
@@ -31,7 +36,7 @@ from client.core.member.member import MemberExplanation
 from client.core.offset_commits import Offsets
 from client.core.rebalance import IN_CALLBACK, RebalanceCallback, bound_callbacks
 from client.core.settings import read_settings
-from client.core.types import OffsetAndMetadata
+from client.tracing import Tracing
 
 FOREVER_S: Final = 366 * 24 * 3_600.0
 """The wait of a call without a time limit."""
@@ -66,6 +71,7 @@ class SyncConsumer:
 
     def __init__(self, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         self._settings = read_settings(config or {}, settings)
+        self._tracing = Tracing(self._settings)
         self._thread = BackgroundThread(self._settings)
         self._application = self._thread.assembly.application
         self._closing = RLock()
@@ -78,6 +84,7 @@ class SyncConsumer:
         """Return the next message, None if none came in time. Runs callbacks.
 
         Raises what a callback raises, and DeserializationError."""
+        began_ns = self._tracing.began_ns()
         try:
             record = self._thread.call(self._application.take_one)
             if record is None:
@@ -87,12 +94,16 @@ class SyncConsumer:
             raise
         except ConsumerError as error:
             return ConfluentMessage(None, to_error(error))
-        return None if record is None else ConfluentMessage(record)
+        if record is None:
+            return None
+        self._tracing.polled(began_ns, (record,))
+        return ConfluentMessage(record)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ConfluentMessage]:
         """Return messages: as many as are asked for, fewer when the time is over. Runs callbacks."""
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages={num_messages} is not between 0 and {CONSUME_MAX:,}")
+        began_ns = self._tracing.began_ns()
         until_s = monotonic() + _poll_ms(timeout) / 1000
         messages: list[ConfluentMessage] = []
         while len(messages) < num_messages:
@@ -110,7 +121,12 @@ class SyncConsumer:
             messages += map(ConfluentMessage, records)
             if not records and monotonic() >= until_s:
                 break
+        self._tracing.polled(began_ns, [each.record() for each in messages if each.error() is None])
         return messages
+
+    def processing(self, *messages: ConfluentMessage) -> AbstractContextManager[Any]:
+        """Work on messages in a span of OpenTelemetry, as `quorate.Consumer.processing` does."""
+        return self._tracing.processing([message.record() for message in messages])
 
     def subscribe(
         self,
@@ -145,19 +161,19 @@ class SyncConsumer:
         if IN_CALLBACK.get():
             self._seek(partitions)
             return
-        self._drive(self._application.assign({_plain(each): _offset(each) for each in partitions}))
+        self._drive(self._application.assign({plain(each): _offset(each) for each in partitions}))
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """In on_assign: begin at these offsets. Otherwise: assign these partitions too."""
         if IN_CALLBACK.get():
             self._seek(partitions)
             return
-        self._reassign({_plain(each): _offset(each) for each in partitions}, ())
+        self._reassign({plain(each): _offset(each) for each in partitions}, ())
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """In callbacks: nothing, as the partitions are given up in any case. Otherwise: give these up."""
         if not IN_CALLBACK.get():
-            self._reassign({}, [_plain(each) for each in partitions])
+            self._reassign({}, [plain(each) for each in partitions])
 
     def unassign(self) -> None:
         """In callbacks: nothing. Otherwise: give all partitions up."""
@@ -170,11 +186,11 @@ class SyncConsumer:
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no messages of these partitions until resume()."""
-        self._call(self._application.pause, [_plain(each) for each in partitions])
+        self._call(self._application.pause, [plain(each) for each in partitions])
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Return messages of these partitions again."""
-        self._call(self._application.resume, [_plain(each) for each in partitions])
+        self._call(self._application.resume, [plain(each) for each in partitions])
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on from the partition's offset, which may be OFFSET_BEGINNING or OFFSET_END."""
@@ -191,31 +207,32 @@ class SyncConsumer:
         """Commit the offset after a message, offsets, or the positions of all partitions.
 
         An asynchronous commit tells on_commit, in a later poll(). A synchronous one returns the offsets."""
-        chosen = _chosen(message, offsets)
+        chosen = chosen_offsets(message, offsets)
         if asynchronous:
             self._call(self._application.commit_async, chosen, None)
             return None
-        return _listed(self._drive(self._application.commit(chosen, None)))
+        with self._tracing.committing():
+            return listed(self._drive(self._application.commit(chosen, None)))
 
     def store_offsets(
         self, message: ConfluentMessage | None = None, offsets: list[TopicPartition] | None = None
     ) -> None:
         """Store offsets for the next commits; needs enable.auto.offset.store=false."""
-        self._call(self._application.store_offsets, _chosen(message, offsets) or {})
+        self._call(self._application.store_offsets, chosen_offsets(message, offsets) or {})
 
     def committed(
         self, partitions: list[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
         """Return the partitions with the group's committed offsets, OFFSET_INVALID without."""
         self._call(self._application.check_group, "committed()")
-        wanted = [_plain(each) for each in partitions]
+        wanted = [plain(each) for each in partitions]
         found = self._drive(self._application.inquiries.committed(wanted, _call_ms(timeout)))
-        return [_listed_one(each, found.get(each)) for each in wanted]
+        return [listed_one(each, found.get(each)) for each in wanted]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offsets of the partitions' next messages, OFFSET_INVALID where it is not known."""
         return [
-            TopicPartition(each.topic, each.partition, self._position(_plain(each))) for each in partitions
+            TopicPartition(each.topic, each.partition, self._position(plain(each))) for each in partitions
         ]
 
     def offsets_for_times(
@@ -223,7 +240,7 @@ class SyncConsumer:
     ) -> list[TopicPartition]:
         """Return the first offsets at or after the Unix times in ms that stand in the partitions' offsets;
         OFFSET_END where there is none."""
-        times = {_plain(each): each.offset for each in partitions}
+        times = {plain(each): each.offset for each in partitions}
         found = self._drive(self._application.inquiries.list_offsets(times, _call_ms(timeout)))
         return [
             TopicPartition(*each, at.offset if (at := found.get(each)) is not None else OFFSET_END)
@@ -234,10 +251,10 @@ class SyncConsumer:
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int]:
         """Return a partition's first offset and the one after its last message. They are always asked for."""
-        plain = _plain(partition)
+        at = plain(partition)
         list_offsets = self._application.inquiries.list_offsets
-        low = self._drive(list_offsets({plain: types.FIRST_OFFSET}, _call_ms(timeout)))[plain]
-        high = self._drive(list_offsets({plain: types.LAST_OFFSET}, _call_ms(timeout)))[plain]
+        low = self._drive(list_offsets({at: types.FIRST_OFFSET}, _call_ms(timeout)))[at]
+        high = self._drive(list_offsets({at: types.LAST_OFFSET}, _call_ms(timeout)))[at]
         return (low.offset if low else OFFSET_INVALID), (high.offset if high else OFFSET_INVALID)
 
     # The cluster and the consumer.
@@ -322,7 +339,7 @@ class SyncConsumer:
         return set(self._application.assignment)
 
     def _seek(self, partitions: list[TopicPartition]) -> None:
-        offsets = {_plain(each): offset for each in partitions if (offset := _offset(each)) is not None}
+        offsets = {plain(each): offset for each in partitions if (offset := _offset(each)) is not None}
         self._call(self._application.seek, offsets)
 
     def _reassign(
@@ -335,7 +352,7 @@ class SyncConsumer:
         self._drive(self._application.assign({**positions, **more}))
 
     def _commit_callback(self, callback: Callable[..., Any]) -> Callable[[Exception | None, Offsets], Any]:
-        return lambda error, offsets: callback(error and to_error(error), _listed(offsets))
+        return lambda error, offsets: callback(error and to_error(error), listed(offsets))
 
 
 def _given(callback: Callable[..., Any] | None) -> RebalanceCallback | None:
@@ -345,47 +362,8 @@ def _given(callback: Callable[..., Any] | None) -> RebalanceCallback | None:
     return lambda consumer, partitions: callback(consumer, [TopicPartition(*each) for each in partitions])
 
 
-def _plain(partition: TopicPartition) -> types.TopicPartition:
-    if not isinstance(partition, TopicPartition):
-        raise TypeError(f"{partition!r} is no TopicPartition")
-    return types.TopicPartition(partition.topic, partition.partition)
-
-
 def _offset(partition: TopicPartition) -> int | None:
     return None if partition.offset in (OFFSET_INVALID, OFFSET_STORED) else partition.offset
-
-
-def _chosen(
-    message: ConfluentMessage | None, offsets: list[TopicPartition] | None
-) -> dict[types.TopicPartition, OffsetAndMetadata] | None:
-    """Return the offsets that a call names, None if it names none."""
-    if message is not None and offsets is not None:
-        raise ValueError("message and offsets exclude each other")
-    if message is not None:
-        record = message.record()
-        at = types.TopicPartition(record.topic, record.partition)
-        return {at: OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)}
-    if offsets is None:
-        return None
-    return {
-        _plain(each): OffsetAndMetadata(
-            each.offset, each.metadata or "", -1 if each.leader_epoch is None else each.leader_epoch
-        )
-        for each in offsets
-        if each.offset >= 0
-    }
-
-
-def _listed(offsets: Mapping[types.TopicPartition, OffsetAndMetadata | None]) -> list[TopicPartition]:
-    return [_listed_one(at, offset) for at, offset in offsets.items()]
-
-
-def _listed_one(at: types.TopicPartition, offset: OffsetAndMetadata | None) -> TopicPartition:
-    if offset is None:
-        return TopicPartition(*at)
-    return TopicPartition(
-        *at, offset.offset, offset.metadata, offset.leader_epoch if offset.leader_epoch >= 0 else None
-    )
 
 
 def _call_ms(timeout: float | None) -> float | None:

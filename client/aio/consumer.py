@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -26,6 +27,7 @@ from client.core.types import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from client.tracing import Tracing
 
 ITERATION_S: Final = 60.0
 """The time limit of each poll() of an iteration, which has none itself."""
@@ -50,6 +52,7 @@ class Consumer:
 
     def __init__(self, *topics: str, config: Mapping[str, Any] | None = None, **settings: Any) -> None:
         self._settings = read_settings(config or {}, settings)
+        self._tracing = Tracing(self._settings)
         self._topics = topics
         self._assembly: ConsumerAssembly | None = None
         self._is_closed = False
@@ -60,7 +63,14 @@ class Consumer:
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Return the next records, of which there are at most max.poll.records; none if none came in time."""
-        most = self._settings.max_poll_records if max_records is None else max_records
+        began_ns = self._tracing.began_ns()
+        records = await self._poll(
+            timeout, self._settings.max_poll_records if max_records is None else max_records
+        )
+        self._tracing.polled(began_ns, records)
+        return records
+
+    async def _poll(self, timeout: float, most: int) -> list[ConsumerRecord]:
         records = await self._run((await self._started()).poll(most, timeout * 1000))
         await asyncio.sleep(0)  # the background side gets its turn, however much there is to read
         return records
@@ -73,13 +83,19 @@ class Consumer:
         if self._assembly is not None and (record := self._assembly.application.take_one()) is not None:
             return record
         try:
-            while not (records := await self.poll(ITERATION_S, max_records=1)):
+            while not (records := await self._poll(ITERATION_S, 1)):
                 continue
         except IllegalState:
             if self._is_closed:
                 raise StopAsyncIteration from None
             raise
         return records[0]
+
+    def processing(self, *records: ConsumerRecord) -> AbstractContextManager[Any]:
+        """Work on records in a span of OpenTelemetry, which continues the trace of their producers.
+
+        Does nothing if the program has set no provider of tracers."""
+        return self._tracing.processing(records)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out no records of these partitions until resume(), or until they are given up."""
@@ -162,7 +178,8 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Commit offsets, or the positions of all partitions. Returns what was committed."""
         application = await self._started()
-        return await self._run(application.commit(_offsets(offsets), _ms(timeout)))
+        with self._tracing.committing():
+            return await self._run(application.commit(_offsets(offsets), _ms(timeout)))
 
     def commit_async(
         self,

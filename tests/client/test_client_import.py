@@ -35,6 +35,16 @@ def test_the_client_loads_no_server(program: str) -> None:
     assert not loaded & (ROOMS_OF_SERVERS | PACKAGES_OF_SERVERS | {"cramjam", "scramp", "urllib.request"})
 
 
+def test_nothing_is_imported_for_a_program_that_does_not_trace() -> None:
+    program = """
+from quorate import Consumer, ConsumerRecord
+consumer = Consumer(bootstrap_servers='127.0.0.1:1')
+with consumer.processing(ConsumerRecord('orders', 0, 0, 0, 0, None, b'', (('traceparent', b''),), 0)) as span:
+    assert span is None
+"""
+    assert not {name for name in loaded_by(program) if name.startswith("opentelemetry")}
+
+
 def test_the_package_itself_loads_no_client() -> None:
     loaded = loaded_by("import quorate")
     assert not loaded & {"client", "asyncio", "wire"}

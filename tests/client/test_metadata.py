@@ -122,7 +122,7 @@ def test_a_leader_that_a_broker_names_is_taken() -> None:
     assert rig.metadata.view.leader(partition) == 3
 
 
-def test_another_view_is_made_only_if_something_changed() -> None:
+def test_another_view_is_made_only_after_a_change() -> None:
     rig = knows(orders(), "orders")
     view = rig.metadata.view
     rig.metadata.refresh(rig.network.now_ms, "a test")
