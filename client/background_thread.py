@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from os import getpid
 from threading import Condition, RLock, Thread, current_thread
 from typing import Any, Final, TypeVar
 
@@ -12,7 +13,7 @@ from client.aio.loop import BackgroundDriver, now_ms, real_environment
 from client.aio.transport import AsyncioConnections, tls_context
 from client.core.assembly import ConsumerAssembly, assemble
 from client.core.effects import CallAnswer, Effect, NewsWait, Steps, UserCall
-from client.core.errors import TimedOut
+from client.core.errors import IllegalState, TimedOut
 from client.core.settings import ConsumerSettings
 
 JOIN_S: Final = 5.0
@@ -30,6 +31,7 @@ class BackgroundThread:
         tls_context(settings)  # what is wrong with it is raised here
         self.assembly: ConsumerAssembly
         self._settings = settings
+        self._process_id = getpid()
         self._driver: BackgroundDriver
         self._steps = RLock()
         self._news = Condition()
@@ -41,11 +43,13 @@ class BackgroundThread:
 
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Make a call that never waits."""
+        self._check_process()
         with self._steps:
             return function(*arguments)
 
     def drive(self, steps: Steps[_T]) -> _T:
         """Drive a call to its end."""
+        self._check_process()
         sent: Any = None
         thrown: BaseException | None = None
         while True:
@@ -60,6 +64,10 @@ class BackgroundThread:
                 sent = self._perform(effect)
             except BaseException as raised:
                 thrown = raised
+
+    def _check_process(self) -> None:
+        if getpid() != self._process_id:
+            raise IllegalState("the consumer was made before a fork: make one in each process")
 
     def stop(self) -> None:
         """End the thread."""

@@ -292,6 +292,7 @@ class SyncConsumer:
 
         Ends within the time limit, of 30 s by default, unless a callback does not return: nothing can end a
         thread's function. Raises what a callback raised; the consumer is closed in any case."""
+        self._call(self._application.check_not_in_callback, "close()")
         with self._closing:  # a second call waits for the first
             try:
                 self._drive(self._application.close(None if timeout is None else timeout * 1000))

@@ -246,6 +246,9 @@ class Consumer:
         """Commit under enable.auto.commit, call on_revoke, leave the group, and end all connections.
 
         Ends within the time limit, of 30 s by default. Raises what a callback raised, when it is closed."""
+        if self._assembly is not None:
+            self._check_loop()
+            self._assembly.application.check_not_in_callback("close()")
         if self._assembly is None or self._closed is not None:
             self._is_closed = True
             if self._closed is not None:
@@ -287,13 +290,19 @@ class Consumer:
             if self._is_closed:
                 raise IllegalState("the consumer is closed")
             self._assembly = self._assemble()
+        self._check_loop()
         application = self._assembly.application
         if subscribes and self._topics:
             topics, self._topics = self._topics, ()
             await self._run(application.subscribe(topics, None, bound_callbacks(self, self._settings)))
         return application
 
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise IllegalState("the consumer belongs to another event loop; use and close it there")
+
     def _assemble(self) -> ConsumerAssembly:
+        self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[None]] = set()
         self._driver = BackgroundDriver(self._wake_waiters)
         self._connections = AsyncioConnections(self._settings, self._driver)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import cast
+from typing import Final, cast
 
 from client.aio.loop import BackgroundDriver
 from client.core.env import HandshakeFailed
 from client.core.errors import ConfigError
 from client.core.network.delegate import NetworkDelegate
 from client.core.settings import ConsumerSettings
+
+NEXT_ADDRESS_S: Final = 0.25
+"""If a name has several addresses, the next one is tried beside the one before after this time (RFC 8305)."""
 
 
 class AsyncioConnections:
@@ -61,6 +64,7 @@ class AsyncioConnections:
                 host,
                 port,
                 ssl=self._tls,
+                happy_eyeballs_delay=NEXT_ADDRESS_S,
             )
         except ssl.SSLError as error:
             self.lost(number, HandshakeFailed(f"TLS: {error}"))

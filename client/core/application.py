@@ -111,7 +111,8 @@ class Application:
                     return records
                 if self._now_ms() >= deadline_ms:
                     return []
-                yield NewsWait(min(deadline_ms, self.commits.next_ms(), self._now_ms() + self._poll_again_ms))
+                chores_ms = max(self.commits.next_ms(), self._next_chores_ms)
+                yield NewsWait(min(deadline_ms, chores_ms, self._now_ms() + self._poll_again_ms))
                 self.check_open()
 
     def take_one(self) -> ConsumerRecord | None:
@@ -198,7 +199,7 @@ class Application:
     def unsubscribe(self, timeout_ms: float | None) -> Steps[None]:
         """Give up all partitions: by leaving the group after subscribe(), at once after assign()."""
         self.check_open()
-        self._check_not_in_callback("unsubscribe()")
+        self.check_not_in_callback("unsubscribe()")
         if self.subscription.is_on:
             yield from self._leave(self.inquiries.deadline_ms(timeout_ms), closes=False)
         elif self.assignment:
@@ -308,7 +309,7 @@ class Application:
         Raises what a callback raised. What did not end in time is logged; the consumer is closed anyway."""
         if self.is_closed:
             return
-        self._check_not_in_callback("close()")
+        self.check_not_in_callback("close()")
         self.is_closed = True
         timeout_ms = CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms
         begun_ms = self._now_ms()
@@ -368,7 +369,7 @@ class Application:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         self.check_open()
-        self._check_not_in_callback("poll()")
+        self.check_not_in_callback("poll()")
         if self._is_polling:
             raise IllegalState("poll() runs already, in another task or thread")
         self._is_polling = True
@@ -382,7 +383,8 @@ class Application:
         if self.is_closed and not IN_CALLBACK.get():
             raise IllegalState("the consumer is closed")
 
-    def _check_not_in_callback(self, call: str) -> None:
+    def check_not_in_callback(self, call: str) -> None:
+        """Raise IllegalState in a rebalance callback, which these calls would wait for."""
         if IN_CALLBACK.get():
             raise IllegalState(f"{call} cannot be called by a rebalance callback")
 

@@ -263,7 +263,7 @@ class PositionManager:
         offsets: ListOffsetsManager,
         emit: Callable[[BackgroundEvent], None],
     ) -> None:
-        self._timeout_ms = settings.default_api_timeout_ms
+        self._timeout_ms = settings.request_timeout_ms
         self._now_ms = env.now_ms
         self._positions = positions
         self._committed = committed

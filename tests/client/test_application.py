@@ -469,6 +469,15 @@ def test_positions_are_committed_each_interval_and_what_fails_is_tried_again() -
     assert script.take_sent(CommitEvent)[0].offsets == {part(0): offset(2)}
 
 
+def test_a_commit_with_every_poll_leaves_time_for_the_background_side() -> None:
+    script = BackgroundScript(auto_commit_interval_ms=0)
+    script.own(0)
+    waits: list[float] = []
+    script.on_wait = lambda effect: waits.append(script.now_ms)
+    script.poll(1_000.0)
+    assert len(waits) <= 12
+
+
 def test_an_asynchronous_commit_calls_its_callback_in_a_later_poll(script: BackgroundScript) -> None:
     ends: list[Any] = []
     script.own(0)

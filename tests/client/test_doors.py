@@ -206,6 +206,27 @@ async def test_what_needs_a_running_consumer_says_so() -> None:
     assert [record async for record in consumer] == []
 
 
+async def test_a_callback_cannot_close_and_the_consumer_goes_on() -> None:
+    async with closing(
+        Consumer("orders", on_assign=lambda consumer, _: consumer.close(), **NOWHERE)
+    ) as consumer:
+        put(consumer, assigned())
+        with pytest.raises(IllegalState, match="cannot be called by a rebalance callback"):
+            await consumer.poll(1.0)
+        with pytest.raises(TimedOut, match="metadata of"):
+            await consumer.cluster(timeout=0.01)
+
+
+def test_a_consumer_stays_on_its_event_loop() -> None:
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        consumer = Consumer("orders", **NOWHERE)
+        first.run(consumer.poll(0.0))
+        for call in (consumer.poll(0.0), consumer.close()):
+            with pytest.raises(IllegalState, match="another event loop"):
+                second.run(call)
+        first.run(consumer.close(CLOSE_S))
+
+
 async def test_an_empty_consumer_does_not_keep_the_loop_from_others() -> None:
     turns = 0
 
@@ -265,6 +286,28 @@ def test_a_coroutine_function_is_no_callback_of_this_flavour(make: Callable[...,
     send(consumer, assigned())
     with pytest.raises(TypeError, match="coroutine function"):
         consumer.poll(0)
+
+
+def test_a_callback_cannot_end_the_thread(make: Callable[..., SyncConsumer]) -> None:
+    consumer = make()
+    consumer.subscribe(["orders"], on_assign=lambda consumer, _: consumer.close())
+    send(consumer, assigned())
+    with pytest.raises(IllegalState, match="cannot be called by a rebalance callback"):
+        consumer.poll(1.0)
+    with pytest.raises(KafkaException, match="metadata of"):
+        consumer.list_topics(timeout=0.01)
+
+
+def test_a_forked_process_is_told_to_make_a_consumer_of_its_own(
+    make: Callable[..., SyncConsumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = make()
+    monkeypatch.setattr("client.background_thread.getpid", lambda: -1)
+    for call in (consumer.poll, consumer.close, consumer.assignment):
+        with pytest.raises(IllegalState, match="made before a fork"):
+            call()
+    monkeypatch.undo()
+    assert consumer.poll(0.0) is None
 
 
 def test_other_threads_may_call_while_one_polls(make: Callable[..., SyncConsumer]) -> None:

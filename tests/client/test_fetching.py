@@ -137,6 +137,22 @@ def test_all_responses_together_stay_within_the_fetch_buffer() -> None:
         handed_out += len(rig.take(7))
 
 
+@pytest.mark.parametrize("name", ["max_partition_fetch_bytes", "fetch_max_bytes"])
+def test_limits_of_nothing_bring_a_batch_at_a_time(name: str) -> None:
+    rig = rig_with(**{name: 0})
+    rig.logs[A].append(b"one")
+    rig.logs[A].append(b"two")
+    rig.assign({A: 0})
+    assert all_values(rig, 2) == [b"one", b"two"]
+
+
+def test_a_short_time_limit_of_calls_does_not_keep_partitions_from_beginning() -> None:
+    rig = rig_with(default_api_timeout_ms=0)
+    rig.logs[A].append(b"one")
+    rig.assign({A: None})
+    assert values(rig.take()) == [b"one"]
+
+
 def test_a_batch_larger_than_every_limit_arrives() -> None:
     rig = rig_with(fetch_max_bytes=100, max_partition_fetch_bytes=50)
     rig.logs[A].append(b"x" * 5_000)

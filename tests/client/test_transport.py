@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,39 @@ async def test_an_address_that_cannot_be_connected_to_is_told(host: str, port: i
     assert (kind, number) == ("lost", 1)
     assert isinstance(error, OSError)
     assert str(error)
+
+
+async def test_a_name_with_a_dead_address_is_connected_to_at_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with full_listener() as dead:
+        async with serving(echo) as port:
+
+            async def addresses(*_args: Any, **_kwargs: Any) -> list[Any]:
+                kind = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
+                return [(*kind, address) for address in (dead, ("127.0.0.1", port))]
+
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", addresses)
+            recorder = Recorder()
+            connections = backend(recorder)
+            connections.connect(1, "kafka.test", port)
+            assert await recorder.next() == ("connected", 1)
+            connections.close(1)
+            await connections.wait_closed()
+
+
+@contextmanager
+def full_listener() -> Iterator[Any]:
+    """The address of a listener that takes no connections, as of a host that does not answer."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            one = sockets.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield listener.getsockname()
 
 
 async def test_an_attempt_that_is_given_up_is_not_told() -> None:

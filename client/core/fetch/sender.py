@@ -114,7 +114,7 @@ class FetchSender:
             and not one.is_paused
             and not one.is_asked
             and not one.is_damaged
-            and self.buffer.holds(one.partition) < self._settings.max_partition_fetch_bytes
+            and self.buffer.holds(one.partition) < max(self._settings.max_partition_fetch_bytes, 1)
         )
 
     def _node_of(self, one: PartitionPosition, now_ms: float) -> int | None:
