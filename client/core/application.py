@@ -37,7 +37,7 @@ from client.core.events import (
 from client.core.fetch.handler import FetchHandler
 from client.core.inquiries import Inquiries
 from client.core.offset_commits import CommitCallback, OffsetCommits, Offsets, log_failure
-from client.core.rebalance import IN_CALLBACK, ROUND_EVENTS, ApplicationRounds, RebalanceCallbacks
+from client.core.rebalance import IN_CALLBACK, ApplicationRounds, RebalanceCallbacks, RoundEvent
 from client.core.settings import ConsumerSettings
 from client.core.subscription import Subscription, check_topics
 from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition, partition_names
@@ -155,7 +155,7 @@ class Application:
                 case ErrorEvent():
                     self._errors.add(event)
                 case _:
-                    assert isinstance(event, ROUND_EVENTS)
+                    assert isinstance(event, RoundEvent)
                     self.rounds.add(event)
 
     # Subscription and assignment.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from client.core.application import Application
-from client.core.background import Background, Handler
+from client.core.background import Background, EventHandler
 from client.core.commits import CommitManager
 from client.core.committed import CommittedManager
 from client.core.coordinator import CoordinatorManager
@@ -76,7 +76,7 @@ def _background_parts(
     delegate: NetworkDelegate,
     emit: Callable[[BackgroundEvent], None],
     has_backlog: Callable[[], bool],
-) -> tuple[ConsumerMember, list[RequestManager], dict[ApplicationEventType, Handler]]:
+) -> tuple[ConsumerMember, list[RequestManager], dict[ApplicationEventType, EventHandler]]:
     """Return the member, the managers in the order of a pass, and what handles each event."""
     metadata = MetadataManager(settings, env, delegate, emit)
     coordinator = CoordinatorManager(settings, env, delegate, emit)
@@ -96,7 +96,7 @@ def _background_parts(
         complete(event.future)
 
     kind = ApplicationEventType
-    handlers: dict[ApplicationEventType, Handler] = {
+    handlers: dict[ApplicationEventType, EventHandler] = {
         kind.NOOP: lambda event, now_ms: None,
         kind.UPDATE_METADATA: metadata.update_metadata,
         **member.handlers,

@@ -19,7 +19,7 @@ EVENTS_PER_PASS_MAX: Final = 1_000
 """Limit on application events that one pass takes; the next pass follows at once."""
 
 
-Handler = Callable[[Any, float], None]
+EventHandler = Callable[[Any, float], None]
 """Handles an application event of one type at a time in ms."""
 
 
@@ -29,7 +29,7 @@ class Background:
     def __init__(
         self,
         managers: Sequence[RequestManager],
-        handlers: dict[ApplicationEventType, Handler],
+        handlers: dict[ApplicationEventType, EventHandler],
         delegate: NetworkDelegate,
         background_events: deque[BackgroundEvent],
     ) -> None:

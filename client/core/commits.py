@@ -44,7 +44,7 @@ FENCING: Final[Mapping[int, str]] = {
 """Errors of a consumer that is not part of the group, with the reason."""
 
 
-class _Offsets(NamedTuple):
+class _Commit(NamedTuple):
     """The offsets of a commit, and whether it is made again after errors that may pass."""
 
     offsets: frozenset[tuple[TopicPartition, OffsetAndMetadata]]
@@ -67,7 +67,7 @@ class CommitManager:
         self._metadata = metadata
         self._sent_epoch = -1
         """The member epoch of the request in flight."""
-        self._calls: PendingCalls[_Offsets] = PendingCalls(settings, env, one_by_one=True)
+        self._calls: PendingCalls[_Commit] = PendingCalls(settings, env, one_by_one=True)
 
     def commit(self, event: CommitEvent, now_ms: float) -> None:
         """Handle COMMIT."""
@@ -79,7 +79,7 @@ class CommitManager:
         else:
             assert event.deadline_ms is not None
             what = f"the commit of {len(event.offsets)} partitions"
-            key = _Offsets(frozenset(event.offsets.items()), event.retries)
+            key = _Commit(frozenset(event.offsets.items()), event.retries)
             self._calls.add(key, what, then, event.deadline_ms)
 
     def poll(self, now_ms: float) -> PollResult:
@@ -97,7 +97,7 @@ class CommitManager:
         assert self._identity is not None
         return self._identity.is_subscribed and self._identity.member_epoch <= 0
 
-    def _request(self, call: PendingCall[_Offsets], now_ms: float) -> UnsentRequest:
+    def _request(self, call: PendingCall[_Commit], now_ms: float) -> UnsentRequest:
         call.in_flight = 1
         ids = TopicIds.of((partition for partition, _ in call.key.offsets), self._metadata.view)
         return UnsentRequest(
@@ -109,7 +109,7 @@ class CommitManager:
             versions=ids.versions(*VERSIONS),
         )
 
-    def _build(self, key: _Offsets, ids: TopicIds, version: int) -> OffsetCommitRequest:
+    def _build(self, key: _Commit, ids: TopicIds, version: int) -> OffsetCommitRequest:
         identity = self._identity
         assert identity is not None
         topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
@@ -134,7 +134,7 @@ class CommitManager:
             ],
         )
 
-    def _answered(self, call: PendingCall[_Offsets], ids: TopicIds, response: ClientResponse) -> None:
+    def _answered(self, call: PendingCall[_Commit], ids: TopicIds, response: ClientResponse) -> None:
         call.in_flight = 0
         if response.failure is not None:
             call.unanswered(response)
@@ -151,7 +151,7 @@ class CommitManager:
 
     def _refuse(
         self,
-        call: PendingCall[_Offsets],
+        call: PendingCall[_Commit],
         code: int,
         partitions: list[TopicPartition],
         response: ClientResponse,
@@ -182,7 +182,7 @@ class CommitManager:
             call.end(error=KafkaError(code, words))
 
 
-def _refused(key: _Offsets, ids: TopicIds, body: OffsetCommitResponse) -> dict[int, list[TopicPartition]]:
+def _refused(key: _Commit, ids: TopicIds, body: OffsetCommitResponse) -> dict[int, list[TopicPartition]]:
     """Return the partitions that were not committed, by error code."""
     codes: dict[TopicPartition, int] = {partition: MISSING for partition, _ in key.offsets}
     for topic in body.topics:

@@ -247,7 +247,7 @@ class FetchResponseEvent(BackgroundEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsEvent(BackgroundEvent):
     type = BackgroundEventType.POSITIONS
-    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, Position]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

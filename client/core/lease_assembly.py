@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from client.core.background import Background, Handler
+from client.core.background import Background, EventHandler
 from client.core.coordinator import CoordinatorManager
 from client.core.env import ConnectionBackend, Environment
 from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
@@ -44,7 +44,7 @@ def assemble_leases(
         delegate.close(now_ms)
         complete(event.future)
 
-    handlers: dict[ApplicationEventType, Handler] = {
+    handlers: dict[ApplicationEventType, EventHandler] = {
         **member.handlers,
         ApplicationEventType.UPDATE_METADATA: metadata.update_metadata,
         ApplicationEventType.CLOSE: close,

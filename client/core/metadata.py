@@ -56,7 +56,7 @@ MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKN
 
 
 @dataclass(slots=True)
-class _Waiter:
+class _MetadataCall:
     event: UpdateMetadataEvent
     was_asked: bool = False
     """Whether a request that was made after the call is under way; an older answer is no answer to it."""
@@ -85,7 +85,7 @@ class MetadataManager:
         self._told: dict[str, int] = {}
         """The topics that were complained of, with their error codes."""
         """Topics whose error was emitted, once."""
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[_MetadataCall] = []
         self._is_asking = False
         self._refresh_ms = self._ids_ms = env.now_ms()
         """The times at which names, and ids, are asked for next."""
@@ -143,7 +143,7 @@ class MetadataManager:
         elif len(self._waiters) == WAITERS_MAX:
             fail(event.future, TimedOut(f"{WAITERS_MAX} calls are waiting for metadata already"))
         else:
-            self._waiters.append(_Waiter(event))
+            self._waiters.append(_MetadataCall(event))
             self._refresh_ms = min(self._refresh_ms, now_ms)
 
     # The manager.

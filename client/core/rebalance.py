@@ -38,7 +38,6 @@ IN_CALLBACK: ContextVar[bool] = ContextVar("in_callback", default=False)
 """Whether a rebalance callback is what calls the consumer."""
 
 RoundEvent = RevokePartitionsEvent | AssignPartitionsEvent | LosePartitionsEvent | ComputeAssignmentEvent
-ROUND_EVENTS = (RevokePartitionsEvent, AssignPartitionsEvent, LosePartitionsEvent, ComputeAssignmentEvent)
 
 
 RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]

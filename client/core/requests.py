@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -70,7 +70,7 @@ class UnsentRequest:
     """Counts from the moment in which the manager made it, so it includes the time to connect."""
     versions: tuple[int, int] | None = None
     """The versions that may be used, if not all that this client speaks."""
-    made_ms: float = field(default=-1.0)
+    made_ms: float = -1.0
 
 
 class PollResult(NamedTuple):

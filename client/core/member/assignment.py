@@ -11,7 +11,7 @@ reconciliation; the others do not wait for them.
 
 from __future__ import annotations
 
-from client.core.events import AckPartitionAssignedEvent, AssignPartitionsEvent, RevokePartitionsEvent
+from client.core.events import AckPartitionAssignedEvent, AssignPartitionsEvent
 from client.core.member.membership import MembershipManager
 from client.core.member.states import MemberState
 from client.core.member.steps import Acknowledgement, plural
@@ -70,16 +70,10 @@ class AssignmentManager:
         }
 
     def _revoke(self, surplus: Partitions, now_ms: float) -> None:
-        partitions = frozenset(surplus.values())
-        deadline_ms = now_ms + self._settings.max_poll_interval_ms
         self._gave_up = True
-        self._membership.begin_revoking(surplus)
-        self._membership.steps.begin(
-            lambda number: RevokePartitionsEvent(
-                partitions=partitions, round=number, deadline_ms=deadline_ms
-            ),
-            f"the commit and on_revoke of {plural(len(partitions), 'partition')}",
-            lambda _event, _now_ms: self._membership.revoked(),
+        deadline_ms = now_ms + self._settings.max_poll_interval_ms
+        self._membership.begin_revoking(
+            surplus, deadline_ms, lambda _event, _now_ms: self._membership.revoked()
         )
 
     def _assign(self, missing: Partitions) -> None:

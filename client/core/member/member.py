@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from client.core.background import Handler
+from client.core.background import EventHandler
 from client.core.env import Environment
 from client.core.events import ApplicationEventType
 from client.core.member.assignment import AssignmentManager
@@ -69,7 +69,7 @@ class ConsumerMember:
             self.computing,
         )
         """In the order of a pass, so that an acknowledgement leaves in the pass that brought its cause."""
-        self.handlers: dict[ApplicationEventType, Handler] = {
+        self.handlers: dict[ApplicationEventType, EventHandler] = {
             ApplicationEventType.SUBSCRIBE: self.membership.subscribe,
             ApplicationEventType.LEAVE_GROUP: self.membership.leave,
             ApplicationEventType.ACK_PARTITION_REVOKED: self.membership.acknowledge,

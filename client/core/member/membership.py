@@ -17,7 +17,6 @@ reconciliation; this one decides by the table in `states` what it means. Invaria
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Final
 
 from client.core.assignors import AssignorData
@@ -33,7 +32,7 @@ from client.core.events import (
 )
 from client.core.futures import complete, fail
 from client.core.member.states import IN_GROUP, TRANSITIONS, MemberEvent, MemberState
-from client.core.member.steps import Acknowledgement, ApplicationSteps, plural
+from client.core.member.steps import Acknowledgement, ApplicationSteps, Continuation, plural
 from client.core.member.tokens import FencingTokens
 from client.core.member.wants import AssignedPositions, Emit
 from client.core.requests import FOREVER, NOTHING, PollResult
@@ -235,12 +234,20 @@ class MembershipManager:
 
     # News from the reconciliation.
 
-    def begin_revoking(self, partitions: dict[TopicIdPartition, TopicPartition]) -> None:
-        """Take partitions out of the set; the fetcher drops what it has of them."""
+    def begin_revoking(
+        self, partitions: dict[TopicIdPartition, TopicPartition], deadline_ms: float, then: Continuation
+    ) -> None:
+        """Take partitions out of the set, fetch them no more, and let the application give them up."""
         for part in partitions:
             del self.owned[part]
         self.revoking |= partitions
         self._positions.end(partitions.values())
+        revoked = frozenset(self.revoking.values())
+        self.steps.begin(
+            lambda number: RevokePartitionsEvent(partitions=revoked, round=number, deadline_ms=deadline_ms),
+            f"the commit and on_revoke of {plural(len(revoked), 'partition')}",
+            then,
+        )
 
     def revoked(self) -> None:
         """Name the partitions in heartbeats no more: the callback has ended."""
@@ -312,16 +319,7 @@ class MembershipManager:
             self.steps.cancel()
             self._released(None, now_ms)
             return
-        self.begin_revoking(dict(self.owned))
-        partitions = frozenset(self.revoking.values())
-        deadline_ms = self.leave_deadline_ms
-        self.steps.begin(
-            lambda number: RevokePartitionsEvent(
-                partitions=partitions, round=number, deadline_ms=deadline_ms
-            ),
-            f"the commit and on_revoke of {plural(len(partitions), 'partition')}",
-            self._released,
-        )
+        self.begin_revoking(dict(self.owned), self.leave_deadline_ms, self._released)
 
     def _lose_all(self, now_ms: float) -> None:
         """Clear the set without a revocation; on_lost runs for all of it."""
@@ -335,7 +333,7 @@ class MembershipManager:
             self._released(None, now_ms)
             return
         self.steps.begin(
-            partial(_lose, partitions),
+            lambda number: LosePartitionsEvent(partitions=partitions, round=number),
             f"on_lost of {plural(len(partitions), 'partition')}",
             self._released,
         )
@@ -375,7 +373,3 @@ class MembershipManager:
         leaving, self._leaving = self._leaving, []
         for event in leaving:
             complete(event.future)
-
-
-def _lose(partitions: frozenset[TopicPartition], number: int) -> LosePartitionsEvent:
-    return LosePartitionsEvent(partitions=partitions, round=number)

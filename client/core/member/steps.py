@@ -22,31 +22,31 @@ def plural(count: int, noun: str) -> str:
 
 
 Acknowledgement = AckPartitionRevokedEvent | AckPartitionAssignedEvent
-Then = Callable[[Acknowledgement, float], None]
+Continuation = Callable[[Acknowledgement, float], None]
 """The continuation after a step; its second argument is the time in ms."""
 
 
-class Step(NamedTuple):
+class ApplicationStep(NamedTuple):
     round: int
     waits_for: str
     """The thing that the member waits for, in words for people."""
-    then: Then
+    then: Continuation
 
 
 class ApplicationSteps:
     """The step that runs, if one does."""
 
     def __init__(self, emit: Emit) -> None:
-        self.running: Step | None = None
+        self.running: ApplicationStep | None = None
         self._emit = emit
         self._round = 0
 
-    def begin(self, event: Callable[[int], BackgroundEvent], waits_for: str, then: Then) -> None:
+    def begin(self, event: Callable[[int], BackgroundEvent], waits_for: str, then: Continuation) -> None:
         """Send the event that `event` makes for a round number; go on with `then` when it is acknowledged.
 
         A step that still runs is cancelled."""
         self._round += 1
-        self.running = Step(self._round, waits_for, then)
+        self.running = ApplicationStep(self._round, waits_for, then)
         self._emit(event(self._round))
 
     def cancel(self) -> None:
