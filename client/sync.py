@@ -44,6 +44,9 @@ FOREVER_S: Final = 366 * 24 * 3_600.0
 CONSUME_MAX: Final = 1_000_000
 """Limit on the messages of one consume(), as in confluent-kafka."""
 
+_RAISED: Final = (IllegalState, DeserializationError, KafkaException)
+"""What poll() and consume() raise; KafkaException is what the user's callback got from another call."""
+
 _T = TypeVar("_T")
 
 
@@ -75,6 +78,8 @@ class SyncConsumer:
         self._thread = BackgroundThread(self._settings)
         self._application = self._thread.assembly.application
         self._closing = RLock()
+        self._raised: Exception | None = None
+        """Raised in a consume() that had messages to return; the next call raises it."""
         if self._settings.on_commit is not None:
             self._application.commits.on_commit = self._commit_callback(self._settings.on_commit)
 
@@ -84,13 +89,14 @@ class SyncConsumer:
         """Return the next message, None if none came in time. Runs callbacks.
 
         Raises what a callback raises, and DeserializationError."""
+        self._raise_kept()
         began_ns = self._tracing.began_ns()
         try:
             record = self._thread.call(self._application.take_one)
             if record is None:
                 records = self._thread.drive(self._application.poll(1, _poll_ms(timeout)))
                 record = records[0] if records else None
-        except (IllegalState, DeserializationError):
+        except _RAISED:
             raise
         except ConsumerError as error:
             return ConfluentMessage(None, to_error(error))
@@ -103,6 +109,7 @@ class SyncConsumer:
         """Return messages: as many as are asked for, fewer when the time is over. Runs callbacks."""
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages={num_messages} is not between 0 and {CONSUME_MAX:,}")
+        self._raise_kept()
         began_ns = self._tracing.began_ns()
         until_s = monotonic() + _poll_ms(timeout) / 1000
         messages: list[ConfluentMessage] = []
@@ -111,18 +118,24 @@ class SyncConsumer:
             try:
                 steps = self._application.poll(num_messages - len(messages), left_ms)
                 records = self._thread.drive(steps)
-            except (IllegalState, DeserializationError):
-                if messages:
-                    break
-                raise
-            except ConsumerError as error:
-                messages.append(ConfluentMessage(None, to_error(error)))
+            except Exception as error:
+                if isinstance(error, ConsumerError) and not isinstance(error, _RAISED):
+                    messages.append(ConfluentMessage(None, to_error(error)))
+                elif messages:
+                    self._raised = error
+                else:
+                    raise
                 break
             messages += map(ConfluentMessage, records)
             if not records and monotonic() >= until_s:
                 break
         self._tracing.polled(began_ns, [each.record() for each in messages if each.error() is None])
         return messages
+
+    def _raise_kept(self) -> None:
+        error, self._raised = self._raised, None
+        if error is not None:
+            raise error
 
     def processing(self, *messages: ConfluentMessage) -> AbstractContextManager[Any]:
         """Work on messages in a span of OpenTelemetry, as `quorate.Consumer.processing` does."""

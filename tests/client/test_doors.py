@@ -17,7 +17,7 @@ import pytest
 
 from client.aio.loop import now_ms
 from client.core.assembly import EVENTS_MAX, ConsumerAssembly
-from client.core.effects import CallAnswer
+from client.core.effects import CallAnswer, NewsWait
 from client.core.events import (
     AckPartitionAssignedEvent,
     ApplicationEvent,
@@ -30,6 +30,7 @@ from client.core.member.membership import MembershipManager
 from quorate import (
     Consumer,
     ConsumerError,
+    ConsumerRecord,
     IllegalState,
     KafkaError,
     OffsetAndMetadata,
@@ -292,10 +293,31 @@ def test_a_callback_cannot_end_the_thread(make: Callable[..., SyncConsumer]) -> 
     consumer = make()
     consumer.subscribe(["orders"], on_assign=lambda consumer, _: consumer.close())
     send(consumer, assigned())
-    with pytest.raises(IllegalState, match="cannot be called by a rebalance callback"):
+    with pytest.raises(KafkaException, match="cannot be called by a rebalance callback"):
         consumer.poll(1.0)
     with pytest.raises(KafkaException, match="metadata of"):
         consumer.list_topics(timeout=0.01)
+
+
+def test_what_a_callback_raises_is_raised_and_takes_no_messages_along(
+    make: Callable[..., SyncConsumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = make()
+    error = KafkaException("of a call in a callback")
+    polls = iter([[ConsumerRecord("orders", 0, 0, 0, 0, None, b"one", (), 0)], error, error])
+
+    def poll(_most: int, _timeout_ms: float) -> Iterator[Any]:
+        """Play the steps of a poll that has records, and of two whose callbacks raise."""
+        yield NewsWait(0.0)
+        if isinstance(found := next(polls), Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(consumer._application, "poll", poll)
+    assert [message.value() for message in consumer.consume(2, timeout=1)] == [b"one"]
+    for call in (consumer.poll, consumer.poll):
+        with pytest.raises(KafkaException, match="of a call in a callback"):
+            call()
 
 
 def test_a_forked_process_is_told_to_make_a_consumer_of_its_own(
@@ -304,7 +326,7 @@ def test_a_forked_process_is_told_to_make_a_consumer_of_its_own(
     consumer = make()
     monkeypatch.setattr("client.background_thread.getpid", lambda: -1)
     for call in (consumer.poll, consumer.close, consumer.assignment):
-        with pytest.raises(IllegalState, match="made before a fork"):
+        with pytest.raises((IllegalState, KafkaException), match="made before a fork"):
             call()
     monkeypatch.undo()
     assert consumer.poll(0.0) is None
