@@ -117,17 +117,14 @@ class BackgroundThread:
         try:
             self._loop.run_forever()
         finally:
-            self._driver.stop()
-            self.assembly.delegate.close(now_ms())  # for a background side that failed
-            self._loop.run_until_complete(self._connections.wait_closed())
+            self._loop.run_until_complete(self._connections.stop())
             self._loop.close()
 
     async def _begin(self) -> None:
         self._driver = BackgroundDriver(self._notify)
         self._connections = AsyncioConnections(self._settings, self._driver)
         self.assembly = assemble(self._settings, real_environment(), self._connections, self._wake)
-        self._connections.events = self.assembly.delegate
-        self._driver.background = self.assembly.background
+        self._connections.start(self.assembly.delegate, self.assembly.background)
 
     def _wake(self) -> None:
         if not self._loop.is_closed():

@@ -277,7 +277,7 @@ class ConfluentTopic(NamedTuple):
 
 
 class ConfluentCluster(NamedTuple):
-    """What list_topics() returns: brokers by id, topics by name."""
+    """The result of list_topics(): brokers by id, topics by name."""
 
     cluster_id: str | None
     brokers: dict[int, ConfluentBroker]

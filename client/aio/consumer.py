@@ -259,10 +259,8 @@ class Consumer:
             await self._run(self._assembly.application.close(_ms(timeout)))
         finally:
             self._closed.set()
-            self._driver.stop()
             self._wake_waiters()
-            self._assembly.delegate.close(now_ms())  # for a background side that failed
-            await self._connections.wait_closed()
+            await self._connections.stop()
 
     async def __aenter__(self) -> Self:
         await self._started()
@@ -304,11 +302,10 @@ class Consumer:
     def _assemble(self) -> ConsumerAssembly:
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[None]] = set()
-        self._driver = BackgroundDriver(self._wake_waiters)
-        self._connections = AsyncioConnections(self._settings, self._driver)
-        assembly = assemble(self._settings, real_environment(), self._connections, self._driver.wake)
-        self._connections.events = assembly.delegate
-        self._driver.background = assembly.background
+        driver = BackgroundDriver(self._wake_waiters)
+        self._connections = AsyncioConnections(self._settings, driver)
+        assembly = assemble(self._settings, real_environment(), self._connections, driver.wake)
+        self._connections.start(assembly.delegate, assembly.background)
         return assembly
 
     async def _run(self, steps: Steps[_T]) -> _T:

@@ -207,12 +207,11 @@ class Leases(Collection[Lease]):
         """Join the group. Returns when the coordinator has admitted the member."""
         if self._assembly is not None:
             raise IllegalState("a lease is opened once")
-        self._driver = BackgroundDriver(self._tell)
-        self._connections = AsyncioConnections(self._settings, self._driver)
-        assembly = assemble_leases(self._settings, real_environment(), self._connections, self._driver.wake)
+        driver = BackgroundDriver(self._tell)
+        self._connections = AsyncioConnections(self._settings, driver)
+        assembly = assemble_leases(self._settings, real_environment(), self._connections, driver.wake)
         self._assembly = assembly
-        self._connections.events = assembly.delegate
-        self._driver.background = assembly.background
+        self._connections.start(assembly.delegate, assembly.background)
         try:
             await self._join(assembly)
         except BaseException:
@@ -288,9 +287,7 @@ class Leases(Collection[Lease]):
             await asyncio.wait({asyncio.wrap_future(holder.disconnect())}, timeout=CLOSE_S)
         finally:
             self._closed.set()
-            self._driver.stop()
-            self._assembly.delegate.close(now_ms())
-            await self._connections.wait_closed()
+            await self._connections.stop()
 
     async def _end_run(self, timeout: float) -> bool:
         """End the run() of another task. Returns whether its workers have ended."""

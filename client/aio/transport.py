@@ -10,7 +10,8 @@ import asyncio
 import ssl
 from typing import Final, cast
 
-from client.aio.loop import BackgroundDriver
+from client.aio.loop import BackgroundDriver, now_ms
+from client.core.background import Background
 from client.core.env import HandshakeFailed
 from client.core.errors import ConfigError
 from client.core.network.delegate import NetworkDelegate
@@ -31,6 +32,16 @@ class AsyncioConnections:
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._given_up: set[asyncio.Task[None]] = set()
         self._open: dict[int, asyncio.Transport] = {}
+
+    def start(self, delegate: NetworkDelegate, background: Background) -> None:
+        """Take the delegate and the background side, which needed this backend first."""
+        self.events, self._driver.background = delegate, background
+
+    async def stop(self) -> None:
+        """Make no pass any more, and end all connections, also those of a background side that failed."""
+        self._driver.stop()
+        self.events.close(now_ms())
+        await self.wait_closed()
 
     def connect(self, number: int, host: str, port: int) -> None:
         """Begin to connect."""

@@ -16,10 +16,9 @@ from client.core.commits import CommitManager
 from client.core.committed import CommittedManager
 from client.core.coordinator import CoordinatorManager
 from client.core.env import ConnectionBackend, Environment
-from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent, ErrorEvent
+from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, ErrorEvent
 from client.core.fetch.handler import FetchHandler
 from client.core.fetch.sender import FetchSender
-from client.core.futures import complete
 from client.core.list_offsets import ListOffsetsManager
 from client.core.member.member import ConsumerMember, MemberExplanation
 from client.core.metadata import MetadataManager
@@ -30,8 +29,8 @@ from client.core.settings import ConsumerSettings
 from client.core.unraised import log_unraised
 
 EVENTS_MAX: Final = 1_000
-"""When so many events wait for the application side, further errors go to the log, and nothing is fetched,
-which bounds data and positions. A member has one round at a time."""
+"""Limit on the events that wait for the application side, beyond which errors go to the log, and nothing is
+fetched, which bounds data and positions. A member has one round at a time."""
 
 
 class ConsumerAssembly(NamedTuple):
@@ -91,13 +90,8 @@ def _background_parts(
     )
     sender = FetchSender(settings, env, metadata, positions, emit, has_backlog)
 
-    def close(event: CloseEvent, now_ms: float) -> None:
-        delegate.close(now_ms)
-        complete(event.future)
-
     kind = ApplicationEventType
     handlers: dict[ApplicationEventType, EventHandler] = {
-        kind.NOOP: lambda event, now_ms: None,
         kind.UPDATE_METADATA: metadata.update_metadata,
         **member.handlers,
         kind.COMMIT: commits.commit,
@@ -107,7 +101,6 @@ def _background_parts(
         kind.SEEK: positions.seek,
         kind.PAUSE: positions.pause,
         kind.FETCH_CONSUMED: sender.consumed,
-        kind.CLOSE: close,
     }
     managers: list[RequestManager] = [
         *member.managers,  # an assignment is fetched in the pass that acknowledges it

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent
+from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
+from client.core.futures import complete
 from client.core.network.delegate import NetworkDelegate
 from client.core.requests import FOREVER, RequestManager
 
@@ -38,7 +39,11 @@ class Background:
         self.background_events = background_events
         """Filled by the managers and emptied by the application side."""
         self._managers = managers
-        self._handlers = handlers
+        self._handlers: dict[ApplicationEventType, EventHandler] = {
+            ApplicationEventType.NOOP: lambda event, now_ms: None,
+            ApplicationEventType.CLOSE: self._close,
+            **handlers,
+        }
         self._delegate = delegate
 
     def run_once(self, now_ms: float) -> float:
@@ -53,3 +58,7 @@ class Background:
                 self._delegate.add(request, now_ms)
             wait_ms = min(wait_ms, wanted.wait_ms)
         return min(wait_ms, self._delegate.poll(now_ms))
+
+    def _close(self, event: CloseEvent, now_ms: float) -> None:
+        self._delegate.close(now_ms)
+        complete(event.future)

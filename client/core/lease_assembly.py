@@ -9,8 +9,7 @@ from typing import NamedTuple
 from client.core.background import Background, EventHandler
 from client.core.coordinator import CoordinatorManager
 from client.core.env import ConnectionBackend, Environment
-from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
-from client.core.futures import complete
+from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent
 from client.core.leases import HeldLeases
 from client.core.member.member import ConsumerMember, MemberExplanation
 from client.core.member.membership import MembershipManager
@@ -40,14 +39,9 @@ def assemble_leases(
     coordinator = CoordinatorManager(settings, env, delegate, events.append)
     member = ConsumerMember(settings, env, events.append, metadata, coordinator, _NothingFetched())
 
-    def close(event: CloseEvent, now_ms: float) -> None:
-        delegate.close(now_ms)
-        complete(event.future)
-
     handlers: dict[ApplicationEventType, EventHandler] = {
         **member.handlers,
         ApplicationEventType.UPDATE_METADATA: metadata.update_metadata,
-        ApplicationEventType.CLOSE: close,
     }
     managers = [_AlwaysPolled(member.membership), *member.managers, metadata, coordinator]
     background = Background(managers, handlers, delegate, events)

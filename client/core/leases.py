@@ -55,7 +55,7 @@ class LeaseChange(NamedTuple):
     is_lost: bool = False
     """Whether they were lost: others may hold the partitions already."""
     deadline_ms: float | None = None
-    """When the coordinator stops waiting for a revocation, on the environment's clock."""
+    """The time at which the coordinator stops waiting for a revocation, on the environment's clock."""
     number: int = 0
     """The number with which the change is acknowledged."""
 
@@ -82,7 +82,7 @@ class HeldLeases:
         send: Callable[[ApplicationEvent], None],
     ) -> None:
         self.held: dict[TopicPartition, Lease] = {}
-        """What is held now. A partition is out of it as soon as its revocation begins."""
+        """The leases that are held now. A partition is out as soon as its revocation begins."""
         self.is_closed = False
         self._leaves = False
         """Whether the work of everything has ended, so that what is taken away is acknowledged at once."""

@@ -9,7 +9,7 @@ from typing import Final
 from client.core.events import ErrorEvent
 
 ERRORS_MAX: Final = 1_000
-"""When so many errors wait, because calls are made that raise none, further ones go to the log."""
+"""Limit on the errors that wait because calls are made that raise none; further ones go to the log."""
 
 _log = logging.getLogger("quorate.consumer")
 

@@ -46,8 +46,8 @@ LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 """A static member that will return; its partitions wait for it until its session ends."""
 
 UNJOINED_LEAVE_MS: Final = 1_000.0
-"""How long a leave without an epoch waits for its answer. It is sent because only the answer to the join may
-be lost; if the leave is lost as well, the session ends the member."""
+"""The time that a leave without an epoch waits for its answer. It is sent because only the answer to the join
+may be lost; if the leave is lost as well, the session ends the member."""
 
 _S, _E = MemberState, MemberEvent
 
@@ -92,7 +92,7 @@ class MembershipManager:
         self._leaving: list[LeaveGroupEvent] = []
         """Calls that wait for the end; the last one's deadline counts."""
         self._farewell_end_ms = FOREVER
-        """When nobody waits any more for the answer to a leave without an epoch."""
+        """The time until which the answer to a leave without an epoch is waited for."""
         self._joins_again = False
         """Whether subscribe() was called while the member leaves."""
 

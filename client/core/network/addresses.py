@@ -81,7 +81,7 @@ class AddressBook:
         return max(0.0, known.until_ms - now_ms) if known is not None else 0.0
 
     def failed_setups(self, address: Address) -> int:
-        """How many attempts have failed since a connection to the address was last usable."""
+        """Return the number of attempts that failed since a connection to the address was last usable."""
         known = self._failures.get(address)
         return known.setups if known is not None else 0
 
