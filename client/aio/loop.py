@@ -51,7 +51,7 @@ class BackgroundDriver:
 
     def __init__(self, on_events: Callable[[], None]) -> None:
         self.background: Background
-        """Set before the first pass; the parts of the background side need `wake` first."""
+        """The background side, set before the first pass; its parts need `wake` first."""
         self.error: Exception | None = None
         """The exception that ended the background side, if it did not end by `stop`."""
         self._loop = asyncio.get_running_loop()

@@ -26,7 +26,7 @@ class AsyncioConnections:
 
     def __init__(self, settings: ConsumerSettings, driver: BackgroundDriver) -> None:
         self.events: NetworkDelegate
-        """Set before the first connection; the delegate needs this backend first."""
+        """The delegate, which `start` sets before the first connection."""
         self._tls = tls_context(settings)
         self._driver = driver
         self._connecting: dict[int, asyncio.Task[None]] = {}
@@ -87,7 +87,7 @@ class AsyncioConnections:
     # Events of the streams.
 
     def connected(self, number: int, transport: asyncio.Transport) -> None:
-        """A connection is made, unless it was given up meanwhile."""
+        """Note a connection that is made, unless it was given up meanwhile."""
         if self._connecting.pop(number, None) is None:
             transport.abort()
             return
@@ -97,14 +97,14 @@ class AsyncioConnections:
             self._driver.wake()
 
     def received(self, number: int, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Pass bytes on that have arrived."""
         if number in self._open:
             with self._driver.guarding():
                 if self.events.received(number, data):
                     self._driver.wake()
 
     def lost(self, number: int, error: Exception | None) -> None:
-        """A connection has ended, or was never made."""
+        """Forget a connection that has ended, or was never made."""
         was_known = self._connecting.pop(number, None) or self._open.pop(number, None)
         if was_known is not None:
             with self._driver.guarding():

@@ -40,7 +40,7 @@ class MemberToAssign(NamedTuple):
     rack_id: str | None
     topics: frozenset[str]
     partitions: frozenset[TopicPartition]
-    """Its present target."""
+    """The member's present target."""
     metadata: OfferedMetadata
 
 
@@ -50,9 +50,9 @@ class GroupToAssign(NamedTuple):
     version: int
     """The newest version of the metadata that all members understand."""
     members: Mapping[str, MemberToAssign]
-    """By member id."""
+    """The members by member id."""
     topics: Mapping[str, int]
-    """The number of partitions by topic."""
+    """The numbers of partitions by topic."""
 
 
 class MemberPart(NamedTuple):

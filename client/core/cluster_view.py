@@ -22,7 +22,7 @@ class PartitionView(NamedTuple):
     """A partition and its leader."""
 
     leader_id: int
-    """-1 if there is none."""
+    """The node id of the leader, -1 if there is none."""
     leader_epoch: int
     replicas: tuple[int, ...] = ()
     in_sync_replicas: tuple[int, ...] = ()

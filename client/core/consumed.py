@@ -93,7 +93,7 @@ class ConsumedRecords:
         return record._replace(key=made[0], value=made[1])
 
     def new_version(self, partitions: Collection[TopicPartition]) -> int:
-        """Forget what is here of partitions, whose positions change. Returns the version of the new ones."""
+        """Drop the records of partitions whose positions change. Returns the version of the new positions."""
         self._drop(partitions)
         self._version += 1
         self._versions.update(dict.fromkeys(partitions, self._version))

@@ -64,7 +64,7 @@ class CoordinatorManager:
         self.unknown_because = "it was not looked for yet"
         """The reason why the coordinator is unknown, for `explain()`."""
         self.fatal: FatalError | None = None
-        """Set once the group cannot be used; it was emitted, and nothing is sent any more."""
+        """The error for which the group cannot be used; it was emitted, and nothing is sent any more."""
         self._group_id = settings.group_id
         self._request_timeout_ms = float(settings.request_timeout_ms)
         self._delegate = delegate

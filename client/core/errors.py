@@ -30,7 +30,7 @@ class TimedOut(ConsumerError, TimeoutError):
 
 
 class AuthenticationError(ConsumerError):
-    """By SASL or TLS, a node refused the client or could not prove who it is. The consumer goes on trying."""
+    """A node refused the client, or did not prove who it is, by SASL or TLS. The consumer goes on trying."""
 
 
 class KafkaError(ConsumerError):

@@ -100,7 +100,7 @@ class UpdateMetadataEvent(ApplicationEvent):
 
     type = ApplicationEventType.UPDATE_METADATA
     topics: frozenset[str] | None
-    """None: all topics."""
+    """The topics, None for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class LeaveGroupEvent(ApplicationEvent):
 
     type = ApplicationEventType.LEAVE_GROUP
     closes: bool
-    """close(): a static member keeps its place (epoch −2)."""
+    """Whether close() was called: a static member keeps its place then (epoch −2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class AssignEvent(ApplicationEvent):
 class SeekEvent(ApplicationEvent):
     type = ApplicationEventType.SEEK
     positions: Mapping[TopicPartition, int]
-    """Offsets; −2 is the first, −1 the last."""
+    """The offsets by partition; −2 is the first, −1 the last."""
     version: int
 
 
@@ -174,7 +174,7 @@ class ListOffsetsEvent(ApplicationEvent):
 
     type = ApplicationEventType.LIST_OFFSETS
     timestamps: Mapping[TopicPartition, int]
-    """Unix milliseconds; −2 is the first offset, −1 the last."""
+    """The times in Unix milliseconds; −2 is the first offset, −1 the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class ErrorEvent(BackgroundEvent):
     type = BackgroundEventType.ERROR
     error: Exception
     is_fatal: bool = False
-    """Every later poll raises it too."""
+    """Whether every later poll raises it too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,4 +264,4 @@ class CommitEndedEvent(BackgroundEvent):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     error: Exception | None
     callback: Callable[[Exception | None, Mapping[TopicPartition, OffsetAndMetadata]], Any] | None
-    """None: a failure is logged."""
+    """The function to call; without one, a failure is logged."""

@@ -267,7 +267,7 @@ class PositionManager:
         self._now_ms = env.now_ms
         self._positions = positions
         self._committed = committed
-        """None without a group: nothing is committed then."""
+        """The manager of committed offsets, None without a group."""
         self._offsets = offsets
         self._emit = emit
         self._failing = retry_backoff(settings, env)
@@ -275,7 +275,7 @@ class PositionManager:
     def poll(self, now_ms: float) -> PollResult:
         """Ask the other managers; they make the requests."""
         if waiting := self._waiting(FetchState.INITIALIZING, now_ms):
-            then = partial(self._ended, waiting, self._begin_at_committed)
+            then = partial(self._ended, waiting, self._positions.committed)
             if self._committed is None:
                 then({}, None)
             else:
@@ -321,9 +321,6 @@ class PositionManager:
                 take(one, result.get(one.partition))
         elif current and not isinstance(error, TimedOut):
             self._emit(ErrorEvent(error=error))
-
-    def _begin_at_committed(self, one: PartitionPosition, offset: OffsetAndMetadata | None) -> None:
-        self._positions.committed(one, offset)
 
     def _begin_by_time(self, one: PartitionPosition, offset: OffsetAndTimestamp | None) -> None:
         if offset is None:

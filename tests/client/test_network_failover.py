@@ -205,7 +205,7 @@ def test_an_outage_of_any_length_leaves_the_consumer_asking() -> None:
 
 
 def test_a_coordinator_behind_the_address_of_the_one_before_is_given_up_by_its_own_id() -> None:
-    """As when all nodes are reached by one proxy."""
+    """All nodes may be reached by one proxy."""
     rig = ClientRig()
     rig.run(5_000)
     one = Coordinator(key="g", node_id=2, host="n1", port=9092)

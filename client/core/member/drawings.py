@@ -30,11 +30,11 @@ class StateNames(NamedTuple):
 
     group: GroupState
     threading: str
-    """In the design of the consumer's threads (its group member state machine)."""
+    """The name in the design of the consumer's threads (its group member state machine)."""
     listed: str
-    """In the list, and the first drawing, of the design of the member's states."""
+    """The name in the list, and the first drawing, of the design of the member's states."""
     drawn: str
-    """In that design's second drawing."""
+    """The name in that design's second drawing."""
 
 
 NAMES: Final[dict[MemberState, StateNames]] = {

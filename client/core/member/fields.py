@@ -39,13 +39,13 @@ class HeartbeatFields(NamedTuple):
     rebalance_timeout_ms: int
     subscribed_topic_names: tuple[str, ...]
     subscribed_topic_regex: str
-    """Empty: none."""
+    """The expression; empty if there is none."""
     server_assignor: str | None
     client_assignors: tuple[Assignor, ...]
-    """Only in the extended heartbeat."""
+    """The extended heartbeat alone has them."""
     owned: frozenset[TopicIdPartition]
     fencing_tokens: bool = False
-    """In every extended heartbeat of a member that wants them; one without it ends the leases."""
+    """Every extended heartbeat of a member that wants tokens says so; one that does not ends the leases."""
 
     def body(
         self, told: HeartbeatFields | None, api: ApiKey, version: int, *, acknowledges: bool

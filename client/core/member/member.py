@@ -58,7 +58,7 @@ class ConsumerMember:
         positions: AssignedPositions,
     ) -> None:
         self.membership = MembershipManager(settings, env, emit, positions)
-        """Also the identity with which the consumer commits."""
+        """The identity with which the consumer commits, too."""
         self.assignment = AssignmentManager(settings, self.membership, names, positions)
         self.heartbeats = HeartbeatManager(settings, env, emit, self.membership, coordinator)
         self.computing = ComputingManager(settings, env, emit, self.membership)
@@ -68,7 +68,7 @@ class ConsumerMember:
             self.heartbeats,
             self.computing,
         )
-        """In the order of a pass, so that an acknowledgement leaves in the pass that brought its cause."""
+        """The order is such that an acknowledgement leaves in the pass that brought its cause."""
         self.handlers: dict[ApplicationEventType, EventHandler] = {
             ApplicationEventType.SUBSCRIBE: self.membership.subscribe,
             ApplicationEventType.LEAVE_GROUP: self.membership.leave,

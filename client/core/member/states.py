@@ -128,7 +128,7 @@ NO_LEASES: Final = (
     "The coordinator gives no fencing tokens, and leases without them would not keep late writes out. "
     "Quorate has them from this release on, Apache Kafka has none"
 )
-"""For a lease whose coordinator does not know the heartbeat with tokens."""
+"""The sentence for a lease whose coordinator does not know the heartbeat with tokens."""
 
 UNKNOWN_ERROR: Final = "The coordinator answered with an error that this client cannot handle"
 """The sentence for a code that neither `FATAL_ERRORS` nor the heartbeat's handling has; it is fatal too."""
@@ -137,4 +137,4 @@ TOPIC_REFUSED: Final = (
     "The client may not read a topic of its subscription. Grant DESCRIBE and READ on it; until then the "
     "member goes on trying"
 )
-"""For TOPIC_AUTHORIZATION_FAILED: the next poll() raises it, and the member stays as it is."""
+"""The sentence for TOPIC_AUTHORIZATION_FAILED: the next poll() raises it, and the member stays as it is."""

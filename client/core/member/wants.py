@@ -46,7 +46,7 @@ class GroupCoordinator(Protocol):
 
     @property
     def fatal(self) -> FatalError | None:
-        """Set once the group cannot be used at all."""
+        """The error for which the group cannot be used at all, None while it can."""
 
     def lost(self, node_id: int, why: str, now_ms: float) -> None:
         """Look for it again, if it is still believed to be `node_id`."""

@@ -49,7 +49,7 @@ class AddressBook:
     ) -> None:
         self.bootstrap = tuple(Address(host, port) for host, port in bootstrap)
         self.nodes: dict[int, Address] = {}
-        """By node id, as Metadata has them."""
+        """The addresses by node id, as Metadata has them."""
         self._make_backoff = make_backoff
         self._uniform = uniform
         self._failures: dict[Address, _Failures] = {}

@@ -72,7 +72,7 @@ class InFlight:
     sent_ms: float
     deadline_ms: float
     has_expired: bool = False
-    """Its manager was told that it timed out; an answer is dropped."""
+    """Whether its manager was told that it timed out; an answer is dropped then."""
 
 
 class NodeConnection:
@@ -96,7 +96,7 @@ class NodeConnection:
         self.address = address
         self.purpose = purpose
         self.node_id = node_id
-        """-1 if it is a bootstrap address whose node is not known."""
+        """The node at the other end, -1 if it is a bootstrap address whose node is not known."""
         self.state = ConnectionState.CONNECTING
         self.in_flight: deque[InFlight] = deque()
         self.served: ServedVersions = {}
@@ -105,7 +105,7 @@ class NodeConnection:
         self.used_ms = opened_ms
         """The time at which a request of a manager was last written or answered."""
         self.throttled_until_ms = opened_ms
-        """The node does not read requests before (KIP-219)."""
+        """The time before which the node does not read requests (KIP-219)."""
         self.authenticate_at_ms = float("inf")
         self._client_id = client_id
         self._write = write

@@ -29,7 +29,7 @@ UNSENT_MAX: Final = 10_000
 """Most requests that wait for a connection; further ones fail at once."""
 
 LostListener = Callable[[int, Purpose, str, float], None]
-"""Told that a connection ended: node id (-1 if unknown), its purpose, why, and the time."""
+"""Takes the end of a connection: node id (-1 if unknown), its purpose, the reason, and the time."""
 
 
 class NetworkDelegate:

@@ -26,7 +26,7 @@ class ResponseFrames:
         self._pieces: list[bytes] = []
         """The beginning of the current frame, or of its length."""
         self._missing = 0
-        """Bytes that its end is away; 0: its length is not known yet."""
+        """The bytes of it that have not arrived; 0 while its length is not known."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes.
