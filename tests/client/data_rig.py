@@ -104,7 +104,7 @@ class FakeIdentity:
 
 
 class FakeCoordinator:
-    """A coordinator that notes the times at which it is said to be lost."""
+    """A coordinator that notes the nodes that are said to be lost."""
 
     def __init__(self) -> None:
         self.fatal = None
