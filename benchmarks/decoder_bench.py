@@ -72,7 +72,7 @@ def response(value_bytes: int, codec: int) -> tuple[bytes, int]:
 def quorate(data: bytes) -> int:
     handler = FetchHandler(SETTINGS, lambda event: None)
     handler.begin({ORDERS: Position(0, -1, 1)})
-    fetched = FetchedData(ORDERS, Position(0, -1, 1), data, (), 0, 0, 0)
+    fetched = FetchedData(ORDERS, Position(0, -1, 1), data, (), 0, 0)
     handler.add(FetchResponseEvent(data=(fetched,)))
     count = 0
     while records := handler.take(POLL_RECORDS):
