@@ -37,8 +37,11 @@ from records import (
     GroupMetadataKey,
     GroupMetadataValue,
     Key,
+    MemberLeasesKey,
+    MemberLeasesValue,
     Phases,
     RecordsError,
+    TopicLeases,
     Value,
 )
 from records.packing import pack, unpack_nested
@@ -52,7 +55,7 @@ from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
 
-VERSION = 4
+VERSION = 5
 T = TypeVar("T")
 
 
@@ -68,6 +71,7 @@ class FollowerValues:
     regexes: dict[str, ConsumerGroupRegularExpressionValue]
     described: dict[str, ConsumerGroupMemberMetadataValue]
     current: dict[str, ConsumerGroupCurrentMemberAssignmentValue]
+    leases: dict[str, MemberLeasesValue]
     target: dict[str, ConsumerGroupTargetAssignmentMemberValue]
     unclosed: dict[str, ConsumerGroupTargetAssignmentMemberValue | None]
 
@@ -85,6 +89,7 @@ class FollowerValues:
             current={
                 m.member_id: m.current_value for m in group.members.values() if m.current_value is not None
             },
+            leases={m.member_id: m.leases for m in group.members.values() if m.leases is not None},
             target=group.target,
             unclosed=follower.unclosed,
         )
@@ -106,6 +111,8 @@ class FollowerValues:
             put(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=one), described)
         for one, current in self.current.items():
             put(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), current)
+        for one, leases in self.leases.items():
+            put(MemberLeasesKey(group_id=group_id, member_id=one), leases)
         for one, part in self.target.items():
             put(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=one), part)
         return Follower.of(group, self.unclosed)
@@ -130,7 +137,7 @@ _CLASSES = (
     ),
     *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
     *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
-    ConsumerGroupRegularExpressionValue,
+    *(ConsumerGroupRegularExpressionValue, MemberLeasesValue, TopicLeases),
 )
 _SHARED = {
     str: True,

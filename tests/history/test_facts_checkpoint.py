@@ -16,13 +16,16 @@ from history.facts.checkpoint import StateError, dump_builder, dump_facts, load_
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
-from records import Entry, RawRecord, TermStartValue, TermWhy
+from records import LEASES_SINCE, Entry, RawRecord, TermStartValue, TermWhy
 from records.packing import pack, unpack_nested
 from tests.support.random_worlds import membership_records, random_world
 from tests.support.schedules import GROUPS
 from tests.support.world import Entry as Written
+from tests.support.world import World
+from wire.apis import ApiKey
+from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
 
-WRITTEN_AS_OF_VERSION = {4: 1_402_551_292}
+WRITTEN_AS_OF_VERSION = {5: 2_481_068_041}
 """CRC of the checkpoint's format, by version. A format with another CRC is another version."""
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
@@ -98,6 +101,28 @@ def test_rows_are_the_same_when_read_again(seed: int, group_id: str) -> None:
     assert load_facts(dump_facts(facts)) == facts
 
 
+def test_fencing_tokens_are_kept() -> None:
+    world = World()
+    world.catalog.view.format_level = LEASES_SINCE
+    world.create_topic("orders", 2)
+    request = ExtendedConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="ann",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+        fencing_tokens=True,
+    )
+    world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 1, request)
+    builder = FactsBuilder("g", CatalogHistory(), 0)
+    for entry in world.log:
+        raws = membership_records(entry, "g")
+        builder.entry(entry.index, entry.timestamp_ms, Entry(cause=entry.cause, records=raws))
+    assert builder.group.members["ann"].tokens
+    again = load_builder(dump_builder(builder), CatalogHistory())
+    assert again.group.members["ann"].tokens == builder.group.members["ann"].tokens
+
+
 def test_what_is_repeated_is_there_once() -> None:
     (facts,) = walked(log_of(0), GROUPS[0], set(), set(), set())
     again = load_facts(dump_facts(facts))
@@ -162,7 +187,7 @@ def test_a_byte_that_differs_is_refused_or_is_what_may_be_there(place: int, byte
 def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
     version, number, tables, root = unpack_nested(state())
     for items, said in (
-        ([version + 1, number, tables, root], "version 5, but this release uses 4"),
+        ([version + 1, number, tables, root], "version 6, but this release uses 5"),
         ([True, number, tables, root], "version True"),
         ([version, number + 1, tables, root], "expected 0"),
         ([version, number, tables[1:], root], "expected an array of 11"),

@@ -1,0 +1,185 @@
+"""Leases on three nodes: kill -9 of the coordinator, of a holder, of the node asked; a restore."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from cluster.launching.launcher import ClusterProcess, launch_cluster
+from quorate import Lease, lease
+from quorate.commands.cluster import raise_format_level
+from tests.support.real_cluster import TOPIC, create_topic, leader_of
+from tests.support.waiting import until
+
+SETTINGS = {
+    "leader.balance.delay.ms": "600000",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "3000",
+}
+GROUP, PARTITIONS, WITHIN_S = "workers", 4, 20.0
+UPGRADE_S = 10.0
+Tokens = dict[int, int]
+
+HOLDER = """
+import asyncio, sys, quorate
+
+async def work(lease):
+    print(lease.partition, lease.token, flush=True)
+    await asyncio.Event().wait()
+
+async def main():
+    async with quorate.lease(sys.argv[1], sys.argv[2], bootstrap_servers=sys.argv[3]) as partitions:
+        await partitions.run(work)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
+    started = launch_cluster(tmp_path / "cluster", settings=SETTINGS)
+    try:
+        raise_format_level(",".join(node.url for node in started.nodes), UPGRADE_S)
+        create_topic(started, PARTITIONS)
+        yield started
+    finally:
+        started.kill()
+
+
+class Workplace:
+    """The workers of all members in this process, which must never meet."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.working: dict[int, Lease] = {}
+        self.begun: list[Lease] = []
+        self._bootstrap = bootstrap
+
+    async def work(self, own: Lease) -> None:
+        assert own.partition not in self.working, "two work on it at once"
+        before = [one.token for one in self.begun if one.partition == own.partition]
+        assert own.token > max(before, default=-1), "the token has not risen"
+        self.begun.append(own)
+        self.working[own.partition] = own
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del self.working[own.partition]
+
+    async def member(self) -> None:
+        async with lease(GROUP, TOPIC, bootstrap_servers=self._bootstrap) as partitions:
+            await partitions.run(self.work)
+
+    def is_full(self) -> bool:
+        return len(self.working) == PARTITIONS
+
+
+async def end(*members: asyncio.Task[None]) -> None:
+    for member in members:
+        member.cancel()
+    for ended in await asyncio.gather(*members, return_exceptions=True):
+        assert isinstance(ended, asyncio.CancelledError)
+
+
+async def test_leases_go_on_after_kill_9_of_the_coordinator(cluster: ClusterProcess) -> None:
+    place = Workplace(cluster.bootstrap)
+    first, second = (asyncio.create_task(place.member()) for _ in range(2))
+    await until(lambda: place.is_full() and len(place.begun) >= PARTITIONS + 2, WITHIN_S)
+    before = dict(place.working)
+    leader_of(cluster.nodes, GROUP).kill()
+    begun = len(place.begun)
+    await end(second)  # the new coordinator is asked
+    await until(lambda: place.is_full() and len(place.begun) > begun, WITHIN_S)
+    kept = [part for part, one in place.working.items() if before[part] == one]
+    assert len(kept) == PARTITIONS // 2, "nothing was lost"
+    moved = [one.token for part, one in place.working.items() if part not in kept]
+    assert min(moved) > max(one.token for one in before.values())
+    await end(first)
+
+
+async def test_the_partitions_of_a_killed_holder_get_higher_tokens(cluster: ClusterProcess) -> None:
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, GROUP, TOPIC, cluster.bootstrap, stdout=asyncio.subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    held: Tokens = {}
+    while len(held) < PARTITIONS:
+        part, token = (await asyncio.wait_for(holder.stdout.readline(), WITHIN_S)).split()
+        held[int(part)] = int(token)
+    holder.kill()
+    await holder.wait()
+    place = Workplace(cluster.bootstrap)
+    heir = asyncio.create_task(place.member())
+    await until(place.is_full, WITHIN_S)
+    assert min(one.token for one in place.working.values()) > max(held.values())
+    await end(heir)
+
+
+async def test_tokens_rise_after_a_restore_from_copies(cluster: ClusterProcess, tmp_path: Path) -> None:
+    place = Workplace(cluster.bootstrap)
+    member = asyncio.create_task(place.member())
+    await until(place.is_full, WITHIN_S)
+    await end(member)
+    await asyncio.to_thread(cluster.stop)
+    shutil.copytree(cluster.data, tmp_path / "copy")
+    shutil.rmtree(cluster.data)
+    shutil.copytree(tmp_path / "copy", cluster.data)
+    again = await asyncio.to_thread(launch_cluster, cluster.data, settings=SETTINGS)
+    try:
+        place._bootstrap = again.bootstrap
+        member = asyncio.create_task(place.member())  # work() compares the tokens with those before
+        await until(place.is_full, WITHIN_S)
+        await end(member)
+    finally:
+        await asyncio.to_thread(again.kill)
+
+
+@asynccontextmanager
+async def stream(url: str) -> AsyncIterator[tuple[aiohttp.StreamReader, aiohttp.ClientSession]]:
+    async with (
+        aiohttp.ClientSession(url) as session,
+        session.post("/v1/leases", json={"group": GROUP, "topics": TOPIC}) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        yield answer.content, session
+
+
+async def event(reader: aiohttp.StreamReader) -> tuple[str, Any]:
+    """Return the next event; an empty name at the end of the stream."""
+    async with asyncio.timeout(WITHIN_S):
+        while not (line := (await reader.readline()).decode()).startswith("event: "):
+            if not line:
+                return "", {}
+        return line[7:].strip(), json.loads((await reader.readline())[6:])
+
+
+async def test_a_stream_ends_with_its_node_and_others_get_its_partitions(cluster: ClusterProcess) -> None:
+    asked, other = (node for node in cluster.nodes if node is not leader_of(cluster.nodes, GROUP))
+    async with stream(asked.url) as (first, _):
+        name, opened = await event(first)
+        assert (name, (await event(first))[0]) == ("opened", "gained")
+        async with stream(other.url) as (second, session):
+            assert (await event(second))[0] == "opened"
+            name, release = await event(first)
+            assert name == "release"
+            path = f"/v1/leases/{opened['lease']}/acknowledge"
+            async with session.post(path, json={"change": release["change"]}) as answer:
+                assert (await answer.json())["was_open"], "the other node redirects to the lease's"
+            before = (await event(second))[1]["partitions"]
+            await asyncio.to_thread(asked.kill)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await event(first)
+            name, gained = await event(second)
+            assert name == "gained"
+            assert len(before) + len(gained["partitions"]) == PARTITIONS
+            assert min(one["token"] for one in gained["partitions"]) > before[0]["token"]
