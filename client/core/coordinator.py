@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from client.core.backoff import STEADY_ATTEMPTS, doubled, retry_backoff
 from client.core.env import Environment
-from client.core.errors import FatalError, error_name
+from client.core.errors import FatalError, KafkaError, error_name
 from client.core.events import BackgroundEvent, ErrorEvent
 from client.core.network.addresses import Address
 from client.core.network.connection import Purpose
@@ -22,7 +22,7 @@ from client.core.requests import (
 )
 from client.core.settings import ConsumerSettings
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.find_coordinator import (
     FIRST_WITH_MANY_KEYS,
     Coordinator,
@@ -70,6 +70,8 @@ class CoordinatorManager:
         self._delegate = delegate
         self._emit = emit
         self._is_asking = False
+        self._told_code = ErrorCode.NONE.value
+        """The unforeseen error that the application was told of, until there is a coordinator."""
         self._next_ms = 0.0
         self._found_ms = 0.0
         self._settled_ms = settings.retry_backoff_max_ms
@@ -131,13 +133,17 @@ class CoordinatorManager:
                 f"FindCoordinator named node {found.node_id} at {found.address}, which is no address", now_ms
             )
         elif found.error_code == ErrorCode.NONE:
-            self._found_ms = now_ms
+            self._found_ms, self._told_code = now_ms, ErrorCode.NONE.value
             self.node_id = found.node_id
             self._delegate.set_coordinator(found.node_id, found.address)
         elif sentence := FATAL.get(found.error_code):
             self._give_up(found.error_code, sentence.format(group=self._group_id), now_ms)
         else:
-            self._later(f"FindCoordinator was answered with {found.words}", now_ms)
+            words = f"FindCoordinator was answered with {found.words}"
+            if not is_retriable(found.error_code) and self._told_code != found.error_code:
+                self._told_code = found.error_code
+                self._emit(ErrorEvent(error=KafkaError(found.error_code, words)))
+            self._later(words, now_ms)
 
     def _later(self, why: str, now_ms: float) -> None:
         self.unknown_because = why

@@ -26,7 +26,7 @@ from client.core.requests import FOREVER, ClientResponse, Destination, PollResul
 from client.core.settings import ConsumerSettings
 from client.core.types import TopicPartition
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, is_retriable
 from wire.messages.metadata import (
     FIRST_WITH_NULL_NAMES,
     MetadataRequest,
@@ -48,7 +48,10 @@ REFUSALS: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the client is not authorized to read topic {topic!r}",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "{topic!r} is not a valid name of a topic",
 }
-"""Errors of topics that a person has to mend, with their sentences; the others are asked about again."""
+"""Errors of topics that a person has to mend, with their sentences."""
+
+UNFORESEEN: Final = "Metadata answered for topic {topic!r} with an error that this client cannot handle"
+"""The sentence of others that do not pass by themselves. Topics with errors are asked about again."""
 
 _log = logging.getLogger("quorate.consumer")
 
@@ -307,15 +310,16 @@ class MetadataManager:
     def _emit_refusals(self, topics: list[MetadataResponseTopic]) -> None:
         for topic in topics:
             name = topic.name or ""
-            sentence = REFUSALS.get(topic.error_code)
-            if sentence is None and topic.error_code not in MISSING:
+            code = topic.error_code
+            if code == ErrorCode.NONE or (is_retriable(code) and code not in MISSING):
                 self._told.pop(name, None)
-            elif name in self._wanted and self._told.get(name) != topic.error_code:
-                self._told[name] = topic.error_code
-                if sentence is None:
+            elif name in self._wanted and self._told.get(name) != code:
+                self._told[name] = code
+                if code in MISSING:
                     _log.warning("topic %r does not exist, or not yet: it is waited for", name)
                 else:
-                    self._emit(ErrorEvent(error=KafkaError(topic.error_code, sentence.format(topic=name))))
+                    words = REFUSALS.get(code, UNFORESEEN).format(topic=name)
+                    self._emit(ErrorEvent(error=KafkaError(code, words)))
 
     def _complete_waiters(self, view: ClusterView) -> None:
         waiters = []

@@ -26,7 +26,7 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from wire.schema import ZERO_UUID
+from wire.schema import ZERO_UUID, Message
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 
@@ -197,6 +197,36 @@ def test_a_commit_that_may_not_be_tried_again_fails_at_once(rig: DataRig) -> Non
     rig.run(10)
     with pytest.raises(KafkaError, match="the connection ended before the answer arrived"):
         future.result(0)
+
+
+@pytest.mark.parametrize("api", [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.LIST_OFFSETS])
+def test_an_error_that_no_table_knows_ends_a_call_with_its_number(rig: DataRig, api: ApiKey) -> None:
+    def script(request: SentRequest) -> Message:
+        answer = rig._serve(request)
+        assert answer is not None
+        set_codes(answer, 4_242)
+        return answer
+
+    rig.scripts[api] = script
+    calls = {
+        ApiKey.OFFSET_COMMIT: lambda: rig.commit({A: 1}),
+        ApiKey.OFFSET_FETCH: lambda: rig.ask_committed(A),
+        ApiKey.LIST_OFFSETS: lambda: rig.ask_offsets({A: -1}),
+    }
+    future = calls[api]()
+    rig.run(100)
+    with pytest.raises(KafkaError, match=r"\(UNKNOWN_ERROR_CODE, 4242\)"):
+        future.result(0)
+
+
+def set_codes(answer: Any, code: int) -> None:
+    """Set every error code of an answer."""
+    for name in getattr(answer, "__dataclass_fields__", ()):
+        value = getattr(answer, name)
+        if name == "error_code":
+            answer.error_code = code
+        for one in value if isinstance(value, list) else ():
+            set_codes(one, code)
 
 
 def test_a_commit_ends_at_its_deadline_and_says_what_it_met(rig: DataRig) -> None:

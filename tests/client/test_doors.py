@@ -398,3 +398,53 @@ def test_the_thread_ends_with_close(make: Callable[..., SyncConsumer]) -> None:
     assert thread.is_alive()
     consumer.close(timeout=CLOSE_S)
     assert not thread.is_alive()
+
+
+def test_close_ends_while_a_callback_of_another_thread_does_not(
+    make: Callable[..., SyncConsumer], caplog: pytest.LogCaptureFixture
+) -> None:
+    began, ends = threading.Event(), threading.Event()
+
+    def on_assign(_consumer: SyncConsumer, _partitions: list[Any]) -> None:
+        began.set()
+        ends.wait(30)
+
+    consumer = make(on_assign=on_assign)
+    consumer.subscribe(["orders"])
+    send(consumer, assigned())
+    raised: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            consumer.poll(10)
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert began.wait(10)
+    begun_s = time.monotonic()
+    consumer.close(timeout=0.2)
+    assert time.monotonic() - begun_s < 5
+    ends.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert "closed" in str(raised[0])
+
+
+def test_what_a_commit_callback_raises_is_raised_by_poll_and_the_next_is_told(
+    make: Callable[..., SyncConsumer],
+) -> None:
+    told: list[Any] = []
+
+    def on_commit(error: Any, _partitions: list[Any]) -> None:
+        told.append(error)
+        raise ArithmeticError("a defect of the program")
+
+    consumer = make(on_commit=on_commit, default_api_timeout_ms=50)
+    for number in (1, 2):
+        consumer._thread.call(consumer._application.commit_async, {ZERO: OffsetAndMetadata(number)}, None)
+    for number in (1, 2):
+        with pytest.raises(ArithmeticError, match="a defect"):
+            consumer.poll(10)
+        assert len(told) == number

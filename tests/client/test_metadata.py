@@ -226,9 +226,16 @@ def test_an_answer_without_nodes_changes_nothing(code: ErrorCode) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             "'secret' is not a valid name of a topic (INVALID_TOPIC_EXCEPTION, 17)",
         ),
+        (
+            4_242,
+            (
+                "Metadata answered for topic 'secret' with an error that this client cannot handle"
+                " (UNKNOWN_ERROR_CODE, 4242)"
+            ),
+        ),
     ],
 )
-def test_a_refused_topic_is_told_once(code: ErrorCode, words: str) -> None:
+def test_a_refused_topic_is_told_once(code: int, words: str) -> None:
     network = orders()
     network.topics["secret"] = MetadataResponseTopic(name="secret", error_code=code)
     rig = knows(network, "secret", "orders", metadata_max_age_ms=5_000)

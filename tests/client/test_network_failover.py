@@ -159,6 +159,18 @@ def test_a_group_that_is_not_authorized_ends_the_search_and_what_waits_for_it() 
     assert len(network.asked_for(ApiKey.FIND_COORDINATOR)) == 1
 
 
+def test_an_error_that_no_table_knows_is_told_once_and_the_search_goes_on() -> None:
+    network = FakeNetwork()
+    network.answer(
+        ApiKey.FIND_COORDINATOR,
+        lambda asked: FindCoordinatorResponse(coordinators=[Coordinator(key="g", error_code=4_242)]),
+    )
+    rig = ClientRig(network)
+    rig.run(10_000)
+    assert rig.errors() == ["FindCoordinator was answered with UNKNOWN_ERROR_CODE (UNKNOWN_ERROR_CODE, 4242)"]
+    assert len(network.asked_for(ApiKey.FIND_COORDINATOR)) > 5
+
+
 @pytest.mark.parametrize("groups", [[], ["another"]])
 def test_an_answer_without_the_group_is_asked_again(groups: list[str]) -> None:
     network = FakeNetwork()
