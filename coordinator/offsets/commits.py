@@ -145,6 +145,13 @@ class _Part:
                 self.topic, self.partition = self.topic + 1, 0
             yield asked, partitions, self.response.topics[-1]
 
+    def back_to(self, topic: int, partition: int) -> None:
+        """Take back the answers from this place on, which were prepared and not decided."""
+        self.topic, self.partition = topic, partition
+        if partition:
+            del self.response.topics[topic].partitions[partition:]
+        del self.response.topics[topic + bool(partition) :]
+
     def left(
         self, request: OffsetCommitRequest
     ) -> Iterator[tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition | None]]:
@@ -215,14 +222,17 @@ def _commit_on(
 ) -> Decision:
     """Commit the parts after the first.
 
-    If the member may no longer commit, the remaining partitions get the error."""
+    If the member may no longer commit, or a part would not fit into an entry, the remaining partitions get
+    the error."""
+    start = part.topic, part.partition
     try:
         committer = _committer(groups, request, version, ctx)
+        return _commit_some(groups, request, committer, part, ctx)
     except RequestRefused as refused:
+        part.back_to(*start)
         for _, partitions, answered in part.some(request, sys.maxsize):
             answered.partitions += _all(partitions, refused.code)
         return Decision(reply=part.response)
-    return _commit_some(groups, request, committer, part, ctx)
 
 
 def _all(partitions: list[OffsetCommitRequestPartition], code: int) -> list[OffsetCommitResponsePartition]:

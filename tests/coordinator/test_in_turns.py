@@ -132,6 +132,23 @@ def test_a_commit_whose_later_part_would_not_fit_an_entry_is_refused_as_a_whole(
     assert world.shard.projection.offsets.count("g") == 0
 
 
+def test_a_later_part_that_does_not_fit_after_all_gets_that_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written stays and is told; the rest is refused with the reason, as is a whole commit."""
+
+    def shrink() -> None:
+        monkeypatch.setattr(offsets, "DECISION_BYTES_MAX", 10)
+
+    between(world, shrink)
+    codes = world.commit({("orders", partition): 9 for partition in range(5)})
+    assert list(codes.items()) == [
+        (("orders", partition), 0 if partition < 2 else ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        for partition in range(5)
+    ]
+    assert world.fetch("g") == {("orders", 0): 9, ("orders", 1): 9}
+
+
 # Topics
 
 
