@@ -379,6 +379,10 @@ class Node:
         pending = self.shard_for(commit.group_id).machine.projection.pending
         return is_in_parts(pending, commit, num_bytes)
 
+    def joins_in_turns(self, group_id: str) -> bool:
+        """Whether a join of the consumer protocol may take more than one decision."""
+        return self.shard_for(group_id).machine.joins_in_turns(group_id)
+
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
         """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.
 

@@ -36,7 +36,7 @@ from coordinator.members.extensions import extended_heartbeat, install_assignmen
 from coordinator.members.heartbeat import heartbeat
 from coordinator.members.leaving import expire
 from coordinator.members.regexes import resolution_ended, resolve
-from coordinator.migration.preparing import is_prepared_first, prepare_upgrade
+from coordinator.migration.preparing import is_large, is_prepared_first, prepare_upgrade
 from coordinator.offsets.commits import commit_offsets
 from coordinator.offsets.fetching import fetch_offsets
 from coordinator.offsets.resolving import resolve_next
@@ -418,6 +418,10 @@ class GroupShard:
         """Bring all deadlines nearer, as if that time had passed without a request."""
         self.groups.shift_deadlines(-ms)
         self.groups.expiry.look_sooner(ms)
+
+    def joins_in_turns(self, group_id: str) -> bool:
+        """Whether a join of the consumer protocol may take several decisions (`coordinator.migration`)."""
+        return is_large(self.groups, group_id)
 
     # The fast path.
 

@@ -193,6 +193,8 @@ def submit(context: ListenerContext, exchange: Exchange, body: Any, payload: byt
         if not joins_or_leaves and len(payload) <= FAST_FRAME_BYTES_MAX:
             exchange.entry = context.node.fast_entry(body.group_id, body.member_id)
             exchange.tail = payload[8:]
+        elif joins_or_leaves and not body.member_epoch and context.node.joins_in_turns(body.group_id):
+            connection.serve_alone(exchange)
     elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
         if api_key == ApiKey.OFFSET_COMMIT and context.node.is_in_parts(body, len(payload)):

@@ -96,6 +96,9 @@ class KafkaNode(Protocol):
     def is_in_parts(self, commit: OffsetCommitRequest, num_bytes: int) -> bool:
         """Whether a commit, in a frame of `num_bytes`, may take more than one decision."""
 
+    def joins_in_turns(self, group_id: str) -> bool:
+        """Whether a join of the consumer protocol may take more than one decision."""
+
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply
     ) -> None: ...

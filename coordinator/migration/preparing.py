@@ -23,12 +23,16 @@ MEMBERS_AT_ONCE = 200
 Answer = Callable[[Context, DecisionBuilder], Steps]
 
 
+def is_large(groups: GroupContext, group_id: str) -> bool:
+    """Whether this is a classic group that is too large to be upgraded in one turn."""
+    served = groups.classic.get(group_id)
+    return served is not None and len(served.members) > MEMBERS_AT_ONCE
+
+
 def is_prepared_first(groups: GroupContext, group_id: str, ctx: Context) -> bool:
     """Whether a join of the consumer protocol upgrades a group that is too large for one turn."""
     served = groups.classic.get(group_id)
-    if served is None or len(served.members) <= MEMBERS_AT_ONCE:
-        return False
-    return upgradable(groups, served, ctx)
+    return served is not None and is_large(groups, group_id) and upgradable(groups, served, ctx)
 
 
 def prepare_upgrade(groups: GroupContext, group_id: str, answer: Answer) -> Answer:

@@ -12,6 +12,8 @@ from tests.support.listener_rig import CLIENT_ID, RawClient, Rig, heartbeat
 from tests.support.requests import commit_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.leave_group import LeaveGroupRequest
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import (
     OffsetCommitResponse,
@@ -122,6 +124,25 @@ def test_commits_that_may_take_several_decisions_are_no_run_and_served_alone() -
         rig.run()
     assert rig.runs == []
     assert client.correlation_ids == [0, 1, 2]
+
+
+def test_what_follows_a_join_that_may_take_several_decisions_waits_for_its_answer() -> None:
+    """A LeaveGroup that came with it would be decided before it."""
+    rig = RunRig()
+    rig.node.pending_groups.add("g")
+    rig.node.holding = True
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["orders"]
+    )
+    leave = LeaveGroupRequest(group_id="g", members=[])
+    rig.serve(
+        encode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, 0, CLIENT_ID, join),
+        encode_request(ApiKey.LEAVE_GROUP, 5, 1, CLIENT_ID, leave),
+    )
+    assert [api for api, *_ in rig.node.asked] == [ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    rig.node.release()
+    rig.run()
+    assert [api for api, *_ in rig.node.asked] == [ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.LEAVE_GROUP]
 
 
 def test_a_run_counts_towards_the_requests_in_flight() -> None:

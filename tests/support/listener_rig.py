@@ -86,7 +86,7 @@ class FakeNode:
     holding: bool = False
     asked: list[tuple[int, int, Any, ClientInfo]] = field(default_factory=list)
     pending_groups: set[str] = field(default_factory=set)
-    """Groups whose commits may take several decisions."""
+    """Groups whose commits and joins may take several decisions."""
     held: list[tuple[Callable[[object], None], object]] = field(default_factory=list)
     entries: dict[tuple[str, str], CountingEntry] = field(default_factory=dict)
     epoch: int = 3
@@ -122,6 +122,9 @@ class FakeNode:
 
     def transaction_error(self, *_: object) -> ErrorCode:
         return self.transaction
+
+    def joins_in_turns(self, group_id: str) -> bool:
+        return group_id in self.pending_groups
 
     def is_in_parts(self, commit: OffsetCommitRequest, num_bytes: int) -> bool:
         return commit.group_id in self.pending_groups or is_in_parts(PendingOffsets(), commit, num_bytes)
