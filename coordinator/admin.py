@@ -18,7 +18,11 @@ from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
 from coordinator.state.reconcile import Current
 from coordinator.targets import clientside
-from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue
+from records import (
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    GroupMetadataValue,
+)
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
 from wire.messages import describe_groups as classic
@@ -294,16 +298,21 @@ def _describe_groups(
     return response
 
 
+def classic_value(groups: GroupContext, group_id: str, group: Group | None) -> GroupMetadataValue | None:
+    """The members of a classic group and what they have, as its coordinator or else the log knows them."""
+    served = groups.classic.get(group_id)
+    if served is not None:
+        return served.value(0)
+    return group.classic if group is not None else None
+
+
 def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) -> classic.DescribedGroup:
     """Describe a classic group; protocol and metadata only when it is stable, as in Kafka."""
     answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(groups, group_id).value)
-    served = groups.classic.get(group_id)
-    if served is not None:
-        value = served.value(0)
-    elif group is not None and group.classic is not None:
-        value = group.classic
-    else:
+    value = classic_value(groups, group_id, group)
+    if value is None:
         return answer
+    served = groups.classic.get(group_id)
     is_stable = served is None or served.state is ClassicState.STABLE
     answer.protocol_type = value.protocol_type
     answer.protocol_data = (value.protocol or "") if is_stable else ""

@@ -13,6 +13,7 @@ from them, never change.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
@@ -27,7 +28,15 @@ from coordinator.state.machines import GroupState
 from coordinator.state.model import Group, Member
 from coordinator.state.reconcile import Current, PartitionEpochs
 from coordinator.targets import clientside
-from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue, topic_id_text
+from records import (
+    ClassicMember,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    GroupMetadataValue,
+    topic_id_text,
+)
+from wire.embedded import CONSUMER, ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
+from wire.errors import MalformedFrame
 
 Json = dict[str, Any]
 
@@ -108,16 +117,22 @@ def group_view(
         "members": [],
         "num_members": _num_members(group),
     }
-    if group is None:
+    if group is None or not group.is_consumer:
+        classic = admin.classic_value(groups, group_id, group)
+        for number, one in enumerate(classic.members if classic is not None else (), 1):
+            assert classic is not None
+            view["members"].append(_classic_member(one, classic))
+            view["num_members"] = number
+            if not number % MEMBERS_AT_ONCE:
+                yield
         return view
     names = {topic.topic_id: topic.topic_name for topic in group.topics}
     if group.metadata is not None and group.metadata.creation_time_ms >= 0:
         view["created_ms"] = group.metadata.creation_time_ms
-    if group.is_consumer:
-        view["state_since_ms"] = _since_ms(groups, group)
-        view["assignor"] = clientside.assignor_name(group, in_force.assignors)
-        view["computing"] = _computing(groups, group, now_ms)
-        view["regexes"] = _regexes(groups, group)
+    view["state_since_ms"] = _since_ms(groups, group)
+    view["assignor"] = clientside.assignor_name(group, in_force.assignors)
+    view["computing"] = _computing(groups, group, now_ms)
+    view["regexes"] = _regexes(groups, group)
     view["catalog_version"] = group.catalog_version
     view["topics"] = {
         topic.topic_name: {"topic_id": topic_id_text(topic.topic_id), "num_partitions": topic.num_partitions}
@@ -246,6 +261,41 @@ def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) ->
         "rebalance_timeout_ms": metadata.rebalance_timeout_ms,
         "last_heartbeat_ms": member.heartbeat_ms if member.heartbeat_ms >= 0 else None,
         "session_left_ms": member.session_left_ms,
+    }
+
+
+def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
+    """A member of a classic group, as far as its consumer's embedded protocol can be read."""
+    subscription, assignment = ConsumerProtocolSubscription(), ConsumerProtocolAssignment()
+    if group.protocol_type == CONSUMER:
+        with suppress(MalformedFrame):
+            subscription = decode(ConsumerProtocolSubscription, member.subscription)
+        with suppress(MalformedFrame):
+            assignment = decode(ConsumerProtocolAssignment, member.assignment)
+    assigned = {one.topic: sorted(one.partitions) for one in assignment.assigned_partitions}
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "is_away": False,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rack_id": subscription.rack_id or None,
+        "subscribed_topics": sorted(subscription.topics),
+        "regex": None,
+        "server_assignor": None,
+        "client_assignors": [group.protocol] if group.protocol else [],
+        "assignment_error": 0,
+        "state": None,
+        "since_ms": None,
+        "member_epoch": group.generation,
+        "previous_member_epoch": None,
+        "assigned": dict(sorted(assigned.items())),
+        "pending_revocation": {},
+        "target": {},
+        "waits_for": [],
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "last_heartbeat_ms": None,
+        "session_left_ms": None,
     }
 
 

@@ -306,7 +306,8 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/groups/{group_id}", "group",
         "One group: epochs, state and what delays its target; each member with the partitions that it "
         "owns, is assigned and waits for, and its last refused request. Fields that only a leader "
-        "knows may be null.",
+        "knows may be null, and so is what members of a classic group do not have; their epoch is the "
+        "generation.",
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of("shard int, as_of_index int, at_ms int", group=GROUP),
         refusals=(307, 400, 404, 503)),

@@ -73,7 +73,7 @@ WAIT: Schema = {
 MEMBER = object_of(
     "member_id str, instance_id str?, is_away bool, client_id str, client_host str, rack_id str?, "
     "subscribed_topics [str], regex str?, server_assignor str?, client_assignors [str], "
-    "assignment_error int, state str, since_ms int?, member_epoch int, previous_member_epoch int, "
+    "assignment_error int, state str?, since_ms int?, member_epoch int, previous_member_epoch int?, "
     "rebalance_timeout_ms int, last_heartbeat_ms int?, session_left_ms num?",
     assigned=PARTITIONS,
     pending_revocation=PARTITIONS,

@@ -10,8 +10,11 @@ import pytest
 
 from cluster.runtime.slices import finished
 from coordinator import shard, views
+from coordinator.limits import Limits
 from coordinator.state.machines import ClassicState, GroupState
 from records import topic_id_text
+from tests.support.classic_member import ClassicConsumer
+from tests.support.embedded_member import EmbeddedConsumer, settled
 from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
@@ -72,6 +75,34 @@ def test_other_groups() -> None:
     counts = finished(world.shard.counting())
     kinds = {("consumer", GroupState.RECONCILING): 1, ("classic", ClassicState.EMPTY): 1}
     assert (counts.groups, counts.members, counts.offsets) == (kinds, 2, 2)
+
+
+def test_members_of_a_classic_group() -> None:
+    """They are shown by any node: from what its coordinator knows, or else from the log."""
+    world = World(limits=Limits(serves_classic=True))
+    world.create_topic("orders", 4)
+    a, b = EmbeddedConsumer(world, "a"), EmbeddedConsumer(world, "b")
+    settled(world, a, b)
+    view = view_of(world)
+    assert (view["type"], view["state"], view["num_members"]) == ("classic", "Stable", 2)
+    by_id = {member["member_id"]: member for member in view["members"]}
+    assert set(by_id) == {a.member_id, b.member_id}
+    for one in (a, b):
+        shown = by_id[one.member_id]
+        assert shown["assigned"] == {"orders": sorted(number for _, number in one.owned)}
+        assert (shown["subscribed_topics"], shown["client_assignors"]) == (["orders"], ["range"])
+        assert (shown["client_id"], shown["member_epoch"]) == (one.client_id, one.generation)
+    served = view["members"]
+    world.shard.groups.classic.forget("g")
+    assert view_of(world)["members"] == served
+
+
+def test_members_that_are_no_consumers_are_listed_too() -> None:
+    world = World(limits=Limits(serves_classic=True))
+    member = ClassicConsumer(world, "worker")
+    member.join(protocol_type="connect")
+    (shown,) = view_of(world)["members"]
+    assert (shown["member_id"], shown["assigned"], shown["subscribed_topics"]) == (member.member_id, {}, [])
 
 
 def test_a_group_that_goes_while_others_are_counted_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
