@@ -25,7 +25,7 @@ help:
 	@echo "make test-languages  clients in Java, Go and JavaScript, and kcat (each needs its own tools)"
 	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
 	@echo "make differential  random scripts played to Apache Kafka and to Quorate, compared (the same)"
-	@echo "make check   formatting, lint, types, import contracts"
+	@echo "make check   formatting, lint, types, import contracts; whether tests name and call what is there"
 	@echo "make ci      all that a change must pass, two suites at a time: check, test, failover, test-java, test-languages, test-spark"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
 	@echo "make chaos   the long failure suites"

@@ -73,10 +73,10 @@ def main() -> None:
         with Client(cluster.bootstrap) as client:
             client.create_topic(TOPIC, 1)
         diaries = [Path(directory) / f"{name}.jsonl" for name in names]
-        for name, group, diary in zip(names, groups(len(names)), diaries, strict=True):
+        for name, group, file in zip(names, groups(len(names)), diaries, strict=True):
             script = [sys.executable, "-P", classic_consumer.__file__, name]
             child = subprocess.Popen(
-                [*script, cluster.bootstrap, group, TOPIC, str(diary)], stderr=subprocess.DEVNULL
+                [*script, cluster.bootstrap, group, TOPIC, str(file)], stderr=subprocess.DEVNULL
             )
             stack.callback(child.wait)
             stack.callback(child.kill)

@@ -174,7 +174,7 @@ def commit_all(node: NodeProcess, num_groups: int, total: int) -> float:
 
 def _send_all(opened: list[load.Peer], frames: Iterator[bytes], reply_bytes: int) -> None:
     """Keep a full window on every connection until the frames end; success replies have equal lengths."""
-    waiting = {peer.socket.fileno(): [peer, 0] for peer in opened}
+    waiting: dict[int, list[Any]] = {peer.socket.fileno(): [peer, 0] for peer in opened}
     for slot in waiting.values():
         slot[1] = sum(_send_next(slot[0], frames) for _ in range(IN_FLIGHT)) * reply_bytes
     while busy := [number for number, slot in waiting.items() if slot[1]]:

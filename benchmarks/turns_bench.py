@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import classic, full_frames, load
+from benchmarks.classic import ClassicMember
 from benchmarks.producers import Producer
 from cluster import main as node_main
 from cluster.collector import look_at_the_young
@@ -301,7 +302,7 @@ class Scenario:
             with load.peers(self.address, count) as opened:
                 for peer in opened:
                     peer.socket.settimeout(600)
-                members: list[list[classic.ClassicMember]] = []
+                members: list[list[ClassicMember]] = []
                 name = f"classic-{count}"
                 self.measure(
                     f"{count:,} classic members join",
@@ -314,9 +315,7 @@ class Scenario:
                     3,
                 )
 
-    def _stable(
-        self, members: list[list[classic.ClassicMember]], opened: list[load.Peer], group_id: str
-    ) -> None:
+    def _stable(self, members: list[list[ClassicMember]], opened: list[load.Peer], group_id: str) -> None:
         members.append(classic.stable_members(opened, group_id))
 
     def migration(self) -> None:

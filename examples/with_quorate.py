@@ -12,7 +12,7 @@ import itertools
 import signal
 import sys
 
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from quorate import Consumer, TopicPartition
 
@@ -24,7 +24,7 @@ SECOND_WORKER_AFTER_S, SECOND_WORKER_FOR_S = 2, 10
 async def take_orders(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
-    def sent(_error: object, message: object) -> None:
+    def sent(_error: object, message: Message) -> None:
         print(
             f"order {number} is {message.topic()}-{message.partition()} offset {message.offset()}", flush=True
         )

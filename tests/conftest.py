@@ -7,6 +7,7 @@ A node's port is free while the node is down, and another run could pick it if b
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import tempfile
@@ -42,3 +43,9 @@ def _ports_of_this_run() -> Iterator[None]:
                 patch.setattr(launcher, "FREE_PORTS", range(first, first + PORTS_OF_A_RUN))
                 break
         yield
+
+
+def pytest_collection_finish() -> None:
+    """Freeze the ten thousand collected tests, or each full garbage collection would go through them."""
+    gc.collect()
+    gc.freeze()

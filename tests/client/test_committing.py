@@ -11,7 +11,8 @@ from client.core import calls
 from client.core.errors import ConsumerError, FencedError, IllegalState, KafkaError, TimedOut
 from client.core.requests import RequestFailure
 from client.core.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from tests.client.data_rig import COORDINATOR, NOW_MS, DataRig, SentRequest, commit_answer
+from tests.client.data_rig import COORDINATOR, DataRig, SentRequest, commit_answer
+from tests.support.record_batches import NOW_MS
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.list_offsets import (

@@ -12,6 +12,7 @@ from client.core.member.states import FATAL_ERRORS, UNKNOWN_ERROR
 from client.core.requests import RequestFailure
 from client.core.types import TopicPartition
 from tests.client.heartbeat_script import BILLS, ORDERS, HeartbeatScript, named_as_owned
+from tests.client.member_host import built
 from wire.errors import ErrorCode
 
 FENCING = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND]
@@ -345,7 +346,7 @@ def test_a_leave_does_not_wait_for_the_heartbeat_on_its_way() -> None:
     script.member.subscribe("orders")
     done = script.member.leave()
     join, leave = script.asked
-    assert (join.build(1).member_epoch, leave.build(1).member_epoch) == (0, -1)
+    assert (built(join, 1).member_epoch, built(leave, 1).member_epoch) == (0, -1)
     script.answer(5, {ORDERS: [0]})
     assert script.member.state == "LEAVING", "the join's answer means nothing any more"
     script.answer(-1)
@@ -363,7 +364,7 @@ def test_a_leave_of_a_member_whose_join_was_not_answered_waits_for_a_moment_only
     if finds_coordinator:
         script.fail()
     done = script.member.leave(closes=True)
-    assert script.asked[-1].build(1).member_epoch == -1
+    assert built(script.asked[-1], 1).member_epoch == -1
     assert script.asked[-1].timeout_ms == UNJOINED_LEAVE_MS
     script.agenda.run(UNJOINED_LEAVE_MS - 1)
     assert not done.done()

@@ -244,7 +244,8 @@ class Bench:
             for number in range(num_shards)
         ]
         self.groups = self.shards[0]
-        for runtime in (self.metadata, *self.shards):
+        runtimes: list[Any] = [self.metadata, *self.shards]
+        for runtime in runtimes:
             runtime.start()
         for group_shard in self.shards:
             group_shard.duties.start()

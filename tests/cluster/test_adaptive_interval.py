@@ -42,13 +42,13 @@ class Loop:
         self, members: int, *, fast_ms: float = 0.02, slow_ms: float = 0.2, other_ms: int = 0
     ) -> None:
         self.now_ms = 0.0
+        self.members = members
         self.counters = KafkaCounters()
         self.rule = IntervalRule(LOW_MS, BASE_MS, HIGH_MS)
         self.driver = AdaptiveInterval(
             self, self.rule, self.counters, lambda: (self.members, 0.0), self._chosen
         )  # type: ignore[arg-type]
         self.fast_ms, self.slow_ms = fast_ms, slow_ms
-        self.members = members
         self.chosen: list[tuple[float, int]] = [(0.0, BASE_MS)]
         self.busy: list[tuple[float, float]] = []
         """(start, duration) of each stretch of work on a heartbeat, in ms."""

@@ -295,7 +295,8 @@ def test_a_rebalance_reaches_a_member_at_its_next_heartbeat(nodes: ThreeNodes) -
 def test_the_gaps_of_classic_heartbeats_are_measured_and_a_wait_in_a_join_is_none(nodes: ThreeNodes) -> None:
     a, b = Joiner(nodes, "a"), Joiner(nodes, "b")
     stable(nodes, a)
-    gaps = nodes.runtime(nodes.leader).duties._gaps._gaps
+    duties: Any = nodes.runtime(nodes.leader).duties
+    gaps = duties._gaps._gaps
     for _ in range(3):
         nodes.world.run_for(2_000)
         assert a.heartbeat() == 0

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from raftlog.transport.link import OUTBOUND_MAX_BYTES, OUTBOUND_PAUSE_BYTES
-from tests.cluster.sim_links import PORT, SHARDS, LinkedNode, SimLinks, described
+from tests.cluster.sim_links import PORT, SHARDS, LinkedNode, Recorder, SimLinks, described
 from tests.report import count_fault
 
 
@@ -133,7 +133,7 @@ def test_an_idle_link_stays_up() -> None:
     assert all(user.heard == [("up", 1), ("up", 3)] for user in _sorted_users(sim[2]))
 
 
-def _sorted_users(node: LinkedNode) -> list[object]:
+def _sorted_users(node: LinkedNode) -> list[Recorder]:
     for user in node.users.values():
         user.heard.sort()
     return list(node.users.values())

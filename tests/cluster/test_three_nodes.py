@@ -168,7 +168,7 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: Th
     steady = one.client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, one.next_heartbeat())
     nodes.world.run_for(20)
     assert runtime.is_ready, "it does not know yet"
-    assert read.response is written.response is steady.response is None
+    assert [one.response for one in (read, written, steady)] == [None] * 3
     new = nodes.cluster.wait_for_leader(nodes.shard, other_than=old)
     nodes.world.run_for(400)
     assert runtime.state is ShardState.DOWN
@@ -219,7 +219,8 @@ def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: ThreeNode
 
 def test_what_is_a_metric_is_in_the_status_of_every_shard(nodes: ThreeNodes) -> None:
     for machine in nodes.cluster.machines.values():
-        for runtime in (machine.node.metadata, *machine.node.shards):
+        runtimes: list[Any] = [machine.node.metadata, *machine.node.shards]
+        for runtime in runtimes:
             status = runtime.status()
             assert set(status) >= set(GAUGES)
             assert set(status["log"]) >= set(LOG_GAUGES) | set(LOG_COUNTERS)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tests.differential.script import Step
 from tests.differential.side import MemberModel
 from wire.apis import ApiKey
-from wire.schema import Message
 
 ABOVE: Final = 1_000
 """More than any epoch in a script, even for a member that lags some epochs behind."""
@@ -20,7 +19,8 @@ class Asked:
 
     api: ApiKey
     version: int
-    body: Message
+    body: Any
+    """The message; its class says which fields it has."""
     member: MemberModel | None = None
     is_positional: bool = False
     """The request names different partitions on each side (the k-th that the member holds)."""

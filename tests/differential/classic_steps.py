@@ -111,9 +111,9 @@ class ClassicSteps:
             request.replies.append(asyncio.create_task(connection.take(one.api, one.version, WAITS_S_MAX)))
         self._open.append(request)
         await self._ping()
-        for one in older:
-            one.asked[1].facts["superseded"] = True
-            await self._give_up(one)
+        for superseded in older:
+            superseded.asked[1].facts["superseded"] = True
+            await self._give_up(superseded)
         begins = step.verb == "cjoin" and self._state in EMPTY
         if begins:
             await self._until(lambda: request.is_answered, ANSWERED_ALIKE_S_MAX)

@@ -81,7 +81,8 @@ def test_without_the_metadata_shard_the_outcome_is_known_and_the_reason_is_not(
     begun(shards, "pay", {0: 5}, timeout_ms=30_000)
     shards.sleep(31_000)
     log = shards.node()
-    del log.readers[METADATA_SHARD]
+    readers: Any = log.readers
+    del readers[METADATA_SHARD]
     (row,) = transactions_of(log, GROUP, shards.log_of(GROUP).number, None, None)
     assert (row.outcome, row.decision) == (TransactionOutcome.ABORTED, None)
 

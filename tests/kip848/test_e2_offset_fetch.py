@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator.offsets import fetching
@@ -22,7 +24,7 @@ from wire.messages.offset_fetch import (
 ORDERS = FIRST_TOPIC
 
 
-def fetch_group(world: World, version: int = 9, **fields: object) -> object:
+def fetch_group(world: World, version: int = 9, **fields: object) -> Any:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", **fields)])  # type: ignore[arg-type]
     return world.handle(ApiKey.OFFSET_FETCH, version, request).groups[0]
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from coordinator.api import JobKind
-from coordinator.assignors import AssignmentSpec, GroupAssignment, MemberAssignment, UniformAssignor
+from coordinator.assignors import BUILT_IN, AssignmentSpec, GroupAssignment, MemberAssignment, UniformAssignor
 from coordinator.limits import GroupSettings, Limits
 from records import ReasonKind, Trigger
 from tests.support import world as world_module
@@ -385,9 +385,7 @@ def test_what_is_half_written_is_shown_to_an_assignor_with_each_partition_once(t
 
     An assignor that relies on each partition having one owner would fail for ever, so the partition is shown
     with its current owner only."""
-    world = World(
-        GroupSettings(assignors=("theirs", "uniform")), Limits(install_records_max=1), world_module.BUILT_IN
-    )
+    world = World(GroupSettings(assignors=("theirs", "uniform")), Limits(install_records_max=1), BUILT_IN)
     world.create_topic("orders", 6)
     a, b = Client(world, "a"), Client(world, "b")
     settle([a, b], 4)

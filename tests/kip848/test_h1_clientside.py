@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.leader_state.clientrounds import Choice
 from coordinator.limits import GroupSettings, Limits
 from coordinator.state.reconcile import AssignorMetadata
-from coordinator.targets.clientside import Choice, chosen_assignor
+from coordinator.targets.clientside import chosen_assignor
 from records import MemberState, Trigger
 from tests.kip848.computing_members import T, chosen, computing_world, joins_and_waits, settled
 from tests.support.computing_client import (

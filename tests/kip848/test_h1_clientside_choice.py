@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.leader_state.clientrounds import Choice
 from coordinator.limits import Limits
-from coordinator.targets.clientside import Choice, chosen_assignor, common_assignor
+from coordinator.targets.clientside import chosen_assignor, common_assignor
 from records import ClientAssignor, ReasonKind, Trigger
 from tests.kip848.computing_members import T, chosen, computing_world, settled
 from tests.support.computing_client import (

@@ -18,8 +18,8 @@ from coordinator.shard import GroupShard
 from coordinator.targets.clientside import round_of
 from tests.support.computing_client import ComputingClient, dealt_round, offer, part, settle_computing
 from tests.support.world import Client, Entry, World
-from wire.messages import consumer_group_install_assignment as install
-from wire.messages import consumer_group_prepare_assignment as prepare
+from wire.messages import consumer_group_install_assignment as installing
+from wire.messages import consumer_group_prepare_assignment as preparing
 
 NAMES = ("a", "b", "c", "d")
 STOCK = ("s",)
@@ -48,7 +48,7 @@ class Schedule:
             **{name: ComputingClient(self.world, name, rebalance_timeout_ms=4_000) for name in NAMES},
             **{name: Client(self.world, name, rebalance_timeout_ms=4_000) for name in STOCK},
         }
-        self.shown: dict[str, prepare.ConsumerGroupPrepareAssignmentResponse] = {}
+        self.shown: dict[str, preparing.ConsumerGroupPrepareAssignmentResponse] = {}
         self.happened: Counter[str] = Counter()
 
     def some(self) -> ComputingClient:
@@ -111,7 +111,7 @@ class Schedule:
         if self.rng.random() < 0.7:
             del self.shown[client.member_id]
 
-    def some_target(self, shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[install.Member]:
+    def some_target(self, shown: preparing.ConsumerGroupPrepareAssignmentResponse) -> list[installing.Member]:
         """Return a target: mostly a good one, sometimes a small one, one with an error, or an invalid one."""
         parts = dealt_round(shown)
         fate = self.rng.random()
@@ -131,7 +131,7 @@ class Schedule:
             members = sorted(one.member_id for one in parts)
             if len({tuple(one.subscribed_topic_ids) for one in shown.members}) == 1:
                 parts = [
-                    install.Member(member_id=name, topic_partitions=topics)
+                    installing.Member(member_id=name, topic_partitions=topics)
                     for name, topics in zip(members, given, strict=True)
                 ]
         return parts

@@ -191,7 +191,7 @@ def test_kafka_18688_equal_input_equal_answer(assignor: UniformAssignor | RangeA
     fresh = {name: member._replace(target_partitions={}) for name, member in spec.members.items()}
 
     def backwards(members: Mapping[str, AssignmentMemberSpec]) -> AssignmentSpec:
-        return AssignmentSpec(dict(reversed(members.items())), spec.topics)
+        return AssignmentSpec(dict(reversed(list(members.items()))), spec.topics)
 
     def parts(answer: GroupAssignment) -> dict[str, dict[bytes, tuple[int, ...]]]:
         return {name: dict(part.target_partitions) for name, part in answer.members.items()}

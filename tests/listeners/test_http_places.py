@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.http import app, places
+from cluster.http.metrics import NodeMetrics
 from cluster.http.places import KEPT
 from tests.listeners.event_loops import on_both_loops
 from tests.listeners.http_rig import HttpRig, http_rig
@@ -121,7 +122,7 @@ async def test_metrics_have_places_of_their_own_and_no_more(monkeypatch: pytest.
     monkeypatch.setattr(app, "SCRAPES_KEPT", 1)
     async with street(http_requests_max=1) as (rig, callers):
         let_go = asyncio.Event()
-        monkeypatch.setattr(app.NodeMetrics, "render", lambda *_: b"")
+        monkeypatch.setattr(NodeMetrics, "render", lambda *_: b"")
 
         async def hang(*_: object) -> None:
             await let_go.wait()

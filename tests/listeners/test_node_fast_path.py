@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.kafka.connection import Connection, FastReply
+from cluster.kafka.connection import Connection
+from cluster.kafka.steady import FastReply
 from tests.report import count_fault
 from tests.support.requests import HEARTBEAT, setting
 from tests.support.sim_node import Consumer, SimNode

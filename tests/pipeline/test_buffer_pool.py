@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_file_that_grows_meanwhile_is_read_on(tmp_path: Path, monkeypatch: pyt
             behind.write(b"def")
         return found
 
-    monkeypatch.setattr(memory.os, "fstat", and_then_it_grows)
+    monkeypatch.setattr(os, "fstat", and_then_it_grows)
     for _ in range(2):
         before = file.stat().st_size
         with pooled_buffer() as mine:
@@ -91,7 +92,7 @@ def test_readings_that_take_turns_and_one_that_is_given_up_do_not_disturb_each_o
     whole = [list(read_task(task)) for task in tasks]
     readings = [read_task(task) for task in tasks]
     begun = [next(one) for one in readings]
-    given_up = read_task(tasks[0])
+    given_up: Any = read_task(tasks[0])
     next(given_up)
     given_up.close()
     again = [[first, *rest] for first, rest in zip(begun, readings, strict=True)]

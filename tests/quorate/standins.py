@@ -32,7 +32,7 @@ class ScriptedNode:
         self.port = self._listener.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
         self.asked: list[tuple[ApiKey, Any]] = []
-        self._script: dict[ApiKey, list[object]] = {}
+        self._script: dict[ApiKey, list[Any]] = {}
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -29,6 +29,6 @@ def test_a_halted_shard_names_its_reason_and_coordinates_nothing() -> None:
         assert status["leader_id"] is None
         assert not status["is_current"]
         assert not runtime.is_ready
-        assert runtime.node.leader_of(nodes.shard) is None
+        assert nodes.cluster.machines[node_id].node.leader_of(nodes.shard) is None
         assert not runtime.replica.leadership.has_lease(nodes.world.now_ms)
         assert nodes.read(node_id) is None

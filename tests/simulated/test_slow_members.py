@@ -6,6 +6,7 @@ faults are over, every group becomes stable.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import pytest
@@ -39,14 +40,16 @@ class _ToRest(Run):
         except TimeoutError:
             self.outcome.violations.append("a group did not come to rest")
 
+    def _groups(self, leader: int, shard: int) -> Collection[Any]:
+        machine: Any = self.cluster.runtime(leader, shard).machine
+        return machine.projection.groups.values()
+
     def _is_at_rest(self) -> bool:
         leaders = {shard: self.cluster.leader_of(shard) for shard in self.cluster.shards}
         return all(
             leader is not None
             and all(
-                group.state.value == "Stable"
-                for group in self.cluster.runtime(leader, shard).machine.projection.groups.values()
-                if group.is_consumer
+                group.state.value == "Stable" for group in self._groups(leader, shard) if group.is_consumer
             )
             for shard, leader in leaders.items()
             if shard >= 0

@@ -9,8 +9,8 @@ from typing import Any
 from coordinator.state.reconcile import NO_METADATA, AssignorMetadata
 from tests.support.world import Client, World
 from wire.apis import ApiKey
-from wire.messages import consumer_group_install_assignment as install
-from wire.messages import consumer_group_prepare_assignment as prepare
+from wire.messages import consumer_group_install_assignment as installing
+from wire.messages import consumer_group_prepare_assignment as preparing
 from wire.messages import extended_consumer_group_heartbeat as extended
 from wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -44,12 +44,12 @@ def offer(
 
 def ask_to_prepare(
     world: World, member_id: str, epoch: int, group_id: str = "g"
-) -> prepare.ConsumerGroupPrepareAssignmentResponse:
-    request = prepare.ConsumerGroupPrepareAssignmentRequest(
+) -> preparing.ConsumerGroupPrepareAssignmentResponse:
+    request = preparing.ConsumerGroupPrepareAssignmentRequest(
         group_id=group_id, member_id=member_id, member_epoch=epoch
     )
     answer = world.handle(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, 0, request)
-    assert isinstance(answer, prepare.ConsumerGroupPrepareAssignmentResponse)
+    assert isinstance(answer, preparing.ConsumerGroupPrepareAssignmentResponse)
     return answer
 
 
@@ -58,10 +58,10 @@ def ask_to_install(
     member_id: str,
     epoch: int,
     group_epoch: int,
-    members: Iterable[install.Member],
+    members: Iterable[installing.Member],
     group_id: str = "g",
-) -> install.ConsumerGroupInstallAssignmentResponse:
-    request = install.ConsumerGroupInstallAssignmentRequest(
+) -> installing.ConsumerGroupInstallAssignmentResponse:
+    request = installing.ConsumerGroupInstallAssignmentRequest(
         group_id=group_id,
         member_id=member_id,
         member_epoch=epoch,
@@ -69,7 +69,7 @@ def ask_to_install(
         members=list(members),
     )
     answer = world.handle(ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, 0, request)
-    assert isinstance(answer, install.ConsumerGroupInstallAssignmentResponse)
+    assert isinstance(answer, installing.ConsumerGroupInstallAssignmentResponse)
     return answer
 
 
@@ -80,8 +80,8 @@ def part(
     error: int = 0,
     version: int = -1,
     metadata: bytes = b"",
-) -> install.Member:
-    return install.Member(
+) -> installing.Member:
+    return installing.Member(
         member_id=member_id,
         error=error,
         topic_partitions=[
@@ -93,7 +93,7 @@ def part(
     )
 
 
-def dealt_round(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> list[install.Member]:
+def dealt_round(shown: preparing.ConsumerGroupPrepareAssignmentResponse) -> list[installing.Member]:
     """Deal each topic's partitions to its subscribers one by one: valid, and unlike our own assignors."""
     parts: Parts = {member.member_id: {} for member in shown.members}
     for topic in shown.topics:
@@ -169,18 +169,18 @@ class ComputingClient(Client):
         self.must_send_all = True
         return self.beat()
 
-    def prepare(self) -> prepare.ConsumerGroupPrepareAssignmentResponse:
+    def prepare(self) -> preparing.ConsumerGroupPrepareAssignmentResponse:
         return ask_to_prepare(self.world, self.member_id, self.epoch, self.group_id)
 
     def install(
-        self, group_epoch: int, members: Iterable[install.Member]
-    ) -> install.ConsumerGroupInstallAssignmentResponse:
+        self, group_epoch: int, members: Iterable[installing.Member]
+    ) -> installing.ConsumerGroupInstallAssignmentResponse:
         return ask_to_install(self.world, self.member_id, self.epoch, group_epoch, members, self.group_id)
 
     def compute(
         self,
         assign: Callable[
-            [prepare.ConsumerGroupPrepareAssignmentResponse], list[install.Member]
+            [preparing.ConsumerGroupPrepareAssignmentResponse], list[installing.Member]
         ] = dealt_round,
     ) -> int:
         """Compute a target if asked to; return the error code it ended with."""

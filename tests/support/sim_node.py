@@ -123,7 +123,7 @@ class SimNode:
 
     def hashes(self) -> list[int]:
         """The state hash of every shard, metadata first, with the term start left out of account."""
-        shards = [self.node.metadata, *self.node.shards]
+        shards: list[Any] = [self.node.metadata, *self.node.shards]
         return [runtime.machine.state_hash for runtime in shards]
 
     def reboot(self) -> None:
