@@ -79,7 +79,7 @@ def _background_parts(
     """Return the member, the managers in the order of a pass, and what handles each event."""
     metadata = MetadataManager(settings, env, delegate, emit)
     coordinator = CoordinatorManager(settings, env, delegate, emit)
-    positions = FetchPositions(settings, emit, metadata.want_topics)
+    positions = FetchPositions(settings, env, emit, metadata.want_topics)
     member = ConsumerMember(settings, env, emit, metadata, coordinator, positions)
     identity = member.membership if settings.group_id is not None else None
     committed = CommittedManager(settings, env, identity, coordinator, metadata)

@@ -7,8 +7,9 @@ with positions and with fetched data, so that what belongs to an earlier positio
 Beginnings make new `PartitionPosition`s. An answer that an earlier one has asked for is recognised by
 `FetchPositions.is_current`, and dropped.
 
-Left out: the check for a truncated log by leader epochs (KIP-320). The broker fences fetches of an old epoch,
-and committed offsets carry theirs.
+A position carries the leader epoch of the record before it, also when it is committed, and a Fetch names it.
+So a leader whose log parts from what was read, as after an unclean election, says where (KIP-320): reading
+goes on there. That takes no request of its own, unlike OffsetForLeaderEpoch.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from client.core.events import (
 )
 from client.core.list_offsets import ListOffsetsManager
 from client.core.requests import FOREVER, PollResult
+from client.core.setting_kinds import reset_duration_ms
 from client.core.settings import ConsumerSettings
 from client.core.types import (
     FIRST_OFFSET,
@@ -46,7 +48,7 @@ from client.core.types import (
 _log = logging.getLogger("quorate.consumer")
 
 RESET_TIMESTAMPS: Final = {"earliest": FIRST_OFFSET, "latest": LAST_OFFSET}
-"""The timestamp that ListOffsets is asked for, by auto.offset.reset; "none" has none."""
+"""The timestamp that ListOffsets is asked for, by auto.offset.reset; "none" has none, by_duration its own."""
 
 
 class FetchState(Enum):
@@ -66,6 +68,7 @@ class PositionEvent(Enum):
     RESET = "the leader told the offset"
     FETCHED = "records arrived"
     OUT_OF_RANGE = "the log does not have the offset, and auto.offset.reset names another"
+    DIVERGED = "the leader's log has other records before the offset, and auto.offset.reset is not none"
     NO_RESET = "auto.offset.reset is none"
 
 
@@ -78,6 +81,7 @@ TRANSITIONS: Final[dict[tuple[FetchState, PositionEvent], FetchState]] = {
     (_S.AWAIT_RESET, _E.RESET): _S.FETCHING,
     (_S.FETCHING, _E.FETCHED): _S.FETCHING,
     (_S.FETCHING, _E.OUT_OF_RANGE): _S.AWAIT_RESET,
+    (_S.FETCHING, _E.DIVERGED): _S.FETCHING,
     (_S.FETCHING, _E.NO_RESET): _S.AWAIT_SEEK,
 }
 """The next state. assign() and seek() begin anew, in INITIALIZING, AWAIT_RESET or FETCHING."""
@@ -142,10 +146,13 @@ class FetchPositions:
     def __init__(
         self,
         settings: ConsumerSettings,
+        env: Environment,
         emit: Callable[[BackgroundEvent], None],
         want_topics: Callable[[Collection[str]], None],
     ) -> None:
-        self._reset_timestamp = RESET_TIMESTAMPS.get(settings.auto_offset_reset)
+        self._reset = settings.auto_offset_reset
+        self._reset_before_ms = reset_duration_ms(settings.auto_offset_reset)
+        self._wall_ms = env.wall_ms
         self._emit = emit
         self._want_topics = want_topics
         self._partitions: dict[TopicPartition, PartitionPosition] = {}
@@ -220,18 +227,33 @@ class FetchPositions:
     def out_of_range(self, one: PartitionPosition) -> None:
         """Begin by auto.offset.reset, because the log does not have the position."""
         words = f"{_name(one)} has no offset {one.position.offset}"
-        timestamp = self._await_reset(one, PositionEvent.OUT_OF_RANGE)
-        if timestamp is None:
+        if self._await_reset(one, PositionEvent.OUT_OF_RANGE) is None:
             words += ", and auto.offset.reset is none: seek() to an offset that it has"
             self._emit(ErrorEvent(error=PositionOutOfRange(words)))
         else:
-            _log.warning("%s. It is read from the %s offset", words, _ENDS[timestamp])
+            _log.warning("%s. It is read from where auto.offset.reset=%s says", words, self._reset)
+
+    def diverged(self, one: PartitionPosition, offset: int, leader_epoch: int) -> None:
+        """Go on at the first offset that the leader's log has otherwise; `leader_epoch` is the one before."""
+        read_to = one.position.offset
+        words = f"the log of {_name(one)} was truncated to offset {offset}, and was read to {read_to}"
+        if self._reset == "none":
+            one.go(PositionEvent.NO_RESET)
+            words += "; auto.offset.reset is none: seek() to go on"
+            self._emit(ErrorEvent(error=PositionOutOfRange(words)))
+        else:
+            one.move(PositionEvent.DIVERGED, offset, leader_epoch)
+            _log.warning("%s. It is read from there", words)
+            self._tell((one.partition,))
 
     def _await_reset(self, one: PartitionPosition, event: PositionEvent) -> int | None:
         """Ask for the offset of auto.offset.reset. Returns its timestamp, None if that is none."""
-        one.go(PositionEvent.NO_RESET if self._reset_timestamp is None else event)
-        one.reset_timestamp = self._reset_timestamp or 0
-        return self._reset_timestamp
+        timestamp = RESET_TIMESTAMPS.get(self._reset)
+        if self._reset_before_ms is not None:
+            timestamp = max(self._wall_ms() - self._reset_before_ms, 0)
+        one.go(PositionEvent.NO_RESET if timestamp is None else event)
+        one.reset_timestamp = timestamp or 0
+        return timestamp
 
     def _tell(self, partitions: Collection[TopicPartition]) -> None:
         """Tell the application side the positions of those that have one."""
@@ -242,9 +264,6 @@ class FetchPositions:
         }
         if known:
             self._emit(PositionsEvent(positions=known))
-
-
-_ENDS: Final = {FIRST_OFFSET: "first", LAST_OFFSET: "last"}
 
 
 def _name(one: PartitionPosition) -> str:

@@ -70,6 +70,8 @@ class UnsentRequest:
     """Counts from the moment in which the manager made it, so it includes the time to connect."""
     versions: tuple[int, int] | None = None
     """The versions that may be used, if not all that this client speaks."""
+    is_beside: bool = False
+    """Whether it has a connection beside that to the node, where a Fetch may wait for records."""
     made_ms: float = -1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,16 @@ INT_MAX: Final = 2**31 - 1
 
 KAFKA_PORT: Final = 9092
 """The port of a bootstrap server that names none."""
+
+BY_DURATION: Final = "by_duration:"
+"""Begins the value of auto.offset.reset that names a time before now (KIP-1106)."""
+
+_DURATION: Final = re.compile(
+    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""An ISO 8601 duration as Java's `Duration` reads it, without signs; the greatest fits into 64 bits of ms."""
+_UNIT_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
 
 CLASSIC: Final = (
     "group.protocol=classic is not spoken by this client: leave the setting out, or use confluent-kafka or"
@@ -87,6 +98,28 @@ def choice(default: str, values: tuple[str, ...], used_in: str, words: str, **ot
         return found
 
     return row(default, read, ", ".join(values), used_in, words)
+
+
+def reset_duration_ms(value: str) -> int | None:
+    """Return the milliseconds of `by_duration:PnDTnHnMnS`, None if the value is of another form.
+
+    Raises ValueError if the duration is malformed, negative or too long."""
+    if not value.lower().startswith(BY_DURATION):
+        return None
+    found = _DURATION.fullmatch(value[len(BY_DURATION) :])
+    if found is None or not any(found.groups()):
+        raise ValueError("has no duration such as P3D or PT1H30M (ISO 8601) after by_duration:")
+    return sum(int(float(part or 0) * ms) for part, ms in zip(found.groups(), _UNIT_MS, strict=True))
+
+
+def reset(default: str, used_in: str, words: str, **others: str) -> Any:
+    """The value of auto.offset.reset; `others` are further words for some."""
+    named = choice(default, ("earliest", "latest", "none"), used_in, words, **others).metadata["row"]
+
+    def read(value: Any) -> Any:
+        return value if reset_duration_ms(str(value)) is not None else named.read(value)
+
+    return row(default, read, f"{named.accepts}, {BY_DURATION}DURATION", used_in, words)
 
 
 def function(used_in: str, words: str) -> Any:

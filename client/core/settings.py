@@ -22,6 +22,7 @@ from client.core.setting_kinds import (
     read_assignors,
     read_protocol,
     read_servers,
+    reset,
     row,
     text,
 )
@@ -121,9 +122,10 @@ class ConsumerSettings:
     enable_auto_offset_store: bool = flag(
         True, "commits", "false: automatic commits take what store_offsets() stored, not the positions."
     )
-    auto_offset_reset: str = choice(
-        "latest", ("earliest", "latest", "none"), "positions",
-        "Where to begin without a committed offset; none: poll() raises NoOffset.", **RESETS,
+    auto_offset_reset: str = reset(
+        "latest", "positions",
+        "Where to begin without a committed offset; none: poll() raises NoOffset; by_duration:P1D: at the "
+        "first record of the last day (KIP-1106).", **RESETS,
     )  # fmt: skip
     on_commit: Callable[..., Any] | None = function(
         "callbacks",

@@ -190,7 +190,7 @@ class DataRig:
         """Whether many events wait for the application."""
         args = (self.settings, env)
         identity = self.identity if self.settings.group_id else None
-        self.positions = FetchPositions(self.settings, self._news.append, self.metadata.want_topics)
+        self.positions = FetchPositions(*args, self._news.append, self.metadata.want_topics)
         self.committed = CommittedManager(*args, identity, self.coordinator, self.metadata)
         self.commits = CommitManager(*args, identity, self.coordinator, self.metadata)
         self.offsets = ListOffsetsManager(*args, self.metadata)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from client.core.errors import ConfigError
+from client.core.setting_kinds import reset_duration_ms
 from client.core.settings import OTHER_NAMES, REFUSED, ConsumerSettings, read_settings, table
 
 from .settings_section import PAGE, replaced
@@ -52,6 +53,23 @@ def test_other_clients_names_lead_to_settings_of_the_table() -> None:
     assert not (set(OTHER_NAMES) | set(REFUSED)) & names
     assert read_settings(SERVER, {"ssl_cafile": "ca.pem"}).ssl_ca_location == "ca.pem"
     assert read_settings(SERVER, {"auto.offset.reset": "smallest"}).auto_offset_reset == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected_ms"),
+    [("P3D", 259_200_000), ("PT1H30M", 5_400_000), ("pt0.25s", 250), ("P0D", 0), ("P999999999D", None)],
+)
+def test_a_duration_is_a_place_to_begin_at(duration: str, expected_ms: int | None) -> None:
+    given = f"by_duration:{duration}"
+    assert read_settings(SERVER, {"auto.offset.reset": given}).auto_offset_reset == given
+    assert expected_ms in (None, reset_duration_ms(given))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "P", "PT", "-P1D", "P-1D", "1D", "P1Y", "PT1H1H", "P1D2", "P" + "9" * 5_000 + "D"]
+)
+def test_a_wrong_duration_is_refused_with_an_example(wrong: str) -> None:
+    assert "has no duration such as P3D" in refusal(auto_offset_reset=f"by_duration:{wrong}")
 
 
 def test_servers_are_read_from_texts_and_lists() -> None:

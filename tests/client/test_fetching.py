@@ -13,9 +13,10 @@ from client.core.events import FetchResponseEvent, PositionsEvent
 from client.core.requests import RequestFailure
 from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from tests.client.data_rig import DataRig, SentRequest, fetch_answer
+from tests.support.record_batches import NOW_MS
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages.fetch import LeaderIdAndEpoch
+from wire.messages.fetch import EpochEndOffset, LeaderIdAndEpoch
 from wire.schema import ZERO_UUID
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -212,6 +213,29 @@ def test_a_response_that_comes_after_a_seek_is_dropped() -> None:
     assert rig.sender.buffer.holds(A) == 0
 
 
+def test_a_seek_does_not_wait_for_the_fetch_in_flight() -> None:
+    rig = rig_with()
+    rig.logs[A].append(b"one")
+    rig.assign({A: 1, B: 0, C: 0})
+    rig.run(100)  # the Fetch waits for records
+    rig.seek({A: 0})
+    assert values(rig.take(within_ms=10)) == [b"one"]
+    assert [one.unsent.is_beside for one in rig.requests(ApiKey.FETCH)] == [False, True, True]
+    rig.run(1_000)
+    assert len(rig.requests(ApiKey.FETCH)[-1].body.topics[0].partitions) == 3, "both are one again"
+    assert len(rig.requests(ApiKey.FETCH)) < 8
+
+
+def test_what_has_been_read_does_not_wait_for_partitions_without_records() -> None:
+    rig = rig_with(max_partition_fetch_bytes=300)
+    for _ in range(50):
+        rig.logs[A].append(b"x" * 200)
+    rig.assign({A: 0, B: 0})
+    began_ms = rig.now_ms
+    assert len(all_values(rig, 50)) == 50
+    assert rig.now_ms - began_ms < 500
+
+
 def test_a_partition_that_is_taken_away_leaves_nothing_behind() -> None:
     rig = rig_with()
     rig.logs[A].append(b"one")
@@ -282,6 +306,58 @@ def test_a_position_out_of_range_is_an_error_under_none() -> None:
     (error,) = rig.errors
     assert isinstance(error, PositionOutOfRange)
     assert "has no offset 9, and auto.offset.reset is none" in str(error)
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_duration_is_the_time_before_now_at_which_reading_begins() -> None:
+    rig = rig_with(auto_offset_reset="by_duration:P1DT0.5S")
+    rig.logs[A].append(b"old")
+    rig.assign({A: None})
+    assert rig.take() == []
+    first, second = [one.body.topics[0].partitions[0].timestamp for one in rig.requests(ApiKey.LIST_OFFSETS)]
+    assert (first, second) == (NOW_MS - DAY_MS - 500, -1), "no record is as late: at the end"
+    rig.logs[A].append(b"new")
+    assert values(rig.take()) == [b"new"]
+
+
+def diverging(request: SentRequest) -> Any:
+    """Answer as a leader that has other records from offset 2 on, none of epoch 4."""
+    (asked,) = request.body.topics[0].partitions
+    if asked.last_fetched_epoch != 4:
+        return None
+    return fetch_answer(request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=2), high_watermark=9)
+
+
+@pytest.mark.parametrize("reset", ["latest", "by_duration:PT1H"])
+def test_a_log_that_was_truncated_is_read_again_from_where_it_parts(reset: str) -> None:
+    rig = rig_with(auto_offset_reset=reset)
+    rig.logs[A].append(b"0", b"1", partition_leader_epoch=3)
+    rig.logs[A].append(b"2", b"3", partition_leader_epoch=4)
+    rig.scripts[ApiKey.FETCH] = diverging
+    rig.assign({A: 0})
+    assert values(rig.take(1)) == [b"0"]
+    rig.run(200)
+    rig.logs[A].batches.pop()
+    rig.logs[A].append(b"two", partition_leader_epoch=5)
+    assert all_values(rig, 4) == [b"1", b"2", b"3", b"two"], "what was fetched is read first"
+    assert rig.handler.positions[A][:2] == (3, 5)
+    assert not rig.errors
+
+
+def test_a_truncated_log_is_an_error_under_none() -> None:
+    rig = rig_with(auto_offset_reset="none")
+    rig.scripts[ApiKey.FETCH] = diverging
+    rig.committed_offsets[A] = OffsetAndMetadata(4, "", 4)
+    rig.assign({A: None})
+    assert rig.take() == []
+    (error,) = rig.errors
+    assert isinstance(error, PositionOutOfRange)
+    assert "was truncated to offset 2, and was read to 4; auto.offset.reset is none: seek()" in str(error)
+    rig.logs[A].append(b"0", b"1", b"2")
+    rig.seek({A: 2})
+    assert values(rig.take()) == [b"2"]
 
 
 @pytest.mark.parametrize(

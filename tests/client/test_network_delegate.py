@@ -57,6 +57,17 @@ def test_the_coordinator_has_a_connection_of_its_own() -> None:
     assert numbers[ApiKey.FETCH] != numbers[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
+def test_a_fetch_beside_another_has_a_connection_of_its_own() -> None:
+    rig, answers = ready()
+    rig.send(fetch(answers, to=1))
+    beside = fetch(answers, to=1)
+    beside.is_beside = True
+    rig.send(beside)
+    rig.run()
+    first, second = rig.network.asked_for(ApiKey.FETCH)
+    assert first.connection != second.connection
+
+
 def test_requests_to_any_node_do_not_wait_behind_a_fetch() -> None:
     rig, answers = ready(FakeNetwork(nodes=1))
     rig.send(fetch(answers, to=1))

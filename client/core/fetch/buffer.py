@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from client.core.types import TopicPartition
 
@@ -19,20 +19,20 @@ class FetchBuffer:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._by_partition: Counter[TopicPartition] = Counter()
-        self._reserved: dict[int, int] = {}
+        self._reserved: dict[Hashable, int] = {}
 
     def room(self, held_back: Iterable[TopicPartition]) -> int:
         """Return how many more bytes may be asked for, not counting partitions that are held back."""
         held = sum(self._by_partition[partition] for partition in held_back)
         return self._bytes_max + held - self._by_partition.total() - sum(self._reserved.values())
 
-    def reserve(self, node_id: int, size: int) -> None:
-        """Note how much a leader was asked for. It has one request at a time."""
-        self._reserved[node_id] = size
+    def reserve(self, lane: Hashable, size: int) -> None:
+        """Note how much a request asks for. A lane has one at a time."""
+        self._reserved[lane] = size
 
-    def release(self, node_id: int) -> None:
-        """Note that a leader has answered."""
-        self._reserved.pop(node_id, None)
+    def release(self, lane: Hashable) -> None:
+        """Note that the request of a lane has its answer."""
+        self._reserved.pop(lane, None)
 
     def add(self, partition: TopicPartition, size: int) -> None:
         """Note data on its way to the application side."""

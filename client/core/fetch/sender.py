@@ -1,4 +1,8 @@
-"""Asks the leaders for records: one Fetch request per node in flight, for all its partitions that want data.
+"""Asks the leaders for records: one Fetch request to each node, for all its partitions that want data.
+
+A second one goes beside it, on a connection of its own, if the first waits for records and a partition that
+is not in it wants data: after a seek, or when what was fetched of it has been read. It waits no longer than
+the first one will, so that both become one again.
 
 A partition is asked for while the application reads the response before, but not further ahead, and not while
 it is paused. All responses together stay within the fetch buffer: a request asks for no more bytes than have
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from client.core.backoff import Backoff, retry_backoff
 from client.core.env import Environment
@@ -36,13 +40,25 @@ from client.core.topic_ids import TopicIds
 from client.core.types import FetchedData, TopicPartition, partition_names
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from wire.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 
 VERSIONS: Final = 4, 12, 17
 """The first version, with message format 2 and isolation.level; the last with names of topics; the last."""
 
+WAITS_AFTER_MS: Final = 10.0
+"""A Fetch without an answer for so long waits for records, as far as the client can tell."""
+
 NO_SESSION_EPOCH: Final = -1
 """The request neither belongs to a session nor begins one."""
+
+NO_EPOCH: Final = -1
 
 MOVED: Final = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE,
@@ -53,6 +69,22 @@ MOVED: Final = frozenset({
 
 PASSING: Final = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Errors that pass without a newer view. All others are reported, and the partition is tried again."""
+
+
+class FetchLane(NamedTuple):
+    """A place for one Fetch in flight to a node: the first one, or the one beside it."""
+
+    node_id: int
+    is_beside: bool
+
+
+class _InFlight(NamedTuple):
+    """A Fetch without an answer."""
+
+    wanted: Sequence[PartitionPosition]
+    since_ms: float
+    wait_ms: float
+    """The longest that the node waits for records."""
 
 
 class FetchSender:
@@ -76,11 +108,10 @@ class FetchSender:
         self._has_backlog = has_backlog
         """Whether so many events wait for the application side that no answers should join them."""
         self._isolation_level = int(settings.reads_committed)
-        self._in_flight: dict[int, Sequence[PartitionPosition]] = {}
-        """The partitions of the request to each node."""
+        self._in_flight: dict[FetchLane, _InFlight] = {}
         self._requests_made = 0
-        self._asked: dict[int, int] = {}
-        """The number of the last request to each node."""
+        self._asked: dict[FetchLane, int] = {}
+        """The number of the last request of each lane."""
         self._failing: dict[int, tuple[Backoff, float]] = {}
         """Nodes that did not answer, and until when they are left alone."""
 
@@ -89,10 +120,10 @@ class FetchSender:
         self.buffer.free(event.partition, event.bytes)
 
     def poll(self, now_ms: float) -> PollResult:
-        """Return a request for each node that has none in flight and partitions that want data."""
+        """Return a request for each lane that has none in flight and partitions that want data."""
         if self._has_backlog():
             return NOTHING  # the poll() that takes the events makes a pass
-        by_node: defaultdict[int, list[PartitionPosition]] = defaultdict(list)
+        by_lane: defaultdict[FetchLane, list[PartitionPosition]] = defaultdict(list)
         wait_ms = FOREVER
         for one in self._positions:
             if not self._wants_data(one):
@@ -100,13 +131,24 @@ class FetchSender:
             node_id = self._node_of(one, now_ms)
             if node_id is None:
                 self._metadata.refresh(now_ms, f"no leader of {partition_names(one.partition)} is known")
-            elif node_id not in self._in_flight:
-                until_ms = max(one.next_ms, self._failing[node_id][1] if node_id in self._failing else 0.0)
+            elif (free := self._free_lane(node_id, now_ms)) is not None:
+                lane, from_ms = free
+                until_ms = max(one.next_ms, from_ms, self._failing.get(node_id, _NOT_FAILING)[1])
                 if until_ms > now_ms:
                     wait_ms = min(wait_ms, until_ms - now_ms)
                 else:
-                    by_node[node_id].append(one)
-        return PollResult(self._requests(by_node), wait_ms)
+                    by_lane[lane].append(one)
+        return PollResult(self._requests(by_lane, now_ms), wait_ms)
+
+    def _free_lane(self, node_id: int, now_ms: float) -> tuple[FetchLane, float] | None:
+        """Return the lane for the next Fetch to a node, and from when; None: an answer is waited for."""
+        first, beside = FetchLane(node_id, is_beside=False), FetchLane(node_id, is_beside=True)
+        flight = self._in_flight.get(first)
+        if flight is None:
+            return first, 0.0
+        if beside in self._in_flight or now_ms + 2 * WAITS_AFTER_MS > flight.since_ms + flight.wait_ms:
+            return None
+        return beside, flight.since_ms + WAITS_AFTER_MS
 
     def _wants_data(self, one: PartitionPosition) -> bool:
         return (
@@ -126,57 +168,69 @@ class FetchSender:
             one.read_replica = None
         return self._metadata.view.leader(one.partition)
 
-    def _requests(self, by_node: Mapping[int, Sequence[PartitionPosition]]) -> list[UnsentRequest]:
-        """Divide the buffer's room among the nodes. If it is short, those asked longest ago come first."""
+    def _requests(
+        self, by_lane: Mapping[FetchLane, Sequence[PartitionPosition]], now_ms: float
+    ) -> list[UnsentRequest]:
+        """Divide the buffer's room among the lanes. If it is short, those asked longest ago come first."""
         bytes_max = self._settings.fetch_max_bytes
         least = min(self._settings.max_partition_fetch_bytes, bytes_max)
-        share = max(bytes_max // max(len(by_node.keys() | self._in_flight.keys()), 1), least)
+        share = max(bytes_max // max(len(by_lane.keys() | self._in_flight.keys()), 1), least)
         held_back = [one.partition for one in self._positions if one.is_paused or one.is_damaged]
         requests: list[UnsentRequest] = []
-        for node_id in sorted(by_node, key=lambda node_id: self._asked.get(node_id, 0)):
-            wanted = by_node[node_id]
+        for lane in sorted(by_lane, key=lambda lane: self._asked.get(lane, 0)):
+            wanted = by_lane[lane]
             room = min(
                 share, self._settings.max_partition_fetch_bytes * len(wanted), self.buffer.room(held_back)
             )
             if room < least:
                 break  # an answer, or FETCH_CONSUMED, makes room
-            requests.append(self._request(node_id, wanted, room))
+            requests.append(self._request(lane, wanted, room, now_ms))
         return requests
 
-    def _request(self, node_id: int, wanted: Sequence[PartitionPosition], bytes_max: int) -> UnsentRequest:
+    def _request(
+        self, lane: FetchLane, wanted: Sequence[PartitionPosition], bytes_max: int, now_ms: float
+    ) -> UnsentRequest:
         self._requests_made += 1
-        self._asked[node_id] = self._requests_made
-        self.buffer.reserve(node_id, bytes_max)
-        self._in_flight[node_id] = wanted
+        self._asked[lane] = self._requests_made
+        self.buffer.reserve(lane, bytes_max)
+        wait_ms: float = self._settings.fetch_max_wait_ms
+        if lane.is_beside:
+            first = self._in_flight[lane._replace(is_beside=False)]
+            wait_ms = max(first.since_ms + first.wait_ms - WAITS_AFTER_MS - now_ms, 0.0)
+        self._in_flight[lane] = _InFlight(wanted, now_ms, wait_ms)
         for one in wanted:
             one.is_asked = True
         ids = TopicIds.of((one.partition for one in wanted), self._metadata.view)
         return UnsentRequest(
             api=ApiKey.FETCH,
-            build=partial(self._build, wanted, ids, bytes_max),
-            to=node_id,
-            then=partial(self._answered, node_id, {one.partition: one for one in wanted}, ids),
+            build=partial(self._build, wanted, ids, bytes_max, int(wait_ms)),
+            to=lane.node_id,
+            is_beside=lane.is_beside,
+            then=partial(self._answered, lane, {one.partition: one for one in wanted}, ids),
             timeout_ms=self._settings.request_timeout_ms,
             versions=ids.versions(*VERSIONS),
         )
 
     def _build(
-        self, wanted: Sequence[PartitionPosition], ids: TopicIds, bytes_max: int, version: int
+        self, wanted: Sequence[PartitionPosition], ids: TopicIds, bytes_max: int, wait_ms: int, version: int
     ) -> FetchRequest:
         topics: dict[str, list[FetchPartition]] = {}
         for one in wanted:  # in this order: the first ones get the bytes
             known = self._metadata.view.partition(one.partition)
+            epoch = known.leader_epoch if known is not None else NO_EPOCH
+            is_from_leader = one.read_replica is None and epoch >= 0  # a follower may lack what was read
             topics.setdefault(one.partition.topic, []).append(
                 FetchPartition(
                     partition=one.partition.partition,
-                    current_leader_epoch=known.leader_epoch if known is not None else -1,
+                    current_leader_epoch=epoch,
                     fetch_offset=one.position.offset,
+                    last_fetched_epoch=one.position.leader_epoch if is_from_leader else NO_EPOCH,
                     partition_max_bytes=self._settings.max_partition_fetch_bytes,
                 )
             )
         return FetchRequest(
             replica_id=NO_REPLICA,
-            max_wait_ms=self._settings.fetch_max_wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=self._settings.fetch_min_bytes,
             max_bytes=bytes_max,
             isolation_level=self._isolation_level,
@@ -192,14 +246,14 @@ class FetchSender:
 
     def _answered(
         self,
-        node_id: int,
+        lane: FetchLane,
         asked: Mapping[TopicPartition, PartitionPosition],
         ids: TopicIds,
         response: ClientResponse,
     ) -> None:
-        now_ms = response.received_ms
-        del self._in_flight[node_id]
-        self.buffer.release(node_id)
+        now_ms, node_id = response.received_ms, lane.node_id
+        del self._in_flight[lane]
+        self.buffer.release(lane)
         current = {at: one for at, one in asked.items() if self._positions.is_current(one)}
         for one in asked.values():
             one.is_asked = False
@@ -213,7 +267,9 @@ class FetchSender:
         for partition, one in current.items():
             answer = answers.get(partition, _MISSING)
             code = response.body.error_code or answer.error_code
-            if code == ErrorCode.NONE:
+            if answer.diverging_epoch.epoch >= 0:
+                self._diverged(one, answer.diverging_epoch, now_ms)
+            elif code == ErrorCode.NONE:
                 fetched += self._take(one, answer, now_ms)
             elif self._refused(one, node_id, code, answer, now_ms):
                 reported[code].append(partition)
@@ -228,8 +284,7 @@ class FetchSender:
         replica = answer.preferred_read_replica
         if replica >= 0 and replica not in self._metadata.view.nodes:
             self._metadata.refresh(now_ms, f"a leader named node {replica} to read from, which is not known")
-            one.failures = one.failures or self._backoff()
-            one.next_ms = now_ms + one.failures.next_ms()
+            self._hold_back(one, now_ms)
         else:
             one.failures = None
             if replica >= 0:
@@ -257,6 +312,17 @@ class FetchSender:
             self._positions.rotate(one)
         return [data]
 
+    def _diverged(self, one: PartitionPosition, at: EpochEndOffset, now_ms: float) -> None:
+        """Go back to where the leader's log parts from what was read, once all that was fetched is read."""
+        self._hold_back(one, now_ms)
+        if not self.buffer.holds(one.partition):
+            self._positions.diverged(one, min(at.end_offset, one.position.offset), at.epoch)
+
+    def _hold_back(self, one: PartitionPosition, now_ms: float) -> None:
+        """Ask for a partition later, and later each time until it succeeds."""
+        one.failures = one.failures or self._backoff()
+        one.next_ms = now_ms + one.failures.next_ms()
+
     def _refused(
         self, one: PartitionPosition, node_id: int, code: int, answer: PartitionData, now_ms: float
     ) -> bool:
@@ -267,8 +333,7 @@ class FetchSender:
         ):
             return False
         is_first = one.failures is None
-        one.failures = one.failures or self._backoff()
-        one.next_ms = now_ms + one.failures.next_ms()
+        self._hold_back(one, now_ms)
         if one.read_replica is not None:
             one.read_replica = None  # the leader knows better
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -300,6 +365,8 @@ class FetchSender:
     def _backoff(self) -> Backoff:
         return retry_backoff(self._settings, self._env)
 
+
+_NOT_FAILING: Final = (None, 0.0)
 
 _MISSING: Final = PartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """Stands for a partition that the answer does not mention."""

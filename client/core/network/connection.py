@@ -47,6 +47,7 @@ class Purpose(Enum):
     """The use of a connection. A node may have one for each, as answers come in order."""
 
     DATA = "requests to a node by its id; a Fetch waits there for records"
+    BESIDE = "a Fetch of partitions that are not in the one that waits"
     COORDINATOR = "the group's requests, so that no heartbeat waits behind a Fetch"
     CONTROL = "requests that any node answers, when the other connections are busy"
 

@@ -203,7 +203,7 @@ class NetworkDelegate:
         kept = []
         for request in self._unsent:
             waits_for_node = (
-                connection.purpose is Purpose.DATA
+                connection.purpose is _purpose(request)
                 and not isinstance(request.to, Destination)
                 and self.addresses.nodes.get(request.to) == connection.address
             )
@@ -286,15 +286,16 @@ class NetworkDelegate:
         self._pool.retry_ms = FOREVER
         for request in unsent:
             try:
-                connection = self._connection_for(request.to, now_ms)
+                connection = self._connection_for(request, now_ms)
                 if connection is None or not self._write(request, connection, now_ms):
                     self._unsent.append(request)
             except ConnectionFailed as error:
                 self._fail(request, error.failure, str(error), now_ms)
         self._due(self._pool.retry_ms)
 
-    def _connection_for(self, to: int | Destination, now_ms: float) -> NodeConnection | None:
+    def _connection_for(self, request: UnsentRequest, now_ms: float) -> NodeConnection | None:
         """Return the connection for a request, opened if need be; None while there is none."""
+        to = request.to
         if to is Destination.ANY:
             return self._pool.to_any(now_ms)
         if to is Destination.COORDINATOR:
@@ -303,7 +304,7 @@ class NetworkDelegate:
             node_id, address = self._coordinator
             return self._pool.to_address(address, Purpose.COORDINATOR, node_id, now_ms)
         assert not isinstance(to, Destination)
-        return self._pool.to_node(to, now_ms)
+        return self._pool.to_node(to, _purpose(request), now_ms)
 
     def _write(self, request: UnsentRequest, connection: NodeConnection, now_ms: float) -> bool:
         """Send a request on a connection. Returns False if it has to wait.
@@ -342,6 +343,11 @@ class NetworkDelegate:
             request, response = self._completed.popleft()
             request.then(response)
         return has_some
+
+
+def _purpose(request: UnsentRequest) -> Purpose:
+    """The purpose of the connection to a node that is named by its id."""
+    return Purpose.BESIDE if request.is_beside else Purpose.DATA
 
 
 _STAGES: Final = {

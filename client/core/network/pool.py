@@ -43,7 +43,7 @@ class ConnectionPool:
         """The connection for a purpose, set up or not; None if there is none."""
         return self._by_use.get((address, purpose))
 
-    def to_node(self, node_id: int, now_ms: float) -> NodeConnection:
+    def to_node(self, node_id: int, purpose: Purpose, now_ms: float) -> NodeConnection:
         """The connection for requests to a node by its id, opened if need be.
 
         Raises `ConnectionFailed` if the node is unknown, or could not be reached just now."""
@@ -51,7 +51,7 @@ class ConnectionPool:
         if address is None:
             words = f"node {node_id} is not part of the cluster's metadata"
             raise ConnectionFailed(RequestFailure.UNREACHABLE, words)
-        connection = self.to_address(address, Purpose.DATA, node_id, now_ms)
+        connection = self.to_address(address, purpose, node_id, now_ms)
         if connection is None:
             raise ConnectionFailed(RequestFailure.UNREACHABLE, f"{address} could not be reached just now")
         return connection
