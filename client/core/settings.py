@@ -48,6 +48,19 @@ OTHER_NAMES: Final = {
 }
 """Other clients' names of settings, which are taken too."""
 
+ELSEWHERE: Final = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location, a PEM file",
+    "ssl.keystore.location": "ssl.certificate.location and ssl.key.location, PEM files",
+    "ssl.endpoint.identification.algorithm": "ssl.check.hostname",
+    "enable.ssl.certificate.verification": "ssl.context",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "enable.partition.eof": "position() and the end offset",
+    "error.cb": "what poll() raises, or in a message's error()",
+    "logger": "the logger quorate.consumer",
+}
+"""What stands for settings of other clients that are not taken."""
+
 _COORDINATORS: Final = (
     "{0} is the coordinator's with the consumer group protocol: set the group's consumer.{0}"
 )
@@ -243,6 +256,8 @@ def _known_name(given: str, rows: Mapping[str, ConsumerSetting]) -> str:
     name = OTHER_NAMES.get(name, name)
     if name in rows:
         return name
+    if name in ELSEWHERE:
+        raise ConfigError(f"there is no setting {given!r} here; use {ELSEWHERE[name]}")
     near = difflib.get_close_matches(name[:100], [*rows, *OTHER_NAMES], n=1)
     hint = f"; did you mean {OTHER_NAMES.get(near[0], near[0])}?" if near else ""
     raise ConfigError(f"there is no setting {given[:100]!r}{hint}")

@@ -19,7 +19,9 @@ from client.core.errors import (
 from client.core.events import (
     AckPartitionAssignedEvent,
     AckPartitionRevokedEvent,
+    ApplicationEventType,
     AssignEvent,
+    BackgroundEventType,
     CloseEvent,
     CommitEvent,
     ErrorEvent,
@@ -70,6 +72,25 @@ def test_records_are_handed_out_and_positions_follow(script: BackgroundScript) -
     assert script.run(script.app.position(part(0), 0.0)) == 7
     assert script.poll(most=2) == [7]
     assert script.run(script.app.position(part(1), 0.0)) == 5
+
+
+def test_a_poll_does_no_metadata_work(script: BackgroundScript) -> None:
+    script.own(0)
+    script.kinds()
+    script.fetch(0, 0)
+    script.poll()
+    script.poll(timeout_ms=100)
+    assert script.kinds() == []
+
+
+def test_events_have_the_names_of_the_threading_design_first() -> None:
+    names = [kind.name for kind in ApplicationEventType]
+    assert names[:6] == [
+        "NOOP", "COMMIT", "ACK_PARTITION_REVOKED", "ACK_PARTITION_ASSIGNED", "UPDATE_METADATA", "LEAVE_GROUP",
+    ]  # fmt: skip
+    names = [kind.name for kind in BackgroundEventType]
+    assert names[:4] == ["ERROR", "REVOKE_PARTITIONS", "ASSIGN_PARTITIONS", "FETCH_RESPONSE"]
+    assert all(kind.value for kind in (*ApplicationEventType, *BackgroundEventType)), "each has its reason"
 
 
 def test_poll_waits_for_records_until_its_time_limit(script: BackgroundScript) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from client.core.errors import ConfigError
 from client.core.setting_kinds import reset_duration_ms
-from client.core.settings import OTHER_NAMES, REFUSED, ConsumerSettings, read_settings, table
+from client.core.settings import ELSEWHERE, OTHER_NAMES, REFUSED, ConsumerSettings, read_settings, table
 
 from .settings_section import PAGE, replaced
 
@@ -89,6 +89,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_right_one() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_settings_of_the_coordinator_are_refused_with_a_sentence(name: str) -> None:
     assert "is the coordinator's" in refusal(**{name: 1})
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_common_settings_of_other_clients_are_refused_with_what_stands_for_them(name: str) -> None:
+    assert refusal(**{name: "x"}) == f"there is no setting {name!r} here; use {ELSEWHERE[name]}"
 
 
 def test_the_classic_protocol_is_refused_with_a_sentence() -> None:
