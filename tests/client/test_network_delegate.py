@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from client.core.network.connection import IN_FLIGHT_MAX
+from client.core.network.connection import IN_FLIGHT_MAX, THROTTLE_MS_MAX
 from client.core.network.delegate import UNSENT_MAX
 from client.core.network.pool import HEDGE_MS
 from client.core.requests import Destination, RequestFailure
@@ -257,6 +257,16 @@ def test_a_throttled_connection_waits_and_the_others_do_not() -> None:
     assert [(one.node, one.at_ms) for one in rig.network.asked_for(ApiKey.LIST_OFFSETS)] == [
         (2, 0), (3, 0), (2, 700),
     ]  # fmt: skip
+
+
+def test_a_throttle_of_days_is_not_followed() -> None:
+    rig, answers = ready()
+    rig.network.answer(ApiKey.LIST_OFFSETS, lambda asked: ListOffsetsResponse(throttle_time_ms=2**31 - 1))
+    rig.send(list_offsets(answers, to=2))
+    rig.run()
+    rig.send(list_offsets(answers, to=2, timeout_ms=THROTTLE_MS_MAX + 1))
+    rig.run(THROTTLE_MS_MAX)
+    assert answers.failures == [None, None]
 
 
 def test_idle_connections_are_closed_and_made_again() -> None:

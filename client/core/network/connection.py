@@ -39,6 +39,10 @@ REAUTHENTICATE_AFTER: Final = 0.85
 REAUTHENTICATE_MS_MIN: Final = 1_000.0
 """The shortest time between two authentications of a connection; Kafka's brokers refuse more."""
 
+THROTTLE_MS_MAX: Final = 30_000.0
+"""The longest wait that a node can ask for. It reads nothing meanwhile, so an earlier request does no harm; a
+longer wait would cost a member its place."""
+
 _ERROR_CODE = slice(4, 6)
 """The place of the error code in an answer to ApiVersions, whose header version is 0 always."""
 
@@ -207,7 +211,8 @@ class NodeConnection:
         self.used_ms = now_ms
         throttle_ms = getattr(body, "throttle_time_ms", 0)
         if throttle_ms > 0:
-            self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle_ms)
+            until_ms = now_ms + min(throttle_ms, THROTTLE_MS_MAX)
+            self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
         return ClientResponse(body, None, sent.version, self.node_id, now_ms)
 
     def _begin(self, dialogue: Dialogue[Any], now_ms: float) -> None:
