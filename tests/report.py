@@ -36,10 +36,10 @@ BUDGETS_S: dict[str, int] = {
     "pipeline": 450,
     "spark": 900,
     "clients": 420,
-    "failover": 600,
+    "failover": 900,
     "java": 400,
     "languages": 450,
-    "differential": 400,
+    "differential": 200,
 }
 SLOW_BUDGET_S = 3_600
 """Seconds for the whole of `make chaos`; its suites run alone, so they need no shares."""

@@ -157,7 +157,7 @@ def test_what_is_read_from_a_node_that_writes_is_whole(tmp_path: Path) -> None:
     try:
         with Client(cluster.bootstrap) as client:
             client.create_topic(TOPIC, 10)
-        working = committers(cluster, "busy")
+        working = committers(cluster, "busy", partitions=5)
         node = cluster.nodes[0]
         rounds = 0
         while log_status(node, SHARD)["snapshots_made"] < 4 or rounds < 5:

@@ -112,7 +112,7 @@ async def test_an_answer_read_before_a_rebuild_is_dropped() -> None:
             while not shard.waiters:
                 await asyncio.sleep(0)
             shard.machine = GroupShard(shard.shard, Limits(), BUILT_IN)
-            shard.commit(1)
+            shard.commit(shard.waiters[0].index)
             status, answer = await asked
             assert (status, answer["error"]) == (503, "NOT_COMMITTED")
             shard.commit_index = 0

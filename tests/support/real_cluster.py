@@ -130,10 +130,14 @@ def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> No
 
 
 class Committer:
-    """Commits one key in a thread of its own, one offset higher each time, and never retries an offset."""
+    """Commits one key in a thread of its own, one offset higher each time, and never retries an offset.
 
-    def __init__(self, nodes: list[Address], group_id: str) -> None:
+    With more `partitions` each commit names the next ones too, so that the log grows faster.
+    """
+
+    def __init__(self, nodes: list[Address], group_id: str, partitions: int = 1) -> None:
         self.group_id = group_id
+        self._partitions = range(partitions)
         self.offset = 0
         self.acknowledged: list[tuple[Key, int]] = []
         self.longest_gap_s = 0.0
@@ -157,7 +161,7 @@ class Committer:
         while not self._stop.is_set():
             self.offset += 1
             try:
-                self._group.commit(TOPIC, {0: self.offset})
+                self._group.commit(TOPIC, dict.fromkeys(self._partitions, self.offset))
             except (Refused, ConnectionLost):
                 self._group.coordinator = None
                 self._stop.wait(LOOK_AGAIN_S)
@@ -167,10 +171,10 @@ class Committer:
             self.acknowledged.append(((self.group_id, TOPIC, 0), self.offset))
 
 
-def committers(cluster: ClusterProcess, name: str) -> list[Committer]:
+def committers(cluster: ClusterProcess, name: str, partitions: int = 1) -> list[Committer]:
     """Return a `Committer` for each shard."""
     nodes = addresses(cluster.nodes)
-    return [Committer(nodes, group_in(shard, name)) for shard in range(NUM_SHARDS)]
+    return [Committer(nodes, group_in(shard, name), partitions) for shard in range(NUM_SHARDS)]
 
 
 def check_fetched(nodes: list[NodeProcess], group_id: str, offset: int) -> None:
