@@ -19,7 +19,6 @@ from quorate import (
     TimedOut,
     TopicPartition,
 )
-from quorate.confluent import Message
 from quorate.confluent import TopicPartition as ConfluentPartition
 from tests.clients.consumer.reading import WITHIN_S, part, polls_until, produce, read
 from tests.support.waiting import until
@@ -248,58 +247,6 @@ async def test_calls_and_close_end_in_time_when_no_server_answers() -> None:
 
 
 # The flavour for threads.
-
-
-def test_a_program_for_confluent_kafka_runs(server: str, topic: str, group: str) -> None:
-    """The loop of confluent-kafka's documentation, with another import."""
-    from quorate.confluent import Consumer, KafkaError, KafkaException
-
-    produce(server, topic, 20)
-    told: list[str] = []
-    committed: list[Any] = []
-
-    def commit_completed(error: KafkaError | None, partitions: list[ConfluentPartition]) -> None:
-        committed.append((error, sorted(each.offset for each in partitions)))
-
-    def print_assignment(consumer: Consumer, partitions: list[ConfluentPartition]) -> None:
-        told.append(f"Assignment: {sorted(each.partition for each in partitions)}")
-
-    conf = {
-        "bootstrap.servers": server,
-        "group.id": group,
-        "auto.offset.reset": "smallest",
-        "enable.auto.commit": "false",
-        "on_commit": commit_completed,
-    }
-    consumer = Consumer(conf)
-    messages: list[Message] = []
-    try:
-        consumer.subscribe([topic], on_assign=print_assignment)
-        until_s = time.monotonic() + WITHIN_S
-        while len(messages) < 20:
-            assert time.monotonic() < until_s
-            msg = consumer.poll(timeout=1.0)
-            if msg is None:
-                continue
-            if msg.error():
-                if msg.error().code() == KafkaError._PARTITION_EOF:
-                    continue
-                raise KafkaException(msg.error())
-            messages.append(msg)
-        consumer.commit(asynchronous=True)
-        while not committed:
-            assert time.monotonic() < until_s
-            consumer.poll(0.1)
-    finally:
-        consumer.close()
-    assert told == ["Assignment: [0, 1]"]
-    assert committed == [(None, [10, 10])]
-    seven = next(message for message in messages if message.value() == b"7")
-    assert (seven.topic(), seven.partition(), seven.offset()) == (topic, 1, 3)
-    assert (seven.key(), seven.timestamp()) == (b"key-7", (1, 1_700_000_000_007))
-    assert seven.headers() == [("number", b"7"), ("none", None)]
-    with pytest.raises(RuntimeError):
-        consumer.poll(0)
 
 
 def test_the_flavour_for_threads_has_confluent_kafkas_calls(server: str, topic: str, group: str) -> None:
