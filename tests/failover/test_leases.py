@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate import Lease, lease
+from quorate.client import Client
 from quorate.commands.cluster import raise_format_level
 from tests.support.real_cluster import TOPIC, create_topic, leader_of
 from tests.support.waiting import until
@@ -29,6 +32,7 @@ SETTINGS = {
 }
 GROUP, PARTITIONS, WITHIN_S = "workers", 4, 20.0
 UPGRADE_S = 10.0
+EXAMPLES = Path(__file__).parents[2] / "examples"
 Tokens = dict[int, int]
 
 HOLDER = """
@@ -183,3 +187,47 @@ async def test_a_stream_ends_with_its_node_and_others_get_its_partitions(cluster
             assert name == "gained"
             assert len(before) + len(gained["partitions"]) == PARTITIONS
             assert min(one["token"] for one in gained["partitions"]) > before[0]["token"]
+
+
+async def worker(cluster: ClusterProcess, database: Path) -> asyncio.subprocess.Process:
+    """Start a process of examples/leases.py."""
+    program = str(EXAMPLES / "leases.py")
+    return await asyncio.create_subprocess_exec(
+        sys.executable, program, cluster.bootstrap, str(database), stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def test_a_suspended_worker_of_the_example_cannot_write_late(
+    cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    """Suspended for longer than its session, it goes on in the middle of its work."""
+    with Client(cluster.bootstrap) as client:
+        client.create_topic("tenants", PARTITIONS)
+    path = tmp_path / "tenants.db"
+    suspended = await worker(cluster, path)
+
+    def steps() -> list[tuple[int, int, int]]:
+        with closing(sqlite3.connect(path, timeout=30)) as database:
+            return database.execute("SELECT part, token, pid FROM steps ORDER BY rowid").fetchall()
+
+    def parts_of(pid: int) -> set[int]:
+        return {part for part, _, by in steps() if by == pid}
+
+    await until(lambda: path.exists() and path.stat().st_size, WITHIN_S)
+    await until(lambda: len(parts_of(suspended.pid)) == PARTITIONS, WITHIN_S)
+    suspended.send_signal(signal.SIGSTOP)
+    heir = await worker(cluster, path)
+    await until(lambda: len(parts_of(heir.pid)) == PARTITIONS, WITHIN_S)
+    suspended.send_signal(signal.SIGCONT)
+    told = b""
+    while b"a later owner has written" not in told and b"not ours any more" not in told:
+        assert suspended.stdout is not None
+        told = await asyncio.wait_for(suspended.stdout.readline(), WITHIN_S)
+    begun = len(steps())
+    await until(lambda: suspended.pid in {by for _, _, by in steps()[begun:]}, WITHIN_S)
+    for process in (suspended, heir):
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), WITHIN_S) == 0
+    for number in range(PARTITIONS):
+        tokens = [token for part, token, _ in steps() if part == number]
+        assert tokens == sorted(tokens), "no write came after one of a later owner"
