@@ -59,7 +59,7 @@ class BatchRecords:
         append, new, record_class = records.append, tuple.__new__, ConsumerRecord
         start, left, left_after = p, self.left, max(self.left - most, 0)
         try:
-            while left > left_after:
+            for left in range(self.left, left_after, -1):
                 start = p
                 if (length := data[p]) > 127 and (length := length & 127 | data[(p := p + 1)] << 7) > 16383:
                     length, p = _varint(data, p - 1)
@@ -95,10 +95,9 @@ class BatchRecords:
                     )
                 fields = (topic, partition, next_offset, timestamp_ms, time_type, key, value, headers, epoch)
                 append(new(record_class, fields))
-                left -= 1
                 next_offset += 1
                 expected += 2
-            start = p
+            start, left = p, left_after
         except IndexError:
             raise BadRecord("the data ends within it") from None
         finally:

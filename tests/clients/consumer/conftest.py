@@ -22,6 +22,9 @@ HEARTBEATS = {
     "group.consumer.min.session.timeout.ms": "6000",
 }
 
+KAFKA = {"log.retention.ms": "-1", **HEARTBEATS}
+"""The messages are of 2023: the broker would delete them when it has run for half a minute."""
+
 
 @pytest.fixture(scope="session", params=["quorate", pytest.param("kafka", marks=pytest.mark.java)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -35,7 +38,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         else:
             if reason := java_is_missing():
                 pytest.skip(reason)
-            yield running.enter_context(launch_kafka(data / "kafka", settings=HEARTBEATS)).bootstrap
+            yield running.enter_context(launch_kafka(data / "kafka", settings=KAFKA)).bootstrap
 
 
 @pytest.fixture
