@@ -45,10 +45,11 @@ FENCING: Final[Mapping[int, str]] = {
 
 
 class _Commit(NamedTuple):
-    """The offsets of a commit, and whether it is made again after errors that may pass."""
+    """The offsets of a commit, and after which errors it is made again, as `CommitEvent` has them."""
 
     offsets: frozenset[tuple[TopicPartition, OffsetAndMetadata]]
     retries: bool
+    releases: bool
 
 
 class CommitManager:
@@ -79,7 +80,7 @@ class CommitManager:
         else:
             assert event.deadline_ms is not None
             what = f"the commit of {len(event.offsets)} partitions"
-            key = _Commit(frozenset(event.offsets.items()), event.retries)
+            key = _Commit(frozenset(event.offsets.items()), event.retries, event.releases)
             self._calls.add(key, what, then, event.deadline_ms)
 
     def poll(self, now_ms: float) -> PollResult:
@@ -171,11 +172,14 @@ class CommitManager:
             self._coordinator.lost(
                 response.node_id, f"it answered {error_name(code)} to OffsetCommit", now_ms
             )
-        if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        if is_unknown:
             self._metadata.refresh(now_ms, "a commit was refused for an unknown topic")
         is_stale = code == ErrorCode.STALE_MEMBER_EPOCH
         if is_stale and self._identity.member_epoch != self._sent_epoch:
             call.next_ms = now_ms  # at once: the heartbeat has brought another epoch meanwhile
+        elif is_unknown and call.key.releases:
+            call.end(error=KafkaError(code, f"{words}: the topic is deleted, or not known"))
         elif call.key.retries and (is_stale or is_retriable(code) or code == MISSING):
             call.retry_later(f"{words} ({error_name(code)})", now_ms)
         else:

@@ -73,6 +73,9 @@ class CommitEvent(ApplicationEvent):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     retries: bool = True
     """Whether to try again after errors that may pass; the periodic commit does not."""
+    releases: bool = False
+    """Whether the partitions are given up. An unknown topic is not waited for then: it may be deleted, and
+    another of its name would get these offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,9 +67,9 @@ class OffsetCommits:
             self._stored.pop(partition, None)
             self.releasing.pop(partition, None)
 
-    def commit(self, offsets: Offsets, deadline_ms: float) -> Steps[None]:
+    def commit(self, offsets: Offsets, deadline_ms: float, *, releases: bool = False) -> Steps[None]:
         """Commit and wait for the end. Raises `ConsumerError`."""
-        future = self._start(offsets, deadline_ms, retries=True)
+        future = self._start(offsets, deadline_ms, releases=releases)
         if future is not None:
             yield CallAnswer(future, deadline_ms)
 
@@ -101,7 +101,7 @@ class OffsetCommits:
             return
         offsets = self.offsets(partitions)
         try:
-            yield from self.commit(offsets, deadline_ms)
+            yield from self.commit(offsets, deadline_ms, releases=True)
         except ConsumerError as error:
             self._tell(CommitEndedEvent(error=error, offsets=offsets, callback=self.on_commit))
         else:
@@ -121,13 +121,11 @@ class OffsetCommits:
         if not self._pending:
             self.commit_async(self.offsets(partitions), None, retries=False)
 
-    def _start(self, offsets: Offsets, deadline_ms: float, *, retries: bool) -> Future[None] | None:
+    def _start(self, offsets: Offsets, deadline_ms: float, **how: bool) -> Future[None] | None:
         if not offsets:
             return None
         future: Future[None] = Future()
-        self._send(
-            CommitEvent(offsets=dict(offsets), retries=retries, future=future, deadline_ms=deadline_ms)
-        )
+        self._send(CommitEvent(offsets=dict(offsets), future=future, deadline_ms=deadline_ms, **how))
         return future
 
     def _ended(self, offsets: Offsets, callback: CommitCallback | None, future: Future[None]) -> None:

@@ -277,7 +277,9 @@ def test_partitions_are_out_of_the_set_before_the_commit_and_the_callback() -> N
 
     def committed(effect: Effect) -> None:
         assert isinstance(effect, CallAnswer)
-        steps.append(("commit", script.take_sent(CommitEvent)[-1].offsets, set(script.app.assignment)))
+        event = script.take_sent(CommitEvent)[-1]
+        assert event.releases
+        steps.append(("commit", event.offsets, set(script.app.assignment)))
         effect.future.set_result(None)
 
     script.app.rounds.callbacks = RebalanceCallbacks(on_revoke=revoked)

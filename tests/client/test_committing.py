@@ -105,6 +105,21 @@ def test_commits_are_made_one_after_the_other_even_if_the_first_is_tried_again(r
     assert rig.committed_offsets[A].offset == 3
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_a_commit_of_partitions_that_are_given_up_is_not_made_for_a_later_topic(
+    rig: DataRig, code: ErrorCode
+) -> None:
+    """The topic is deleted; another of its name, made a moment later, would begin at the old offsets."""
+    rig.scripts[ApiKey.OFFSET_COMMIT] = lambda request: commit_answer(request, code)
+    future = rig.commit({A: 50}, releases=True)
+    rig.run(100)
+    with pytest.raises(KafkaError, match="the topic is deleted, or not known"):
+        future.result(0)
+    del rig.scripts[ApiKey.OFFSET_COMMIT]
+    rig.run(5_000)
+    assert rig.committed_offsets == {}
+
+
 def test_equal_commits_in_a_row_are_one(rig: DataRig) -> None:
     futures = [rig.commit({A: 1}), rig.commit({A: 1}), rig.commit({A: 2}), rig.commit({A: 1})]
     rig.run(100)
