@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from coordinator.state.reconcile import NOT_REPORTED
 from records import ConsumerGroupCurrentMemberAssignmentValue as Assignment
 from records import MemberState, Trigger
+from tests.differential import classic_steps
 from tests.differential.accepted import ACCEPTED
 from tests.differential.asked import Asked
+from tests.differential.classic_steps import NOTHING_EXPIRED
 from tests.differential.compare import Epoch, EpochMap, differences
 from tests.differential.generating import generate
 from tests.differential.kept import regressions, scenarios
@@ -231,6 +235,17 @@ async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortene
     lines = shortest.splitlines()[1:]
     assert len(lines) == 4
     assert all(line.startswith("join ") for line in lines)
+
+
+async def test_an_expiry_that_never_comes_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic_steps, "EXPIRED_S_MAX", 0.2)
+    with two_nodes(tmp_path) as addresses:
+        arena = await make_arena(addresses, "x", (OURS, OURS))
+        verdict = await play_all(arena, [parse("cjoin a\ncsync a\nexpire -", "nobody is silent")])
+    (failure,) = verdict.failures
+    assert str(failure.complaint).endswith(NOTHING_EXPIRED)
 
 
 async def test_two_equal_nodes_do_not_differ(tmp_path: Path) -> None:
