@@ -47,7 +47,7 @@ demo: $(VENV)/.demo
 
 # The longest first; stock clients mostly wait, which fits beside what computes.
 test: $(VENV)/.dev
-	@echo "two suites at a time, about six minutes; each tells when it is done"
+	@echo "two suites at a time, five to six minutes; each tells when it is done"
 	@$(MAKE) $(ABREAST) $(TEST)
 
 test-core: $(VENV)/.dev
