@@ -159,9 +159,18 @@ class StagedGroup:
     def __exit__(self, *_: object) -> None:
         self._ends.close()
 
-    def join(self, name: str, instance: str | None = None, in_process: bool = False) -> StagedMember:
-        """Start one more member under a client id of its own."""
-        return self._joined(self._start(self.named(name), instance, in_process))
+    def join(
+        self,
+        name: str,
+        instance: str | None = None,
+        in_process: bool = False,
+        session_ms: int | None = None,
+    ) -> StagedMember:
+        """Start one more member under a client id of its own; its session has that length if given."""
+        if session_ms is not None and not self.is_classic:
+            with Client(self.bootstrap) as client:
+                client.configure_group(self.group, {"consumer.session.timeout.ms": str(session_ms)})
+        return self._joined(self._start(self.named(name), instance, in_process, session_ms))
 
     def join_to_revoke(self, name: str) -> StagedMember:
         """Start a member that can be told what to do in its callback, if its client has one."""
@@ -180,9 +189,13 @@ class StagedGroup:
         """The client id that a member of this name has."""
         return f"{name}-{self.group}"
 
-    def _start(self, name: str, instance: str | None, in_process: bool) -> StagedMember:
+    def _start(
+        self, name: str, instance: str | None, in_process: bool, session_ms: int | None
+    ) -> StagedMember:
         if self.client in MEMBERS and not in_process:
-            settings = {"group.instance.id": instance} if instance else {}
+            settings: dict[str, Any] = {"group.instance.id": instance} if instance else {}
+            if session_ms is not None:
+                settings["session.timeout.ms"] = session_ms
             return InThisProcess(
                 MEMBERS[self.client](self.bootstrap, self.group, self.topic, name, **settings)
             )
@@ -190,7 +203,9 @@ class StagedGroup:
             words = (self.client, self.bootstrap, self.group, self.topic, name)
             command = [sys.executable, "-W", "ignore", "-m", "tests.support.python_clients", *words]
             return InAnotherProcess(name, VerifiableConsumer(command, {"PYTHONPATH": str(ROOT)}))
-        options = ("--group-instance-id", instance) if instance else ()
+        options = ["--group-instance-id", instance] if instance else []
+        if session_ms is not None and self.is_classic:
+            options += ["--session-timeout", str(session_ms)]
         stock = stock_clients.CLIENTS[self.client]
         consumer = stock.consumer(self.bootstrap, self.topic, self.group, *options, client_id=name)
         return InAnotherProcess(name, consumer)
