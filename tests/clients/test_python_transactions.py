@@ -19,6 +19,7 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
+from records import METADATA_SHARD
 from tests.support.python_clients import (
     FLUSH_S,
     FROM_KAFKA_PYTHON,
@@ -28,6 +29,7 @@ from tests.support.python_clients import (
     running,
 )
 from tests.support.python_groups import OF_NODES
+from tests.support.real_cluster import group_apart, kill_leader, start_killed
 from tests.support.waiting import wait_for
 
 SETTINGS = OF_NODES
@@ -43,6 +45,9 @@ AT_ONCE = 10
 WITHIN_S = 30.0
 
 pytestmark = [pytest.mark.filterwarnings(FROM_KAFKA_PYTHON), pytest.mark.timeout(120)]
+
+Kills = Callable[[int, int], None]
+"""Called with an offset and a shard: the moment at which the shard's leader may be killed."""
 
 Loop = Callable[[str, str, str, str], None]
 """Given the bootstrap servers, the group, the topic to consume and the topic to produce to: copy `MESSAGES`,
@@ -142,6 +147,47 @@ def test_it_copies_each_message_once(kind: str, cluster: ClusterProcess, group: 
         wait_for(lambda: len(reader.values) >= len(MESSAGES), lambda: f"{reader.values}", WITHIN_S)
     assert reader.values == MESSAGES
     assert not reader.errors
+
+
+# Transactions of offsets alone, while a coordinator is killed: messages would be lost with their node.
+
+
+def commit_with_aiokafka(bootstrap: str, group: str, topic: str, kills: Kills) -> None:
+    async def commit() -> None:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=group) as producer:
+            for offset in OFFSETS:
+                await producer.begin_transaction()
+                kills(offset, 0)
+                await producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): offset}, group)
+                kills(offset, METADATA_SHARD)
+                await producer.commit_transaction()
+
+    asyncio.run(commit())
+
+
+OFFSETS = (10, 20, 30)
+
+
+@pytest.mark.failover
+@pytest.mark.parametrize("shard", [0, METADATA_SHARD], ids=["of its group", "of its transaction"])
+def test_aiokafka_commits_in_transactions_while_a_coordinator_is_killed(
+    shard: int, cluster: ClusterProcess, group: str
+) -> None:
+    group_id, topic = group_apart(cluster, group), f"of-{group}"
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(topic, 1)
+    killed: list[int] = []
+
+    def kills(offset: int, of_shard: int) -> None:
+        if (offset, of_shard) == (OFFSETS[1], shard):
+            kill_leader(cluster, shard)
+            killed.append(shard)
+
+    commit_with_aiokafka(cluster.bootstrap, group_id, topic, kills)
+    with Client(cluster.bootstrap) as client:
+        assert client.offsets(group_id) == {topic: {0: OFFSETS[-1]}}
+    assert killed == [shard]
+    start_killed(cluster)
 
 
 # Administrators. Each creates a topic, grows it, and lists, describes and deletes a group without members.

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from cluster.launching.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from records import METADATA_SHARD
-from tests.report import count_fault
 from tests.support.python_clients import FLUSH_S
-from tests.support.real_cluster import group_in, is_joining, quorate, status
+from tests.support.real_cluster import group_apart, kill_leader, start_killed
 from tests.support.waiting import wait_for
 
 SETTINGS = {"scratch.log.enable": "true", "leader.balance.delay.ms": "600000"}
@@ -26,46 +25,10 @@ NUM_MESSAGES = 200
 BATCH = 8
 
 
-def leader_of(cluster: ClusterProcess, shard: int) -> NodeProcess:
-    """The node that leads a shard, by the word of all nodes."""
-
-    def leaders() -> set[int]:
-        told = [one for node in cluster.nodes for one in status(node).get("shards", [])]
-        return {one["leader_id"] for one in told if one["shard"] == shard}
-
-    wait_for(lambda: len(leaders()) == 1 and None not in leaders(), "one leader")
-    (leader_id,) = leaders()
-    return next(node for node in cluster.nodes if node.node_id == leader_id)
-
-
-def group_apart(cluster: ClusterProcess, name: str) -> str:
-    """A group whose shard another node leads than the metadata shard."""
-    controller = leader_of(cluster, METADATA_SHARD)
-    if leader_of(cluster, 0) is controller:
-        done = quorate("cluster", "transfer", "0", "--url", controller.url)
-        assert done.returncode == 0, done.stdout + done.stderr
-        wait_for(lambda: leader_of(cluster, 0) is not controller, "another leader")
-    return group_in(0, name)
-
-
-def kill_leader(cluster: ClusterProcess, shard: int) -> None:
-    """Kill the leader and wait for another one.
-
-    By then librdkafka has asked for Metadata. While the dead node was not in it, the next
-    `send_offsets_to_transaction` of a loop with the classic protocol never ended."""
-    leader = leader_of(cluster, shard)
-    leader.kill()
-    count_fault("clients", "kill -9 of a coordinator in an open transaction")
-    wait_for(lambda: leader_of(cluster, shard) is not leader, "another leader")
-
-
 @pytest.fixture(autouse=True)
 def _killed_nodes_start_again(cluster: ClusterProcess) -> Iterator[None]:
     yield
-    for node in cluster.nodes:
-        if not node.is_running:
-            node.start()
-            wait_for(lambda node=node: not is_joining(node), "the node to follow")
+    start_killed(cluster)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from history.checking.commits import Key, missing_commits
 from history.checking.compare import compare, comparison_text
 from quorate.client import Client
 from quorate.connection import ConnectionLost
-from records import shard_of
+from records import METADATA_SHARD, shard_of
+from tests.report import count_fault
 from tests.support.waiting import LOOK_AGAIN_S, WITHIN_S, wait_for
 
 TOPIC = "orders"
@@ -208,3 +209,44 @@ def check_nothing_lost(
 def check_equal(cluster: ClusterProcess) -> None:
     compared = compare([str(node.data) for node in cluster.nodes])
     assert compared.ok, "\n".join(comparison_text(compared))
+
+
+def agreed_leader_of(cluster: ClusterProcess, shard: int) -> NodeProcess:
+    """The node that leads a shard, by the word of all nodes."""
+
+    def leaders() -> set[int]:
+        told = [one for node in cluster.nodes for one in status(node).get("shards", [])]
+        return {one["leader_id"] for one in told if one["shard"] == shard}
+
+    wait_for(lambda: len(leaders()) == 1 and None not in leaders(), "one leader")
+    (leader_id,) = leaders()
+    return next(node for node in cluster.nodes if node.node_id == leader_id)
+
+
+def group_apart(cluster: ClusterProcess, name: str) -> str:
+    """A group whose shard another node leads than the metadata shard."""
+    controller = agreed_leader_of(cluster, METADATA_SHARD)
+    if agreed_leader_of(cluster, 0) is controller:
+        done = quorate("cluster", "transfer", "0", "--url", controller.url)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_for(lambda: agreed_leader_of(cluster, 0) is not controller, "another leader")
+    return group_in(0, name)
+
+
+def kill_leader(cluster: ClusterProcess, shard: int) -> None:
+    """Kill the leader and wait for another one.
+
+    By then librdkafka has asked for Metadata. While the dead node was not in it, the next
+    `send_offsets_to_transaction` of a loop with the classic protocol never ended."""
+    leader = agreed_leader_of(cluster, shard)
+    leader.kill()
+    count_fault("clients", "kill -9 of a coordinator in an open transaction")
+    wait_for(lambda: agreed_leader_of(cluster, shard) is not leader, "another leader")
+
+
+def start_killed(cluster: ClusterProcess) -> None:
+    """Start the nodes again that do not run, and wait until they follow."""
+    for node in cluster.nodes:
+        if not node.is_running:
+            node.start()
+            wait_for(lambda node=node: not is_joining(node), "the node to follow")
