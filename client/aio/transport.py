@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from client.aio.loop import BackgroundDriver, now_ms
 from client.core.background import Background
@@ -82,14 +82,12 @@ class AsyncioConnections:
 
     async def _connect(self, number: int, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
+        # uvloop tries a name's addresses one after the other, and does not know the argument.
+        options: dict[str, Any] = {"ssl": self._tls}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            options["happy_eyeballs_delay"] = NEXT_ADDRESS_S
         try:
-            await loop.create_connection(
-                lambda: _Stream(self, number),
-                host,
-                port,
-                ssl=self._tls,
-                happy_eyeballs_delay=NEXT_ADDRESS_S,
-            )
+            await loop.create_connection(lambda: _Stream(self, number), host, port, **options)
         except ssl.SSLError as error:
             self.lost(number, HandshakeFailed(f"TLS: {error}"))
         except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from client.aio.loop import BackgroundDriver, fresh_id, now_ms
 from client.aio.transport import AsyncioConnections, tls_context
@@ -108,6 +109,12 @@ async def test_bytes_go_both_ways_until_the_connection_is_closed() -> None:
         connections.write(1, b"too late")
         await connections.wait_closed()
         assert recorder.told.empty()
+
+
+def test_connections_are_made_on_other_event_loops_too() -> None:
+    """On uvloop, which does not try several addresses side by side; nodes use it for leases over HTTP."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_bytes_go_both_ways_until_the_connection_is_closed())
 
 
 async def test_the_nodes_end_of_a_connection_is_told() -> None:
