@@ -256,8 +256,7 @@ class Application:
         while True:
             self.check_open()
             self._receive()
-            leaving = self.commits.releasing.get(partition)
-            position = leaving or self._records.position(partition)
+            position = self.commits.releasing.get(partition) or self._records.position(partition)
             if position is not None:
                 return position.offset
             self._check_assigned((partition,))
@@ -283,6 +282,7 @@ class Application:
     ) -> Steps[dict[TopicPartition, OffsetAndMetadata]]:
         """Commit offsets, or the positions of all partitions. Returns what was committed."""
         chosen = self._to_commit(offsets)
+        self.rounds.check_not_lost()
         yield from self.commits.commit(chosen, self.inquiries.deadline_ms(timeout_ms))
         return chosen
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from client.core.consumed import ConsumedRecords
 from client.core.effects import Steps, UserCall
+from client.core.errors import FencedError
 from client.core.events import (
     AckPartitionAssignedEvent,
     AckPartitionRevokedEvent,
@@ -32,7 +33,7 @@ from client.core.events import (
 )
 from client.core.offset_commits import OffsetCommits
 from client.core.settings import ConsumerSettings
-from client.core.types import TopicPartition
+from client.core.types import TopicPartition, partition_names
 
 IN_CALLBACK: ContextVar[bool] = ContextVar("in_callback", default=False)
 """Whether a rebalance callback is what calls the consumer."""
@@ -115,6 +116,16 @@ class ApplicationRounds:
             self._send(event)
         else:
             self._after_begin.append(event)
+
+    def check_not_lost(self) -> None:
+        """Raise FencedError if partitions were lost and the user was not told yet, so that a commit would
+        leave them out in silence."""
+        lost = [event.partitions for event in self._events if isinstance(event, LosePartitionsEvent)]
+        if names := sorted(frozenset().union(*lost) & self._shown):
+            raise FencedError(
+                f"{partition_names(*names)} were lost, and are not committed: another consumer may have them."
+                " poll() calls on_lost and joins again"
+            )
 
     def begins(self, partition: TopicPartition) -> bool:
         """Whether a partition's on_assign has not ended, so that it has no position yet."""

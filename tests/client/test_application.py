@@ -321,6 +321,17 @@ def test_lost_partitions_are_not_committed() -> None:
     assert [event.round for event in script.take_sent(AckPartitionRevokedEvent)] == [number]
 
 
+def test_a_commit_after_a_loss_that_was_not_told_yet_fails(script: BackgroundScript) -> None:
+    script.own(0)
+    script.fetch(0, 0)
+    script.poll()
+    script.lose(0)
+    with pytest.raises(FencedError, match="orders-0 were lost, and are not committed"):
+        script.run(script.app.commit(None, 0.0))
+    script.poll()
+    assert script.run(script.app.commit(None, 0.0)) == {}
+
+
 def test_without_on_lost_on_revoke_is_told(script: BackgroundScript) -> None:
     script.own(0)
     script.app.rounds.callbacks = script.callbacks()._replace(on_lost=None)
