@@ -54,8 +54,6 @@ class LeaseChange(NamedTuple):
     """The leases whose work must end before the change is acknowledged."""
     is_lost: bool = False
     """Whether they were lost: others may hold the partitions already."""
-    deadline_ms: float | None = None
-    """The time at which the coordinator stops waiting for a revocation, on the environment's clock."""
     number: int = 0
     """The number with which the change is acknowledged."""
 
@@ -209,8 +207,7 @@ class HeldLeases:
         ended = [lease for lease in known if TopicPartition(*lease[:2]) in event.partitions]
         for partition in event.partitions:
             self.held.pop(partition, None)
-        deadline_ms = event.deadline_ms if isinstance(event, RevokePartitionsEvent) else None
-        change = LeaseChange((), tuple(sorted(ended)), is_lost, deadline_ms, event.round)
+        change = LeaseChange((), tuple(sorted(ended)), is_lost, event.round)
         self._open.add(event.round)
         if self._leaves or not ended:
             self.acknowledge(change)

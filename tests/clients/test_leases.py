@@ -301,6 +301,16 @@ async def test_a_lease_that_cannot_be_is_refused(
         assert (answer.status, (await answer.json())["error"]) == (status, error)
 
 
+async def test_a_second_stream_of_a_static_member_is_refused(
+    stream: OpenStream, session: aiohttp.ClientSession, group: str, topic: str
+) -> None:
+    first = await stream(instance_id="one")
+    await first.hold(4)
+    fields = {"group": group, "topics": topic, "instance_id": "one"}
+    async with session.post("/v1/leases", json=fields) as answer:
+        assert (answer.status, (await answer.json())["error"]) == (409, "UNRELEASED_INSTANCE_ID")
+
+
 async def test_leases_have_a_bound(stream: OpenStream, session: aiohttp.ClientSession) -> None:
     async def refusal() -> str:
         async with session.post("/v1/leases", json={}) as answer:
