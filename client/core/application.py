@@ -2,8 +2,7 @@
 
 User code runs here and only here: rebalance callbacks, deserialisers, commit callbacks, client-side
 assignors. `poll` does automatic commits, raises what the background side met, runs callbacks and hands out
-records; it asks for no metadata. Calls that wait send an event with a future and wait for it; the background
-side keeps their time limits.
+records; it asks for no metadata. Calls that wait have a future, and the background side keeps their limits.
 """
 
 from __future__ import annotations
@@ -224,6 +223,7 @@ class Application:
         finally:
             self.rounds.deadline_ms = None
             self.subscription.end()
+            self._end(set(self.assignment))
         if raised is not None:
             raise raised
         yield CallAnswer(future, deadline_ms)

@@ -2,7 +2,8 @@
 
 Commits wait in a queue; two equal ones in a row are one. A request takes the member epoch when it is sent,
 and is made again if it is refused because the epoch has changed. A member that is not part of the group any
-more must not commit, as its partitions are another member's.
+more must not commit, as its partitions are another member's; nor must it commit what it consumed of a
+partition that it has given up since, or it would overwrite the commits of the next owner.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class _Commit(NamedTuple):
     offsets: frozenset[tuple[TopicPartition, OffsetAndMetadata]]
     retries: bool
     releases: bool
+    tenures: frozenset[tuple[TopicPartition, int]]
+    """Of the partitions that the member had when the commit was made."""
 
 
 class CommitManager:
@@ -80,16 +83,19 @@ class CommitManager:
         else:
             assert event.deadline_ms is not None
             what = f"the commit of {len(event.offsets)} partitions"
-            key = _Commit(frozenset(event.offsets.items()), event.retries, event.releases)
+            if self._has_left():
+                then(None, _fenced(what))  # before another commit in the queue can outlast that
+                return
+            tenures = ((at, self._identity.tenure(at)) for at in event.offsets)
+            held = frozenset((at, tenure) for at, tenure in tenures if tenure is not None)
+            key = _Commit(frozenset(event.offsets.items()), event.retries, event.releases, held)
             self._calls.add(key, what, then, event.deadline_ms)
 
     def poll(self, now_ms: float) -> PollResult:
         """Return the request of the first commit in the queue, if its attempt is due."""
         for call in self._calls.due(now_ms):
-            if self._has_left():
-                call.end(
-                    error=FencedError(f"{call.what} was not made: the consumer is not part of the group")
-                )
+            if (obstacle := self._obstacle(call)) is not None:
+                call.end(error=obstacle)
                 return PollResult((), 0.0)
             return PollResult((self._request(call, now_ms),), self._calls.wait_ms(now_ms))
         return PollResult((), self._calls.wait_ms(now_ms))
@@ -97,6 +103,17 @@ class CommitManager:
     def _has_left(self) -> bool:
         assert self._identity is not None
         return self._identity.is_subscribed and self._identity.member_epoch <= 0
+
+    def _obstacle(self, call: PendingCall[_Commit]) -> FencedError | None:
+        """Why a commit must not be sent any more."""
+        assert self._identity is not None
+        if self._has_left():
+            return _fenced(call.what)
+        given_up = sorted(at for at, tenure in call.key.tenures if self._identity.tenure(at) != tenure)
+        if given_up:
+            names = partition_names(*given_up)
+            return FencedError(f"{call.what} was not made: {names} were given up meanwhile")
+        return None
 
     def _request(self, call: PendingCall[_Commit], now_ms: float) -> UnsentRequest:
         call.in_flight = 1
@@ -108,6 +125,7 @@ class CommitManager:
             then=partial(self._answered, call, ids),
             timeout_ms=self._calls.timeout_ms(call, now_ms),
             versions=ids.versions(*VERSIONS),
+            is_wanted=lambda: self._obstacle(call) is None,
         )
 
     def _build(self, key: _Commit, ids: TopicIds, version: int) -> OffsetCommitRequest:
@@ -138,6 +156,9 @@ class CommitManager:
     def _answered(self, call: PendingCall[_Commit], ids: TopicIds, response: ClientResponse) -> None:
         call.in_flight = 0
         if response.failure is not None:
+            if (obstacle := self._obstacle(call)) is not None:
+                call.end(error=obstacle)
+                return
             call.unanswered(response)
             if not call.key.retries:
                 call.end(error=KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{call.what} failed: {call.trouble}"))
@@ -184,6 +205,10 @@ class CommitManager:
             call.retry_later(f"{words} ({error_name(code)})", now_ms)
         else:
             call.end(error=KafkaError(code, words))
+
+
+def _fenced(what: str) -> FencedError:
+    return FencedError(f"{what} was not made: the consumer is not part of the group")
 
 
 def _refused(key: _Commit, ids: TopicIds, body: OffsetCommitResponse) -> dict[int, list[TopicPartition]]:

@@ -72,6 +72,8 @@ class UnsentRequest:
     """The versions that may be used, if not all that this client speaks."""
     is_beside: bool = False
     """Whether it has a connection beside that to the node, where a Fetch may wait for records."""
+    is_wanted: Callable[[], bool] = lambda: True
+    """Whether it may still be sent; otherwise it fails with CANCELLED while it waits for a connection."""
     made_ms: float = -1.0
 
 

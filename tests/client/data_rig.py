@@ -6,7 +6,7 @@ Requests and answers pass the wire's encoding, so that versions and ids count.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -38,16 +38,12 @@ from client.core.positions import FetchPositions, PositionManager
 from client.core.requests import ClientResponse, Destination, RequestFailure, UnsentRequest
 from client.core.settings import ConsumerSettings
 from client.core.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from tests.support.record_batches import NOW_MS, batch
+from tests.client.logs import FakeLogs
+from tests.support.record_batches import NOW_MS
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from wire.messages.list_offsets import ListOffsetsRequest
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -71,36 +67,16 @@ PASSES_MAX = 1_000
 
 
 @dataclass
-class FakeLog:
-    """A partition's log: batches with the offset behind each."""
-
-    batches: list[tuple[int, bytes]] = field(default_factory=list)
-    start: int = 0
-    aborted: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][0] if self.batches else self.start
-
-    def append(self, *values: bytes, **fields: Any) -> None:
-        records = batch(*values, base_offset=self.end, **fields)
-        self.batches.append((self.end + len(values), records))
-
-    def read(self, offset: int, bytes_max: int, *, at_least_one: bool) -> bytes:
-        """Return batches from `offset` on. The last one may be cut, but not the first one."""
-        batches = [records for end, records in self.batches if end > offset]
-        if not batches or (len(batches[0]) > bytes_max and not at_least_one):
-            return b""
-        return b"".join(batches)[: max(bytes_max, len(batches[0]))]
-
-
-@dataclass
 class FakeIdentity:
     group_id: str = "payments"
     member_id: str = "m"
     member_epoch: int = 5
     group_instance_id: str | None = None
     is_subscribed: bool = True
+    tenures: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def tenure(self, partition: TopicPartition) -> int | None:
+        return self.tenures.get(partition)
 
 
 class FakeCoordinator:
@@ -175,7 +151,7 @@ class DataRig:
         self.settings = ConsumerSettings(**settings)
         env = Environment(lambda: self.now_ms, lambda: NOW_MS, lambda: 0.5, lambda: "id")
         self.metadata, self.coordinator, self.identity = FakeMetadata(), FakeCoordinator(), FakeIdentity()
-        self.logs: defaultdict[TopicPartition, FakeLog] = defaultdict(FakeLog)
+        self.logs = FakeLogs()
         self.committed_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.scripts: dict[ApiKey, Script] = {}
         self.sent: list[SentRequest] = []
@@ -359,7 +335,7 @@ class DataRig:
             case FetchRequest():
                 return self._fetch(request, waits=True)
             case ListOffsetsRequest():
-                return self._list_offsets(request.body)
+                return self.logs.list_offsets(request.body)
             case OffsetFetchRequest():
                 return self._offset_fetch(request)
             case OffsetCommitRequest():
@@ -370,46 +346,7 @@ class DataRig:
         return name or self.metadata.view.names[topic_id]
 
     def _fetch(self, request: SentRequest, *, waits: bool) -> FetchResponse | None:
-        body, left, has_data = request.body, request.body.max_bytes, False
-        topics = []
-        for topic in body.topics:
-            name = self._topic(request, topic.topic, topic.topic_id)
-            parts = []
-            for one in topic.partitions:
-                log = self.logs[TopicPartition(name, one.partition)]
-                data = PartitionData(
-                    partition_index=one.partition, high_watermark=log.end, last_stable_offset=log.end,
-                    log_start_offset=log.start,
-                )  # fmt: skip
-                if not log.start <= one.fetch_offset <= log.end:
-                    data.error_code, has_data = ErrorCode.OFFSET_OUT_OF_RANGE, True
-                    data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-                else:
-                    bytes_max = max(min(one.partition_max_bytes, left), 0)
-                    data.records = log.read(one.fetch_offset, bytes_max, at_least_one=not has_data)
-                    left -= len(data.records)
-                    has_data |= bool(data.records)
-                parts.append(data)
-            topics.append(FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=parts))
-        return None if waits and not has_data and body.max_wait_ms else FetchResponse(responses=topics)
-
-    def _list_offsets(self, body: ListOffsetsRequest) -> ListOffsetsResponse:
-        def answer(topic: str, index: int, timestamp: int) -> ListOffsetsPartitionResponse:
-            log = self.logs[TopicPartition(topic, index)]
-            offset = {-1: log.end, -2: log.start}.get(timestamp, -1)
-            return ListOffsetsPartitionResponse(partition_index=index, offset=offset, leader_epoch=3)
-
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        answer(topic.name, one.partition_index, one.timestamp) for one in topic.partitions
-                    ],
-                )
-                for topic in body.topics
-            ]
-        )
+        return self.logs.fetch(request.body, self.metadata.view.names, waits=waits)
 
     def _offset_fetch(self, request: SentRequest) -> OffsetFetchResponse:
         (group,) = request.body.groups

@@ -50,21 +50,21 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now_ms = 1_000.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = itertools.count()
 
-    def at(self, time_ms: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (max(time_ms, self.now_ms), next(self._count), call))
+    def at(self, time_ms: float, call: Callable[..., object], *arguments: Any) -> None:
+        heapq.heappush(self._due, (max(time_ms, self.now_ms), next(self._count), call, arguments))
 
-    def after(self, ms: float, call: Callable[[], None]) -> None:
-        self.at(self.now_ms + ms, call)
+    def after(self, ms: float, call: Callable[..., object], *arguments: Any) -> None:
+        self.at(self.now_ms + ms, call, *arguments)
 
     def run(self, ms: float) -> None:
         """Let time pass."""
         end_ms = self.now_ms + ms
         while self._due and self._due[0][0] <= end_ms:
-            self.now_ms, _, call = heapq.heappop(self._due)
-            call()
+            self.now_ms, _, call, arguments = heapq.heappop(self._due)
+            call(*arguments)
         self.now_ms = end_ms
 
 

@@ -630,6 +630,14 @@ def test_unsubscribe_leaves_and_can_be_followed_by_a_subscription(script: Backgr
     assert len(script.take_sent(SubscribeEvent)) == 1
 
 
+def test_unsubscribe_that_raises_can_be_followed_by_a_subscription(script: BackgroundScript) -> None:
+    script.own(0)
+    with pytest.raises(TimedOut):
+        script.run(script.app.unsubscribe(100.0))
+    assert not script.app.assignment
+    script.subscribe()
+
+
 def test_close_ends_in_time_when_nothing_answers(caplog: pytest.LogCaptureFixture) -> None:
     script = BackgroundScript()
     script.own(0)

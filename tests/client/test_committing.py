@@ -174,6 +174,32 @@ def test_a_member_that_joins_again_does_not_send_its_commits(rig: DataRig) -> No
     assert not rig.sent
 
 
+def test_a_commit_is_not_made_again_after_its_partition_was_given_up(rig: DataRig) -> None:
+    """Another member may have committed more of it meanwhile, also if this one has it back."""
+    rig.identity.tenures = {A: 1, B: 2}
+    rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    future = rig.commit({A: 7, B: 8, C: 9})
+    rig.run(10)
+    rig.identity.tenures = {A: 3, B: 2}
+    rig.run(1_000)
+    with pytest.raises(FencedError, match="orders-0 were given up meanwhile"):
+        future.result(0)
+    assert len(rig.sent) == 1
+
+
+def test_a_commit_of_a_removed_member_does_not_wait_behind_another_until_it_is_back(rig: DataRig) -> None:
+    rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    first = rig.commit({A: 1})
+    rig.run(10)
+    rig.identity.member_epoch = 0
+    second = rig.commit({A: 2})
+    rig.identity.member_epoch = 9
+    rig.run(1_000)
+    assert first.result(0) is None
+    with pytest.raises(FencedError, match="not part of the group"):
+        second.result(0)
+
+
 def test_a_commit_at_another_node_looks_for_the_coordinator(rig: DataRig) -> None:
     rig.scripts[ApiKey.OFFSET_COMMIT] = first_refused(ErrorCode.NOT_COORDINATOR)
     future = rig.commit({A: 1})

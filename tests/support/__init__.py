@@ -26,6 +26,7 @@ Clients and requests:
     computing_client  a client of a `World` with assignors of its own
     stock_clients     stock clients in other languages: why one cannot run, and its programs
     verifiable        such programs as processes that tell in lines of JSON what happens to them
+    virtual_consumer  the whole core of a consumer in virtual time, driven as its flavours drive it
     polled_consumers  confluent-kafka consumers that are polled in the background
     python_clients    Python's stock clients: members that are polled in the background, and producers
     python_groups     groups of them, and what a test waits for them to do

@@ -78,7 +78,7 @@ class AssignmentManager:
 
     def _assign(self, missing: Partitions) -> None:
         partitions = frozenset(missing.values())
-        self._membership.owned |= missing
+        self._membership.hand_over(missing)
         tokens = {missing[part]: token for part, token in self._membership.tokens.take(missing).items()}
         told = self._from_assignor()
 

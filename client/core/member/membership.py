@@ -80,6 +80,9 @@ class MembershipManager:
         self.target: frozenset[TopicIdPartition] = frozenset()
         """The partitions that the coordinator assigned last."""
         self.tokens = FencingTokens()
+        self._tenures: dict[TopicPartition, int] = {}
+        """Since which handing over the application has each partition of `owned` and `revoking`."""
+        self._handed_over = 0
         self.steps = ApplicationSteps(emit)
         self.farewell: int | None = None
         """The epoch with which the coordinator must be told that the member leaves."""
@@ -234,6 +237,12 @@ class MembershipManager:
 
     # News from the reconciliation.
 
+    def hand_over(self, partitions: dict[TopicIdPartition, TopicPartition]) -> None:
+        """Put partitions into the set."""
+        self.owned |= partitions
+        self._handed_over += 1
+        self._tenures.update(dict.fromkeys(partitions.values(), self._handed_over))
+
     def begin_revoking(
         self, partitions: dict[TopicIdPartition, TopicPartition], deadline_ms: float, then: Continuation
     ) -> None:
@@ -251,7 +260,16 @@ class MembershipManager:
 
     def revoked(self) -> None:
         """Name the partitions in heartbeats no more: the callback has ended."""
+        for partition in self.revoking.values():
+            self._tenures.pop(partition, None)
         self.revoking = {}
+
+    def tenure(self, partition: TopicPartition) -> int | None:
+        """The number of the time in which the application has the partition now; None if it has not.
+
+        What was begun in an earlier one, such as a commit, must not be done any more: meanwhile the
+        partition may have been another member's."""
+        return self._tenures.get(partition)
 
     def reconciled(self, now_ms: float) -> None:
         self._go(_E.RECONCILED, "the callbacks have ended", now_ms)
@@ -326,6 +344,7 @@ class MembershipManager:
         partitions = frozenset(self.owned.values()) | frozenset(self.revoking.values())
         self._positions.end(partitions)
         self.owned, self.revoking, self.target = {}, {}, frozenset()
+        self._tenures.clear()
         self.must_compute, self.assignor_data = False, None
         self.member_epoch = JOIN_EPOCH
         self.steps.cancel()
@@ -340,7 +359,7 @@ class MembershipManager:
 
     def _released(self, event: Acknowledgement | None, now_ms: float) -> None:
         """Go on from the state that waited until the application had given up everything."""
-        self.revoking = {}
+        self.revoked()
         if self.state is _S.FENCED:
             self._join(_E.RELEASED, "it was removed from the group and joins again", now_ms)
         elif self.state is _S.STALE and now_ms - self.polled_ms < self._settings.max_poll_interval_ms:

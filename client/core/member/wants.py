@@ -30,6 +30,9 @@ class MemberIdentity(Protocol):
     def is_subscribed(self) -> bool:
         """Whether subscribe() is in force; otherwise the consumer is no member, and may commit as none."""
 
+    def tenure(self, partition: TopicPartition) -> int | None:
+        """The number of the time in which the application has the partition now; None if it has not."""
+
 
 class TopicNamesById(Protocol):
     """Topic names by id: `MetadataManager`. The coordinator names topics by id only."""

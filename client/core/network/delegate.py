@@ -285,6 +285,9 @@ class NetworkDelegate:
         unsent, self._unsent = self._unsent, []
         self._pool.retry_ms = FOREVER
         for request in unsent:
+            if not request.is_wanted():
+                self._fail(request, RequestFailure.CANCELLED, "it is not wanted any more", now_ms)
+                continue
             try:
                 connection = self._connection_for(request, now_ms)
                 if connection is None or not self._write(request, connection, now_ms):
