@@ -24,6 +24,9 @@ GRACE_MS: Final = 1_000.0
 
 FOREVER: Final = float("inf")
 
+PASSES_MAX: Final = 20_000
+"""Passes of a background side before a test takes it for a busy loop; a story has some hundreds."""
+
 Then = Callable[[Any, BaseException | None], None]
 """Told what a call returned or raised."""
 CallLater = Callable[..., Any]
@@ -88,6 +91,7 @@ class VirtualConsumer:
         self._wake_number += 1
         self._is_woken = False
         self.passes += 1
+        assert self.passes < PASSES_MAX, "a busy loop"
         wait_ms = self.assembly.background.run_once(self.env.now_ms())
         if wait_ms <= 0:
             self.wake()
