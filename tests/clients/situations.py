@@ -224,7 +224,7 @@ def throttled_heartbeat(stage: StagedGroup) -> str:
     member = stage.join("a")
     stage.goes_on(member)
     applied = stage.fault("throttle", stage.beats, throttle_ms=2_000, times=3)
-    stage.wait(lambda: applied() == 1, "a throttled heartbeat")
+    stage.wait(lambda: applied() >= 1, "a throttled heartbeat")
     began_s = time.monotonic()
     stage.wait(lambda: applied() > 1, "the next one")
     waited_s = time.monotonic() - began_s
