@@ -21,6 +21,7 @@ from client.core.member.member import MemberExplanation
 from client.core.metadata import MISSING
 from client.core.settings import read_settings
 from client.core.types import Lease
+from wire.errors import ErrorCode
 
 LEAVE_S: Final = 15.0
 """The time limit of leaving the group."""
@@ -131,9 +132,11 @@ class Leases(Collection[Lease]):
             for lease, worker in workers.items():
                 if lease not in cancelled:
                     worker.cancel()
-            await asyncio.gather(*workers.values(), return_exceptions=True)
-            self._acknowledge_ended(changes, ())
-            self._is_taken, self._running = False, None
+            try:
+                await _all_ended(workers.values())
+            finally:
+                self._acknowledge_ended(changes, ())
+                self._is_taken, self._running = False, None
 
     def _acknowledge_ended(self, changes: list[LeaseChange], workers: Collection[Lease]) -> list[LeaseChange]:
         """Acknowledge the changes whose work has ended, and return the others."""
@@ -249,6 +252,9 @@ class Leases(Collection[Lease]):
                 UpdateMetadataEvent(topics=self._topics, future=asked, deadline_ms=deadline_ms)
             )
             view = await asyncio.wait_for(asyncio.wrap_future(asked), timeout_s + CLOSE_S)
+            for topic in view.topics.values():
+                if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    raise KafkaError(topic.error_code, f"{topic.name!r} is not a name that a topic can have")
             missing = [topic for topic in view.topics.values() if topic.error_code in MISSING]
             if not missing:
                 return
@@ -286,6 +292,8 @@ class Leases(Collection[Lease]):
             self._tell()
             await asyncio.wait({asyncio.wrap_future(holder.disconnect())}, timeout=CLOSE_S)
         finally:
+            holder.end()  # close() may have been cancelled, and no heartbeat is sent from now on
+            self._tell()
             self._closed.set()
             await self._connections.stop()
 
@@ -309,6 +317,23 @@ class Leases(Collection[Lease]):
         if self._assembly is None:
             raise IllegalState("use `async with lease(…) as partitions`")
         return self._assembly
+
+
+async def _all_ended(workers: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for workers that were cancelled. Further cancellations are raised when all have ended.
+
+    They do not reach the workers, which may be cleaning up."""
+    cancellation: asyncio.CancelledError | None = None
+    while not all(worker.done() for worker in workers):
+        try:
+            await asyncio.wait(workers)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    for worker in workers:
+        if not worker.cancelled():
+            worker.exception()  # as gather() does: it is known, and not logged at the end of the process
+    if cancellation is not None:
+        raise cancellation
 
 
 async def _as_coroutine(work: Worker, lease: Lease) -> Any:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,7 @@ LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 STATUS: Final = {
     ErrorCode.INVALID_GROUP_ID: 400,
     ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: 400,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,
     ErrorCode.UNSUPPORTED_VERSION: 503,
@@ -120,7 +122,8 @@ class LeaseServer:
     async def close(self, request: web.Request, given: Json) -> Json:
         """Leave for good; HttpError 404 if the lease is not open, 307 if another node has it."""
         lease_id: str = given["lease"]
-        await self._stream(request, lease_id).leases.close(LEAVE_S, for_good=True)
+        leases = self._stream(request, lease_id).leases
+        await asyncio.shield(self._in_task(leases.close(LEAVE_S, for_good=True)))
         return {"closed": lease_id}
 
     async def end_all(self) -> None:
@@ -175,19 +178,23 @@ class LeaseServer:
             await response.prepare(request)
             opened = {"lease": lease_id, "group": given["group"], "member_id": member_id}
             await taken(request, response.write(_event("opened", await in_slices(json_text(opened)))))
-            async for name, data in _events(stream):
-                piece = _event(name, await in_slices(json_text(data))) if name else b": alive\n\n"
-                await taken(request, response.write(piece))
+            async with aclosing(_events(stream)) as events:
+                async for name, data in events:
+                    piece = _event(name, await in_slices(json_text(data))) if name else b": alive\n\n"
+                    await taken(request, response.write(piece))
         finally:
             del self._open[lease_id]
         return response
 
     def _leave(self, leases: Leases) -> None:
+        self._in_task(leases.close(LEAVE_S, leaves=not self._is_stopping))
+
+    def _in_task(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Leave in a task of its own: the request's may be cancelled, as its client has gone."""
-        closing = leases.close(LEAVE_S, leaves=not self._is_stopping)
         task = asyncio.get_running_loop().create_task(closing)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+        return task
 
     def _stream(self, request: web.Request, lease_id: str) -> _Stream:
         stream = self._open.get(lease_id)
@@ -203,7 +210,7 @@ class LeaseServer:
         raise HttpError(404, "NO_SUCH_LEASE", f"there is no open lease {lease_id[:100]!r}", hint)
 
 
-async def _events(stream: _Stream) -> Any:
+async def _events(stream: _Stream) -> AsyncGenerator[tuple[str, Json], None]:
     """Yield the name and the data of each event; no name when nothing has happened for `ALIVE_S`."""
     leases = stream.leases
     waiting: asyncio.Task[LeaseChange] | None = None

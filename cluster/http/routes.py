@@ -111,6 +111,8 @@ class Parameter:
             return value
         if not isinstance(value, str):
             raise self._wrong(given, "a text")
+        if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise self._wrong(value, "a text that UTF-8 can express")
         return self.parse(value)
 
     def _wrong(self, text: str, what: str) -> HttpError:

@@ -327,3 +327,41 @@ async def test_a_worker_that_does_not_end_keeps_the_member_from_leaving(
         assert "a worker did not end" in caplog.text
         workers.may_end.set()
         await asyncio.wait({running})
+
+
+async def test_a_second_cancellation_neither_tears_a_worker_that_ends_nor_forgets_its_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = Workers()
+    async with opened(monkeypatch) as (leases, rounds):
+        running = asyncio.ensure_future(leases.run(workers.work))
+        put(leases, assign({0: 7, 1: 7}))
+        await turns()
+        put(leases, revoke(1))
+        await turns()
+        for _ in range(2):
+            running.cancel()
+            await turns()
+        assert (running.done(), rounds) == (False, [])
+        workers.may_end.set()
+        await asyncio.wait({running})
+        await turns()
+        assert running.cancelled()
+        assert (sorted(workers.told[2:]), rounds) == (["end 0@7", "end 1@7"], [2])
+
+
+async def test_nothing_is_held_after_a_close_that_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heartbeat is sent from then on, so others get the partitions."""
+    workers = Workers()
+    async with opened(monkeypatch) as (leases, _):
+        running = asyncio.ensure_future(leases.run(workers.work))
+        put(leases, assign({0: 7}))
+        await turns()
+        closing = asyncio.ensure_future(leases.close())
+        await turns()
+        assert len(leases) == 1
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert list(leases) == []
+        workers.may_end.set()
+        await asyncio.wait({running})

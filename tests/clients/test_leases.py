@@ -132,6 +132,12 @@ async def test_tokens_rise_when_the_group_is_deleted_and_made_again(
         assert second.explain().member_epoch == 1
 
 
+async def test_a_name_that_no_topic_can_have_is_an_error(bootstrap: str, group: str) -> None:
+    with pytest.raises(KafkaError, match="'no such' is not a name"):
+        async with lease(group, "no such", bootstrap_servers=bootstrap):
+            pass
+
+
 async def test_a_topic_that_does_not_exist_is_an_error(
     bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,37 @@ async def test_another_node_redirects_to_the_node_of_a_lease() -> None:
                 assert answer.headers["Location"] == f"http://[::1]:8093/v1/leases/{path}"
 
 
+@pytest.mark.parametrize("field", ["group", "topics", "instance_id"])
+async def test_a_text_that_no_request_can_carry_is_refused_at_once(field: str) -> None:
+    async with http_rig() as rig:
+        fields = {"group": "g", "topics": "orders", field: "\ud800"}
+        status, answer = await rig.post("/v1/leases", fields)
+        assert (status, answer["error"]) == (400, "BAD_PARAMETER")
+        assert answer["message"].startswith(f"{field} must be a text that UTF-8 can express")
+
+
+async def test_a_delete_whose_client_has_gone_still_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections end with close(): if it was cancelled, the member would stay until its session ends."""
+    may_leave, left = asyncio.Event(), asyncio.Event()
+
+    async def close(member: FakeLeases, timeout: float = 15.0, **how: Any) -> None:
+        member.closed.append(how)
+        if how.get("for_good"):
+            await may_leave.wait()
+            left.set()
+
+    async with leased(monkeypatch) as (rig, _, member):
+        monkeypatch.setattr(FakeLeases, "close", close)
+        deleting = asyncio.ensure_future(rig.session.delete(f"{rig.url}/v1/leases/{INFO.node_id}-m-1"))
+        await until(lambda: member.closed)
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+        async with rig.session.get(f"{rig.url}/healthz") as answer:
+            assert answer.status == 200
+        may_leave.set()
+        await asyncio.wait_for(left.wait(), 5)
+
+
 async def test_a_page_of_another_site_cannot_open_a_lease() -> None:
     async with http_rig() as rig:
         origin = {"Origin": "https://example.org"}
