@@ -27,6 +27,14 @@ def tells_a_revocation_before_its_callback_has_ended(patch: Patch) -> None:
     patch.setattr(MembershipManager, "told", property(lambda self: self.target | frozenset(self.owned)))
 
 
+def keeps_its_partitions_when_it_joins_again(patch: Patch) -> None:
+    def lose_nothing(self: MembershipManager, now_ms: float) -> None:
+        self.owned, self.revoking, self.target, self.member_epoch = {}, {}, frozenset(), 0
+        self._released(None, now_ms)
+
+    patch.setattr(MembershipManager, "_lose_all", lose_nothing)
+
+
 def leaves_before_its_callback_has_ended(patch: Patch) -> None:
     release = MembershipManager._release_all
 
@@ -104,6 +112,7 @@ MUTANTS: Final = {
     commits_what_was_not_handed_out: 0,
     leaves_before_its_callback_has_ended: 4,
     acknowledges_a_revocation_before_its_callback: 4,
+    keeps_its_partitions_when_it_joins_again: 16,
     drops_a_batch: 8,
     tells_a_revocation_before_its_callback_has_ended: 11,
     hears_acknowledgements_of_earlier_rounds: 41,
