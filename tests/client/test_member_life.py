@@ -268,6 +268,16 @@ def test_a_poll_before_the_callback_has_ended_joins_when_it_has() -> None:
     assert script.next().member_epoch == 0
 
 
+def test_a_member_is_either_late_or_in_time_at_the_end_of_its_poll_interval() -> None:
+    """However the sum of times is rounded: otherwise it would leave and join until the clock goes on."""
+    for tenth in range(200):
+        script = HeartbeatScript(max_poll_interval_ms=8_000)
+        script.agenda.run(tenth / 10)
+        script.member.subscribe("orders")
+        script.agenda.run(8_000)
+        assert script.member.state == "STALE"
+
+
 def test_fetches_are_no_sign_of_life_and_heartbeats_go_on_while_the_application_works() -> None:
     """Only poll() counts for the poll interval, and only heartbeats for the session."""
     script = HeartbeatScript(max_poll_interval_ms=30_000)

@@ -362,7 +362,7 @@ class MembershipManager:
         self.revoked()
         if self.state is _S.FENCED:
             self._join(_E.RELEASED, "it was removed from the group and joins again", now_ms)
-        elif self.state is _S.STALE and now_ms - self.polled_ms < self._settings.max_poll_interval_ms:
+        elif self.state is _S.STALE and self.polled_ms + self._settings.max_poll_interval_ms - now_ms > 0:
             self._join(_E.POLLED, "poll() was called again", now_ms)
         elif self.state is _S.PREPARE_LEAVING:
             self._go(_E.RELEASED, "everything is given up", now_ms)
