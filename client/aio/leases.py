@@ -67,7 +67,7 @@ class Leases(Collection[Lease]):
     def __init__(
         self, group: str, topics: Collection[str], config: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> None:
-        read = read_settings({"group_id": group}, config, settings)
+        read = read_settings({"group_id": group}, config, settings, fetches=False)
         check_lease_settings(read)
         self._settings = dataclasses.replace(read, allow_auto_create_topics=False)
         self._topics = frozenset(topics)

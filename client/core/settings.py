@@ -58,6 +58,8 @@ ELSEWHERE: Final = {
     "enable.partition.eof": "position() and the end offset",
     "error.cb": "what poll() raises, or in a message's error()",
     "logger": "the logger quorate.consumer",
+    "stats.cb": "explain() and the logger quorate.consumer",
+    "statistics.interval.ms": "explain() and the logger quorate.consumer",
 }
 """What stands for settings of other clients that are not taken."""
 
@@ -231,10 +233,11 @@ def table() -> Iterator[tuple[str, Any, ConsumerSetting]]:
         yield each.name.replace("_", "."), each.default, each.metadata["row"]
 
 
-def read_settings(*sources: Mapping[str, Any]) -> ConsumerSettings:
+def read_settings(*sources: Mapping[str, Any], fetches: bool = True) -> ConsumerSettings:
     """Check settings by their names, with dots or underscores. None stands for the default.
 
-    Raises `ConfigError`, which names the setting and, for an unknown one, the nearest right one."""
+    Raises `ConfigError`, which names the setting and, for an unknown one, the nearest right one.
+    Leases fetch nothing, so nothing is asked of the waits of their fetches."""
     rows = {name: row for name, _, row in table()}
     values: dict[str, Any] = {}
     for source in sources:
@@ -246,7 +249,14 @@ def read_settings(*sources: Mapping[str, Any]) -> ConsumerSettings:
             if value is not None:
                 values[attribute] = _read(name, rows[name], value)
     _check_together(values)
-    return ConsumerSettings(**values)
+    settings = ConsumerSettings(**values)
+    if fetches and settings.fetch_max_wait_ms >= settings.request_timeout_ms:
+        raise ConfigError(
+            f"fetch.max.wait.ms={settings.fetch_max_wait_ms} must be less than"
+            f" request.timeout.ms={settings.request_timeout_ms}: a broker that waits for messages would"
+            " lose its connection"
+        )
+    return settings
 
 
 def _known_name(given: str, rows: Mapping[str, ConsumerSetting]) -> str:

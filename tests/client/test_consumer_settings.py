@@ -96,6 +96,19 @@ def test_common_settings_of_other_clients_are_refused_with_what_stands_for_them(
     assert refusal(**{name: "x"}) == f"there is no setting {name!r} here; use {ELSEWHERE[name]}"
 
 
+@pytest.mark.parametrize(
+    "given", [{"fetch_max_wait_ms": 30_000}, {"request_timeout_ms": 500}, {"request_timeout_ms": 1}]
+)
+def test_a_wait_for_messages_that_no_request_survives_is_refused(given: dict[str, int]) -> None:
+    assert "must be less than request.timeout.ms" in refusal(**given)
+    read_settings(SERVER, given, fetches=False)
+
+
+def test_waits_just_below_the_time_limit_of_requests_are_taken() -> None:
+    assert read_settings(SERVER, {"fetch_max_wait_ms": 29_999}).fetch_max_wait_ms == 29_999
+    assert read_settings(SERVER, {"request_timeout_ms": 501}).request_timeout_ms == 501
+
+
 def test_the_classic_protocol_is_refused_with_a_sentence() -> None:
     assert "is not spoken by this client" in refusal(group_protocol="classic")
     assert read_settings(SERVER, {"group.protocol": "CONSUMER"}).group_protocol == "consumer"

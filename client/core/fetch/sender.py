@@ -172,6 +172,8 @@ class FetchSender:
         self, by_lane: Mapping[FetchLane, Sequence[PartitionPosition]], now_ms: float
     ) -> list[UnsentRequest]:
         """Divide the buffer's room among the lanes. If it is short, those asked longest ago come first."""
+        if not by_lane:
+            return []
         bytes_max = self._settings.fetch_max_bytes
         least = min(self._settings.max_partition_fetch_bytes, bytes_max)
         share = max(bytes_max // max(len(by_lane.keys() | self._in_flight.keys()), 1), least)
