@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: members that heartbeat and commit, tools that commit, readers."""
+"""Clients of a simulated cluster: tools that commit, readers, and the base of members written by hand."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ class Reader(Actor):
 
 
 class Member(Actor):
-    """A consumer that joins, acknowledges assignments, commits, and considers itself fenced when it must."""
+    """A consumer that joins, acknowledges assignments, commits, and considers itself fenced when it must.
+
+    It is written by hand, as a base of clients that differ from the product's own (`consumers`): those that
+    apply assignments late, as librdkafka does, and those that speak the classic protocol at times."""
 
     api: tuple[ApiKey, int] = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
 

@@ -20,7 +20,8 @@ from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.replica.peering import Peering
 from tests.simulated.actors import Member
 from tests.simulated.cast import Versatile
-from tests.simulated.classic import ClassicMember
+from tests.simulated.classic import ClassicMember, Migrant
+from tests.simulated.consumers import SimulatedConsumer
 
 DOWN_MS: Final = (200.0, 3_000.0)
 CUT_MS: Final = (100.0, 3_000.0)
@@ -37,7 +38,12 @@ class Chaos:
     """Injects faults into one cluster until it is told to stop; `done` counts them by kind."""
 
     def __init__(
-        self, world: World, network: Network, cluster: SimCluster, members: list[Member], seed: int
+        self,
+        world: World,
+        network: Network,
+        cluster: SimCluster,
+        members: Sequence[Member | SimulatedConsumer],
+        seed: int,
     ) -> None:
         self.world = world
         self.network = network
@@ -333,7 +339,7 @@ def leave(chaos: Chaos) -> bool:
 
 def crash_a_member(chaos: Chaos) -> bool:
     member = chaos.rng.choice(chaos.members)
-    if not isinstance(member, Versatile | ClassicMember):
+    if not isinstance(member, SimulatedConsumer | ClassicMember):
         return False
     member.host.call_soon(member.crash)
     return True
@@ -341,9 +347,9 @@ def crash_a_member(chaos: Chaos) -> bool:
 
 def resubscribe(chaos: Chaos) -> bool:
     member = chaos.rng.choice(chaos.members)
-    if isinstance(member, Versatile):
+    if isinstance(member, Versatile | Migrant):
         member.host.call_soon(member.resubscribe)
-    return isinstance(member, Versatile)
+    return isinstance(member, Versatile | Migrant)
 
 
 FAULTS: Final[dict[str, tuple[float, Fault]]] = {

@@ -6,8 +6,8 @@ each attempt to commit, so that an offset identifies one attempt.
 - **Nothing acknowledged is lost**: each acknowledged (key, offset) is in the committed log.
 - **No stale read**: a read that was sent after a commit was acknowledged shows that commit, one that was
   sent later, or one without an answer (which may take effect once, at any time).
-- **One owner**: a member owns a partition from the reply that assigns it until the member revokes it, learns
-  that it is fenced, or a session timeout has passed since it sent its last accepted heartbeat.
+- **One owner**: a member owns a partition from when its program takes it until it revokes it, learns that it
+  is fenced, sends that it leaves, or a session timeout has passed since it sent its last accepted heartbeat.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class Ownership:
             self._close(self._valid_until_ms, list(self._since_ms))
             self._since_ms = dict.fromkeys(self._since_ms, now_ms)
         self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._session_ms)
+
+    def left(self, now_ms: float) -> None:
+        """Note that the member sends that it leaves."""
+        self._valid_until_ms = min(self._valid_until_ms, now_ms)
 
     def assigned(self, owned: set[tuple[bytes, int]], now_ms: float) -> None:
         """Note that the member owns exactly these partitions from now on."""

@@ -21,7 +21,7 @@ from records import (
     decode_key_and_value,
 )
 from tests.simulated.actors import Member
-from tests.simulated.cast import Versatile
+from tests.simulated.consumers import AWAY_SHARE
 from tests.simulated.talking import MOVED, RETRY_MS, Connection
 from wire.apis import ApiKey
 from wire.embedded import (
@@ -32,6 +32,7 @@ from wire.embedded import (
     encode,
 )
 from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -49,6 +50,8 @@ SUBSCRIPTION_VERSION: Final = 2
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 
 GONE: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+REFUSED: Final = {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID}
+"""Errors of a consumer that joins before another process with its instance id is out of the group."""
 AGAIN: Final = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 Parts = set[tuple[bytes, int]]
@@ -285,10 +288,11 @@ class Generations:
         return any(one.member_id == cause.member_id for one in newest.members)
 
 
-class Migrant(ClassicMember, Versatile):
+class Migrant(ClassicMember):
     """A consumer whose next process may speak the other protocol, with the same instance id if it has one."""
 
     speaks_consumer = False
+    wanted: tuple[str, ...] = ()
 
     def _begin(self) -> None:
         super()._begin()
@@ -302,11 +306,41 @@ class Migrant(ClassicMember, Versatile):
         else:
             super()._send(connection)
 
+    def _heartbeat(self, says_all: bool) -> Any:
+        request = super()._heartbeat(says_all)
+        request.instance_id = self.instance_id
+        if says_all:
+            request.subscribed_topic_names = list(self.wanted or self.topics)
+        return request
+
     def leave(self) -> None:
-        if self.speaks_consumer:
-            Versatile.leave(self)
-        else:
+        if not self.speaks_consumer:
             super().leave()
+            return
+        is_away = self.instance_id is not None and self.host.rng.random() <= AWAY_SHARE
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=-2 if is_away else -1,
+            instance_id=self.instance_id if is_away else None,
+        )
+        self._own(set())
+        self._begin()
+        self.caller.with_coordinator(
+            lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
+        )
+
+    def resubscribe(self) -> None:
+        """Subscribe to other topics from now on, if it speaks the consumer protocol."""
+        self.wanted = tuple(name for name in self.topics if self.host.rng.random() < 0.7)
+        self.must_say_all = True
+
+    def _refused(self, code: int) -> None:
+        if code in REFUSED:
+            self._own(set())
+            self.epoch = 0
+        else:
+            super()._refused(code)
 
     def _commit_one(self) -> None:
         if self.speaks_consumer:

@@ -36,6 +36,7 @@ from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
 from tests.simulated.chronicle import Chronicle, Key
 from tests.simulated.classic import Generations
+from tests.simulated.consumers import SimulatedConsumer
 from tests.support.sim_node import GROUPS
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -63,13 +64,17 @@ MACHINE: Final[dict[str, Any]] = {
     "settings": {
         "group_consumer_session_timeout_ms": SESSION_MS,
         "group_consumer_min_session_timeout_ms": 1_000,
+        "group_consumer_heartbeat_interval_ms": 500,
+        "group_consumer_min_heartbeat_interval_ms": 500,
         "log_segment_bytes": 32 * 1024,
         "snapshot_tail_records": 2_000,
         "leader_balance_delay_ms": 2_000,
     },
 }
 
-KindsOf = Callable[[int, int], tuple[type[Member], dict[str, Any]]]
+AnyMember = Member | SimulatedConsumer
+
+KindsOf = Callable[[int, int], tuple[type[AnyMember], dict[str, Any]]]
 """The class of a member and its arguments, by the numbers of its group and of the member in it."""
 
 
@@ -113,7 +118,7 @@ class Run:
         period_ms: float = 700.0,
         kinds: Sequence[str] = (),
         has_cast: bool = False,
-        plain: type[Member] = Member,
+        plain: type[AnyMember] = SimulatedConsumer,
         kinds_of: KindsOf | None = None,
         limits: dict[str, int] | None = None,
         **machine: Any,
@@ -190,13 +195,13 @@ class Run:
             admin.close()
         return found
 
-    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[Member], list[Actor]]:
+    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[AnyMember], list[Actor]]:
         bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
 
         def make(kind: type[Actor], name: str, group_id: str, **how: Any) -> Any:
             return kind(self.world, self.network, self.chronicle, name, group_id, bootstrap, **how)
 
-        members: list[Member] = []
+        members: list[AnyMember] = []
         for number in range(NUM_MEMBERS):
             group_number = number % len(GROUPS)
             kind, how = self.kinds_of(group_number, number // len(GROUPS))

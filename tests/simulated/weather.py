@@ -16,7 +16,8 @@ from cluster.simulator import ConnectionGone, WireClient
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from records import METADATA_SHARD, shard_of
 from tests.simulated.actors import Actor, Member, Reader, Tool
-from tests.simulated.run import MACHINE, NUM_SHARDS, SESSION_MS, TOPICS, Run
+from tests.simulated.consumers import SimulatedConsumer
+from tests.simulated.run import MACHINE, NUM_SHARDS, SESSION_MS, TOPICS, AnyMember, Run
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -57,12 +58,12 @@ class Weathered(Run):
         group_id, name = named(prefix, shard), f"{prefix}-of-{shard}-{number}"
         return kind(self.world, self.network, self.chronicle, name, group_id, self._bootstrap)
 
-    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[Member], list[Actor]]:
-        members: list[Member] = []
+    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[AnyMember], list[Actor]]:
+        members: list[AnyMember] = []
         others: list[Actor] = []
         for shard in range(NUM_SHARDS):
             for number in range(2):
-                member = self._make(Member, "members", shard, number)
+                member = self._make(SimulatedConsumer, "members", shard, number)
                 member.start(topic_ids, SESSION_MS)
                 members.append(member)
             tool = self._make(Tool, "tool", shard)
@@ -99,7 +100,8 @@ class Weathered(Run):
         }
 
     def _newcomers(self, began_ms: float) -> dict[int, Member]:
-        """Create a topic, and in each shard a new member that subscribes to it."""
+        """Create a topic, and in each shard a new member that subscribes to it. It knows the topic's id, so
+        that it tells how its coordinator serves it, not how soon a client finds a node that has the topic."""
         topic_id = self._create_late(began_ms)
         if topic_id is None:
             return {}
