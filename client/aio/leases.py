@@ -107,12 +107,13 @@ class Leases(Collection[Lease]):
 
         When a lease must be given back, or was lost, its worker is cancelled, and the coordinator is told
         when the worker has ended. A worker that returns leaves its lease held and idle. One that raises ends
-        the others, and run() raises its error."""
-        workers: dict[Lease, asyncio.Task[Any]] = {}
+        the others, and run() raises its error. After that run() may be called again: it begins with what is
+        still held."""
         cancelled: set[Lease] = set()
         changes: list[LeaseChange] = []
         holder = self._require().holder
         self._take_changes()
+        workers = {lease: _begin(work, lease) for lease in holder.told()}
         self._running = asyncio.current_task()
         try:
             while True:
@@ -123,7 +124,7 @@ class Leases(Collection[Lease]):
                     cancelled &= _drop_ended(workers)
                     continue
                 for lease in change.gained:
-                    workers[lease] = asyncio.ensure_future(_as_coroutine(work, lease))
+                    workers[lease] = _begin(work, lease)
                 for lease in workers.keys() & set(change.ended) - cancelled:
                     workers[lease].cancel()
                     cancelled.add(lease)
@@ -336,8 +337,13 @@ async def _all_ended(workers: Collection[asyncio.Task[Any]]) -> None:
         raise cancellation
 
 
-async def _as_coroutine(work: Worker, lease: Lease) -> Any:
-    return await work(lease)
+def _begin(work: Worker, lease: Lease) -> asyncio.Task[Any]:
+    """Start the worker of a lease; what it returns may be anything that can be awaited."""
+
+    async def run() -> Any:
+        return await work(lease)
+
+    return asyncio.ensure_future(run())
 
 
 def _drop_ended(workers: dict[Lease, asyncio.Task[Any]]) -> set[Lease]:

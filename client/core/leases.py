@@ -159,6 +159,10 @@ class HeldLeases:
         """Whether a lease is held: its partition, with its token."""
         return self.held.get(TopicPartition(lease.topic, lease.partition)) == lease
 
+    def told(self) -> list[Lease]:
+        """Return the leases that are held and that the user was told of, by topic and partition."""
+        return [lease for lease in sorted(self.held.values()) if lease in self._told]
+
     # The end.
 
     def end(self) -> None:

@@ -300,6 +300,27 @@ async def test_a_worker_that_raises_ends_the_others_and_run(monkeypatch: pytest.
         assert ended == [0]
 
 
+async def test_run_may_be_called_again_and_begins_with_what_is_still_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(_held: Lease) -> None:
+        raise ValueError("no ink")
+
+    workers = Workers()
+    workers.may_end.set()
+    async with opened(monkeypatch) as (leases, rounds):
+        put(leases, assign({0: 7, 1: 7, 2: 7}))
+        with pytest.raises(ValueError, match="no ink"):
+            await leases.run(fail)
+        put(leases, revoke(1), assign({3: 9}, number=4))
+        running = asyncio.ensure_future(leases.run(workers.work))
+        await turns()
+        assert (rounds, workers.told) == ([2], ["begin 0@7", "begin 2@7", "begin 3@9"])
+        running.cancel()
+        await asyncio.wait({running})
+        assert sorted(workers.told[3:]) == ["end 0@7", "end 2@7", "end 3@9"]
+
+
 async def test_closing_ends_the_run_of_another_task_first(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers()
     async with opened(monkeypatch) as (leases, _):
