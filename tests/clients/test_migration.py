@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
-from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, Feed, PolledMember, running
+from tests.support.kafka_python import FROM_KAFKA_PYTHON
+from tests.support.python_clients import MEMBERS, Feed, PolledMember, running
 from tests.support.waiting import wait_for
 
 SETTINGS = {

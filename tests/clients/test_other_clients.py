@@ -6,21 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable
 
 import aiokafka
 import pytest
 
 from quorate.client import Client
+from tests.support.kafka_python import FROM_KAFKA_PYTHON, kafka
 
-with warnings.catch_warnings():
-    # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
-    import kafka
-    from kafka.structs import OffsetAndMetadata
-
-pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
+pytestmark = pytest.mark.filterwarnings(FROM_KAFKA_PYTHON)
 
 
 def test_kafka_python_assigns_itself_commits_and_fetches(
@@ -36,7 +30,7 @@ def test_kafka_python_assigns_itself_commits_and_fetches(
     try:
         first.assign(parts)
         assert first.poll(timeout_ms=200) == {}
-        first.commit({part: OffsetAndMetadata(40 + part.partition, "seen", -1) for part in parts})
+        first.commit({part: kafka.OffsetAndMetadata(40 + part.partition, "seen", -1) for part in parts})
     finally:
         first.close()
     assert client.offsets(group) == {topic: {0: 40, 1: 41, 2: 42}}
@@ -75,7 +69,7 @@ def test_a_groupless_group_is_listed_and_can_be_deleted(
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     try:
         consumer.assign([kafka.TopicPartition(topic, 0)])
-        consumer.commit({kafka.TopicPartition(topic, 0): OffsetAndMetadata(5, "", -1)})
+        consumer.commit({kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(5, "", -1)})
     finally:
         consumer.close()
     assert group in [found.group_id for found in client.groups()]

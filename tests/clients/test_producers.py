@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,15 +13,10 @@ from aiokafka.errors import PolicyViolationError as AiokafkaPolicyViolation
 from confluent_kafka import Producer
 
 from cluster.launching.launcher import NodeProcess
+from tests.support.kafka_python import FROM_KAFKA_PYTHON, kafka
 from tests.support.waiting import wait_for
 
-with warnings.catch_warnings():
-    # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
-    import kafka
-    from kafka.errors import PolicyViolationError as KafkaPythonPolicyViolation
-
-pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
+pytestmark = pytest.mark.filterwarnings(FROM_KAFKA_PYTHON)
 
 QUICKLY_S = 3.0
 """Far below every client's timeout: librdkafka retries for 5 minutes, the others for 30 s and more."""
@@ -61,7 +55,7 @@ def test_kafka_python_raises_the_refusal(bootstrap: str, new_topic: Callable[[in
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
     try:
         sent = producer.send(new_topic(1), b"message")
-        with pytest.raises(KafkaPythonPolicyViolation):
+        with pytest.raises(kafka.errors.PolicyViolationError):
             sent.get(QUICKLY_S)
     finally:
         producer.close()

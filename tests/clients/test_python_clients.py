@@ -12,7 +12,8 @@ import pytest
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from quorate.groupclient import GroupInfo
-from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, PRODUCERS, Feed, PolledMember, running
+from tests.support.kafka_python import FROM_KAFKA_PYTHON
+from tests.support.python_clients import MEMBERS, PRODUCERS, Feed, PolledMember, running
 from tests.support.python_groups import (
     OF_NODES,
     PARTITIONS,

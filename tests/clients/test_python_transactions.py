@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -20,9 +19,9 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from records import METADATA_SHARD
+from tests.support.kafka_python import FROM_KAFKA_PYTHON, kafka
 from tests.support.python_clients import (
     FLUSH_S,
-    FROM_KAFKA_PYTHON,
     MEMBERS,
     PRODUCERS,
     produce_with_confluent,
@@ -33,12 +32,6 @@ from tests.support.real_cluster import group_apart, kill_leader, start_killed
 from tests.support.waiting import wait_for
 
 SETTINGS = OF_NODES
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
-    import kafka
-    from kafka.admin import KafkaAdminClient, NewTopic
-    from kafka.structs import OffsetAndMetadata
 
 MESSAGES = [b"%d" % number for number in range(40)]
 AT_ONCE = 10
@@ -90,7 +83,7 @@ def copy_with_kafka_python(bootstrap: str, group: str, source: str, sink: str) -
         while left:
             for partition, messages in consumer.poll(timeout_ms=1_000).items():
                 left -= len(messages)
-                end = {partition: OffsetAndMetadata(messages[-1].offset + 1, "", -1)}
+                end = {partition: kafka.OffsetAndMetadata(messages[-1].offset + 1, "", -1)}
                 for ends in (producer.abort_transaction, producer.commit_transaction):
                     producer.begin_transaction()
                     for message in messages:
@@ -204,8 +197,8 @@ def administer_with_confluent(bootstrap: str, topic: str, group: str) -> tuple[A
 
 
 def administer_with_kafka_python(bootstrap: str, topic: str, group: str) -> tuple[Any, Any]:
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap.split(","))) as admin:
-        admin.create_topics([NewTopic(name=topic, num_partitions=2, replication_factor=-1)])
+    with closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap.split(","))) as admin:
+        admin.create_topics([kafka.admin.NewTopic(name=topic, num_partitions=2, replication_factor=-1)])
         listed = str(admin.list_groups())
         (described,) = admin.describe_topics([topic])
         admin.delete_groups([group])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,19 +15,14 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
+from tests.support.kafka_python import FROM_KAFKA_PYTHON, kafka
 from tests.support.python_clients import (
     FLUSH_S,
-    FROM_KAFKA_PYTHON,
     PRODUCERS,
-    close_sockets_of_refused_connections,
     produce_with_confluent,
 )
 from tests.support.real_cluster import metadata_leader
 from tests.support.waiting import wait_for
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
-    import kafka
 
 pytestmark = pytest.mark.filterwarnings(FROM_KAFKA_PYTHON)
 
@@ -156,7 +150,6 @@ def every_client_reads(cluster: ClusterProcess, topic: str) -> Iterator[dict[str
     finally:
         for reading in readings.values():
             reading.stop()
-        close_sockets_of_refused_connections()
     assert [(name, reading.errors) for name, reading in readings.items() if reading.errors] == []
 
 

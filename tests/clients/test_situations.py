@@ -11,7 +11,8 @@ import pytest
 from cluster.launching.launcher import NodeProcess, launch_node
 from tests.clients.situations import SITUATIONS, outcomes
 from tests.clients.stage import SETTINGS
-from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS
+from tests.support.kafka_python import FROM_KAFKA_PYTHON
+from tests.support.python_clients import MEMBERS
 from tests.support.stock_clients import CLIENTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing-clients.md"

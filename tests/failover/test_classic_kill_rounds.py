@@ -21,12 +21,11 @@ from history.checking.commits import missing_commits
 from history.checking.verify import report_text, verify
 from quorate.client import Client
 from tests.report import count_fault
+from tests.support.kafka_python import FROM_KAFKA_PYTHON
 from tests.support.python_clients import (
-    FROM_KAFKA_PYTHON,
     MEMBERS,
     Feed,
     PolledMember,
-    close_sockets_of_refused_connections,
 )
 from tests.support.real_cluster import leader_of
 from tests.support.waiting import wait_for
@@ -72,7 +71,6 @@ def members(group: str, cluster: ClusterProcess) -> Iterator[list[PolledMember]]
         yield started
     finally:
         close(started)
-        close_sockets_of_refused_connections()
 
 
 def close(members: list[PolledMember]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from tests.report import count_fault
-from tests.support.python_clients import FROM_KAFKA_PYTHON, MEMBERS, Feed, PolledMember, running
+from tests.support.kafka_python import FROM_KAFKA_PYTHON
+from tests.support.python_clients import MEMBERS, Feed, PolledMember, running
 from tests.support.python_groups import (
     OF_NODES,
     PARTITIONS,

@@ -28,6 +28,7 @@ Clients and requests:
     verifiable        such programs as processes that tell in lines of JSON what happens to them
     virtual_consumer  the whole core of a consumer in virtual time, driven as its flavours drive it
     polled_consumers  confluent-kafka consumers that are polled in the background
+    kafka_python      kafka-python without its warnings, and with its sockets closed
     python_clients    Python's stock clients: members that are polled in the background, and producers
     python_groups     groups of them, and what a test waits for them to do
     committers        a process whose groups commit as fast as they are acknowledged

@@ -8,16 +8,13 @@ one for partitions that it must give up. As a process:
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import socket
 import sys
 import threading
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -25,14 +22,7 @@ import aiokafka
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-with warnings.catch_warnings():
-    # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
-    import kafka
-    from kafka.structs import OffsetAndMetadata
-
-FROM_KAFKA_PYTHON = "ignore:(read|open)_text is deprecated"
-"""The warning filter of tests that use kafka-python."""
+from tests.support.kafka_python import kafka
 
 POLL_S = 0.05
 LONG_POLL_MS = 1_000
@@ -169,7 +159,7 @@ class KafkaPythonMember(PolledMember, kafka.ConsumerRebalanceListener):
                     self.values += [message.value for message in messages]
                     position = messages[-1].offset + 1
                     began_s = time.monotonic()
-                    consumer.commit({part: OffsetAndMetadata(position, "", -1)})
+                    consumer.commit({part: kafka.OffsetAndMetadata(position, "", -1)})
                     self._acknowledged(part.partition, position, began_s)
             except Exception as error:
                 self._failed(error)
@@ -234,16 +224,6 @@ def running(*members: PolledMember) -> Iterator[None]:
     finally:
         for member in members:
             member.close()
-        close_sockets_of_refused_connections()
-
-
-def close_sockets_of_refused_connections() -> None:
-    """Close what kafka-python leaves open, in tracebacks that it keeps, if a node is down."""
-    for one in gc.get_objects():
-        if type(one) is socket.socket and one.fileno() >= 0:
-            with suppress(OSError):
-                if one.getsockname()[:1] == ("0.0.0.0",):
-                    one.close()
 
 
 # Producers. Each returns the offsets that it got for its messages.
