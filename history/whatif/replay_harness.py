@@ -69,16 +69,20 @@ def heartbeat_request(
     is_full: bool,
     owned: list[TopicPartitions] | None,
 ) -> ConsumerGroupHeartbeatRequest:
-    """A heartbeat of the member. With epoch 0 it joins; ``is_full`` sends all of its metadata."""
+    """A heartbeat of the member. With epoch 0 it joins; ``is_full`` sends all of its metadata.
+
+    The rebalance timeout is a process's for life. It is left out beside partitions that a member owns: with
+    it, the heartbeat would be one after a lost answer, which acknowledges less (`Report.acknowledges`)."""
     joins = epoch == 0
     is_full |= joins
+    says_timeout = joins or (is_full and owned is None)
     return ConsumerGroupHeartbeatRequest(
         group_id=group_id,
         member_id=member_id,
         member_epoch=epoch,
         instance_id=metadata.instance_id,
         rack_id=metadata.rack_id if is_full else None,
-        rebalance_timeout_ms=max(metadata.rebalance_timeout_ms, 0) if is_full else -1,
+        rebalance_timeout_ms=max(metadata.rebalance_timeout_ms, 0) if says_timeout else -1,
         subscribed_topic_names=list(metadata.subscribed_topic_names) if is_full else None,
         subscribed_topic_regex=(metadata.subscribed_topic_regex or "") if is_full else None,
         server_assignor=vote if is_full else None,

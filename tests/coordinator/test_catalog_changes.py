@@ -7,7 +7,8 @@ import pytest
 from coordinator.leader_state import catalog_changes
 from coordinator.shard import FastEntry
 from records import ReasonKind, Trigger
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest

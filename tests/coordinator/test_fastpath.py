@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.shard import FastEntry
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 
 
 @pytest.fixture

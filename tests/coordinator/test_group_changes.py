@@ -6,7 +6,8 @@ from coordinator.state.changes import GroupSummary, apply_and_compare
 from coordinator.state.group_records import MEMBERSHIP_TYPES
 from coordinator.state.model import Group, Member
 from records import ConsumerGroupTargetAssignmentMemberValue, decode_key_and_value
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 
 
 def session() -> World:

@@ -15,7 +15,8 @@ from coordinator.offsets import commits as offsets
 from coordinator.shard import GroupShard
 from coordinator.targets import checks, targeting
 from records import Trigger
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -15,7 +15,8 @@ from coordinator.state.machines import ClassicState, GroupState
 from records import topic_id_text
 from tests.support.classic_member import ClassicConsumer
 from tests.support.embedded_member import EmbeddedConsumer, settled
-from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World
+from tests.support.group_client import Client
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 

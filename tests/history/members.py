@@ -16,7 +16,8 @@ from history.whatif.extract import Extractor
 from history.whatif.recorded import Recorded
 from records import Entry, PartitionRacks, Trigger, group_id_of
 from records.types import RecordType
-from tests.support.world import WALL_START_MS, Client, World
+from tests.support.group_client import Client
+from tests.support.world import WALL_START_MS, World
 
 GROUP = "g"
 TOPICS = ("orders", "events", "late")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from client.core.member.fields import on_the_wire
 from history.checking.verify import report_text, verify
 from history.render import UTC_STYLE
 from history.telling.explain import explain
@@ -31,7 +32,7 @@ def beat(node: DiskNode, epoch: int, metadata: bytes | None = None) -> ExtendedC
     if metadata is not None:
         request.rebalance_timeout_ms = 60_000
         request.subscribed_topic_names = ["orders"]
-        request.client_assignors = [offer("warm", metadata=metadata)]
+        request.client_assignors = [on_the_wire(offer("warm", metadata=metadata))]
         owned: list[TopicPartitions] | None = [] if epoch == 0 else None
         request.topic_partitions = owned
     answer = node.group_request(GROUP, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request, "app-1")

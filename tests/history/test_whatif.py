@@ -50,7 +50,7 @@ def in_any_order(entries: Told) -> Told:
     return [(at_ms, sorted(why), sorted(raws, key=repr)) for at_ms, why, raws in entries]
 
 
-SEEDS: Final = (*range(7), 19)
+SEEDS: Final = (*range(7), 51)
 """The last is the one in which a member joins again."""
 
 
@@ -85,7 +85,7 @@ def test_a_replay_under_the_recorded_settings_is_the_record(
     assert result.whatif == result.really
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_racks_are_replayed_from_record_4(seed: int) -> None:
     """The log does not say which assignor asked for racks, but what it was told: every epoch comes again."""
     history = History(seed, UNIFORM, with_racks=True).run(120_000)

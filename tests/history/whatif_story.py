@@ -7,7 +7,8 @@ from typing import Any
 from coordinator.limits import GroupSettings
 from history.whatif.extract import Extractor
 from history.whatif.recorded import Recorded
-from tests.support.world import WALL_START_MS, Client, World
+from tests.support.group_client import Client
+from tests.support.world import WALL_START_MS, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

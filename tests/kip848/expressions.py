@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from coordinator.api import Job
 from records import ReasonKind
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 
 
 def by_regex(world: World, name: str = "a", regex: str = "orders.*", **fields: object) -> Client:

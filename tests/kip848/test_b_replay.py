@@ -40,8 +40,9 @@ from records import (
     Value,
     encode_record,
 )
+from tests.support.group_client import Client, settle
 from tests.support.replaying import every_window, load, raw
-from tests.support.world import Client, World, check_group, settle
+from tests.support.world import World, check_group
 
 T = b"t" * 16
 

@@ -8,9 +8,10 @@ from cluster.node_info import ClientInfo
 from coordinator.limits import GroupSettings, Limits
 from records import encode_record
 from tests.kip848.classic_groups import classic_group
+from tests.support.group_client import Client
 from tests.support.requests import commit_request, join_request
 from tests.support.sim_node import SimNode
-from tests.support.world import TALLY, Client, World
+from tests.support.world import TALLY, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

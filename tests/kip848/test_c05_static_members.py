@@ -6,7 +6,8 @@ import pytest
 
 from coordinator.limits import GroupSettings
 from records import MemberState, ReasonKind, Trigger
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 

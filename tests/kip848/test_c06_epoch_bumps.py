@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from records import METADATA_SHARD, ReasonKind, Ref, Trigger
-from tests.support.world import FIRST_TOPIC, Client, Entry, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, Entry, World
 
 ORDERS = FIRST_TOPIC
 
@@ -144,10 +145,9 @@ def test_a_report_that_still_has_what_is_pending_is_no_ack(world: World) -> None
     b.beat()
     a.beat()
     assert world.group().members["a"].current.pending
-    a.owned = {ORDERS: set(range(12))}
-    a.must_send_all = True
+    a.forget()
     world.grow_topic("orders", 14)
-    a.beat()
+    a.beat(acknowledge=False)
     entry = world.log[-1]
     assert kinds(entry) == [ReasonKind.TOPIC_GROWN]
     assert (entry.cause.trigger, entry.cause.owned) == (Trigger.HEARTBEAT, None)

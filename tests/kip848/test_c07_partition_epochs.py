@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 
 
 def test_a_partition_moves_only_after_it_was_given_up(world: World) -> None:

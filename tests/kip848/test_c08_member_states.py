@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from records import MemberState
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 

@@ -18,7 +18,8 @@ from records import (
     encode_record,
     offset_commit_key,
 )
-from tests.support.world import Client, Entry, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import Entry, World
 from wire.apis import ApiKey
 from wire.messages.delete_topics import DeleteTopicsRequest
 

@@ -14,7 +14,8 @@ from coordinator.assignors import (
 )
 from coordinator.limits import GroupSettings, Limits
 from records import Ref, Trigger
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 
 
 def test_a_steady_heartbeat_writes_nothing_and_carries_no_assignment(world: World) -> None:

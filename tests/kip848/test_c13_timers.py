@@ -17,7 +17,8 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, Entry, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, Entry, World
 from wire.errors import ErrorCode
 
 

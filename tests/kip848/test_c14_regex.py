@@ -8,7 +8,8 @@ from coordinator.limits import Limits
 from coordinator.regex.expressions import InvalidExpression, check_expression
 from records import ReasonKind, Trigger
 from tests.kip848.expressions import by_regex
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.errors import ErrorCode
 
 

@@ -10,8 +10,9 @@ from coordinator.api import Job
 from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.regexrounds import POSITION, answer_round
 from tests.kip848.expressions import by_regex, held
+from tests.support.group_client import Client, settle
 from tests.support.leader_state_checks import nothing_is_left
-from tests.support.world import Client, World, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 

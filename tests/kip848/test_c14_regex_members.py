@@ -9,7 +9,8 @@ from __future__ import annotations
 from coordinator.limits import Limits
 from records import ReasonKind
 from tests.kip848.expressions import by_regex, held, reasons
-from tests.support.world import Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
 

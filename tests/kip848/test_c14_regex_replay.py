@@ -11,9 +11,10 @@ import pytest
 from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
 from tests.kip848.expressions import by_regex
+from tests.support.group_client import Client, settle
 from tests.support.replaying import every_window, load
 from tests.support.schedules import Twin, snapshot
-from tests.support.world import Client, World, settle
+from tests.support.world import World
 
 
 def test_a_new_leader_finds_what_was_missed(world: World) -> None:

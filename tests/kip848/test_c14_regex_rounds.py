@@ -12,8 +12,9 @@ import pytest
 from coordinator.limits import Limits
 from coordinator.regex.regexrounds import POSITION
 from tests.kip848.expressions import by_regex, held
+from tests.support.group_client import settle
 from tests.support.leader_state_checks import nothing_is_left
-from tests.support.world import World, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.delete_groups import DeleteGroupsRequest

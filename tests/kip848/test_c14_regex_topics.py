@@ -8,7 +8,8 @@ from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.expressions import match
 from records import METADATA_SHARD, ReasonKind, Ref
 from tests.kip848.expressions import by_regex
-from tests.support.world import World, settle
+from tests.support.group_client import settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 

@@ -10,7 +10,8 @@ from coordinator.limits import Limits
 from coordinator.topics import new_topic_id
 from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
 from tests.kip848.classic_groups import classic_group
-from tests.support.world import FIRST_TOPIC, WALL_START_MS, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, WALL_START_MS, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.offset_commit import (

@@ -17,7 +17,8 @@ from records import (
 )
 from tests.kip848.classic_groups import CHECK_MS, classic, classic_group
 from tests.support.admin_requests import by_instance, delete, remove
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity

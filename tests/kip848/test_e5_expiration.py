@@ -20,7 +20,8 @@ from records import (
     encode_record,
 )
 from tests.kip848.classic_groups import CHECK_MS, MINUTE_MS, classic
-from tests.support.world import WALL_START_MS, Client, Entry, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import WALL_START_MS, Entry, World
 from wire.apis import ApiKey
 from wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -10,7 +10,8 @@ from coordinator import admin
 from coordinator.limits import Limits
 from records import Trigger, encode_record
 from tests.kip848.classic_groups import classic_group
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup

@@ -15,7 +15,8 @@ from coordinator.assignors import BUILT_IN, AssignmentSpec, GroupAssignment, Mem
 from coordinator.limits import GroupSettings, Limits
 from records import ReasonKind, Trigger
 from tests.support import world as world_module
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 
@@ -422,7 +423,7 @@ def test_a_vote_that_flips_does_not_start_child_after_child() -> None:
     cost_ms = iter(range(0, 10**9, 5))
     world.stopwatch = lambda: float(next(cost_ms))
     for number in range(20):
-        a.assignor, a.must_send_all = ("uniform", "range")[number % 2], True
+        a.assignor = ("uniform", "range")[number % 2]
         a.beat()
         world.work()
     assert len(world.jobs) == 1

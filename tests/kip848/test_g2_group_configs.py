@@ -23,7 +23,8 @@ from tests.support.admin_requests import (
     resource,
     set_config,
 )
-from tests.support.world import WALL_START_MS, Client, World
+from tests.support.group_client import Client
+from tests.support.world import WALL_START_MS, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest

@@ -52,7 +52,7 @@ def test_prepare_shows_the_group(world: World) -> None:
     topic = world.create_topic("events", 2)
     b.offers = [offer("warm", 0, 3, reason=7, version=0, metadata=b"b says")]
     b.topics = ("events", "orders")
-    b.must_send_all = True
+    b.forget()
     b.beat()
     a.beat()
     assert (a.must_compute, b.must_compute) == (True, False)
@@ -74,7 +74,7 @@ def test_prepare_shows_the_group(world: World) -> None:
 def test_prepare_shows_rack_and_instance(world: World) -> None:
     a = ComputingClient(world, "a", instance_id="i")
     a.beat()
-    a.must_send_all = True
+    a.forget()
     a.rack_id = "r"
     a.beat()
     shown = a.prepare()

@@ -17,8 +17,15 @@ from tests.support.computing_client import (
     offer,
     settle_computing,
 )
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.extended_consumer_group_heartbeat import (
+    Assignor,
+    ExtendedConsumerGroupHeartbeatRequest,
+    ExtendedConsumerGroupHeartbeatResponse,
+)
 
 
 @pytest.fixture
@@ -88,7 +95,6 @@ def test_votes_before_places_before_names() -> None:
         ([offer("warm"), offer("cold", metadata=b"nobody uses it")], False),
         ([offer("warm")], False),
         ([offer("cold")], True),  # none in common any more
-        ([], True),
     ],
 )
 def test_the_epoch_moves_when_the_change_matters(world: World, offers: list[Any], bumps: bool) -> None:
@@ -177,9 +183,35 @@ def test_a_computation_under_way_is_dropped_when_a_stock_member_joins(world: Wor
 
 def test_an_extended_member_may_have_no_assignors(world: World) -> None:
     """It hears pending partitions all the same."""
-    a = ComputingClient(world, "a", offers=[])
-    a.beat()
-    assert (a.must_compute, len(a.owned[T])) == (False, 6)
-    b = ComputingClient(world, "b", offers=None)
-    b.beat()
-    assert sum(map(len, b.pending.values())) == 3
+
+    def join(member_id: str, offers: list[Assignor] | None) -> ExtendedConsumerGroupHeartbeatResponse:
+        request = ExtendedConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["orders"],
+            topic_partitions=[],
+            client_assignors=offers,
+        )
+        answer = world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request)
+        assert isinstance(answer, ExtendedConsumerGroupHeartbeatResponse)
+        return answer
+
+    answer = join("a", [])
+    assert answer.assignment is not None
+    (topic,) = answer.assignment.assigned_topic_partitions
+    assert (answer.should_compute_assignment, len(topic.partitions)) == (False, 6)
+    answer = join("b", None)
+    assert answer.assignment is not None
+    assert sum(len(one.partitions) for one in answer.assignment.pending_topic_partitions) == 3
+
+
+def test_a_member_may_withdraw_its_assignors(world: World) -> None:
+    _, b = settled(world, "a", "b")
+    epoch = world.group().epoch
+    request = ExtendedConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="b", member_epoch=b.epoch, client_assignors=[]
+    )
+    assert world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request).error_code == 0
+    assert world.group().epoch == epoch + 1
+    assert [reason.kind for reason in world.log[-1].cause.reasons] == [ReasonKind.CLIENT_ASSIGNORS_CHANGED]

@@ -17,7 +17,8 @@ from coordinator.limits import GroupSettings
 from coordinator.shard import GroupShard
 from coordinator.targets.clientside import round_of
 from tests.support.computing_client import ComputingClient, dealt_round, offer, part, settle_computing
-from tests.support.world import Client, Entry, World
+from tests.support.group_client import Client
+from tests.support.world import Entry, World
 from wire.messages import consumer_group_install_assignment as installing
 from wire.messages import consumer_group_prepare_assignment as preparing
 
@@ -146,7 +147,7 @@ class Schedule:
                 [offer("warm", 1, 2), offer("cold")],
             ]
         )
-        client.must_send_all = True
+        client.forget()
 
     def topics(self) -> None:
         name = self.rng.choice(TOPICS)

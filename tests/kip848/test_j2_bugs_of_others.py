@@ -30,7 +30,8 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.support.world import FIRST_TOPIC, Client, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -102,7 +103,7 @@ def test_kafka_19233_a_duplicate_full_heartbeat_changes_nothing(world: World, st
     assert (again.error_code, again.member_epoch) == (0, first.member_epoch)
     assert given(again) == given(first), "answered in full both times"
     assert len(world.log) == entries
-    who.must_send_all = True
+    who.forget()
     settle([a, b])
     assert world.group().state.value == "Stable"
 
@@ -207,7 +208,7 @@ def test_kafka_20434_another_preferred_assignor_is_a_new_epoch(world: World) -> 
     happened."""
     a, b = Client(world, "a"), Client(world, "b")
     settle([a, b])
-    a.assignor, a.must_send_all = "range", True
+    a.assignor = "range"
     a.beat()
     assert [reason.kind for reason in world.log[-1].cause.reasons] == [ReasonKind.ASSIGNOR_CHANGED]
     settle([a, b])
@@ -219,7 +220,7 @@ def test_kafka_20434_a_minority_vote_is_not(world: World) -> None:
     clients = [Client(world, name, assignor="uniform") for name in "abc"]
     settle(clients, 4)
     epoch = world.group().epoch
-    clients[0].assignor, clients[0].must_send_all = "range", True
+    clients[0].assignor = "range"
     clients[0].beat()
     assert world.group().epoch == epoch
 

@@ -40,9 +40,10 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
+from tests.support.group_client import Client, settle
 from tests.support.group_view import GroupView, differences
 from tests.support.replaying import every_window, load
-from tests.support.world import Client, World, settle
+from tests.support.world import World
 
 T = b"t" * 16
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.node_info import ClientInfo
+from tests.support.group_client import Client, settle
 from tests.support.requests import join_request
 from tests.support.sim_node import SimNode
-from tests.support.world import Client, World, settle
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

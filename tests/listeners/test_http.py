@@ -34,8 +34,9 @@ from records import (
     encode_entry,
 )
 from tests.listeners.http_rig import HttpRig, http_rig
+from tests.support.group_client import Client
 from tests.support.waiting import until
-from tests.support.world import Client, World
+from tests.support.world import World
 
 
 async def filled(rig: HttpRig) -> None:

@@ -8,7 +8,8 @@ from coordinator.limits import GroupSettings, Limits, MigrationPolicy
 from records import MemberState, ReasonKind, Trigger
 from tests.support.computing_client import ComputingClient
 from tests.support.embedded_member import EmbeddedConsumer, settled, shared
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

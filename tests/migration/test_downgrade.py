@@ -7,7 +7,8 @@ import pytest
 from coordinator.limits import Limits, MigrationPolicy
 from records import ReasonKind, Trigger
 from tests.support.embedded_member import EmbeddedConsumer, Stable, owned, settled, shared
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.errors import ErrorCode
 
 

@@ -15,9 +15,10 @@ from coordinator.limits import Limits, MigrationPolicy
 from coordinator.migration import preparing
 from coordinator.shard import GroupShard
 from tests.support.embedded_member import EmbeddedConsumer
+from tests.support.group_client import Client
 from tests.support.leader_state_checks import Historian, nothing_is_forgotten
 from tests.support.replaying import every_window, load
-from tests.support.world import Client, Entry, World
+from tests.support.world import Entry, World
 from wire.errors import ErrorCode
 
 FENCED = (

@@ -13,8 +13,8 @@ from history.whatif.answer import whatif_of
 from history.whatif.extract import MIXED
 from history.whatif.settings import WhatIf
 from tests.support.embedded_member import EmbeddedConsumer, settled
+from tests.support.group_client import Client
 from tests.support.incidents.world import GROUP, IncidentWorld
-from tests.support.world import Client
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from coordinator.migration import preparing
 from records import MemberState, ReasonKind, Trigger
 from tests.support.classic_member import SESSION_MS
 from tests.support.embedded_member import EmbeddedConsumer, Stable, assignment, owned, settled, shared
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.errors import ErrorCode
 
 

@@ -2,7 +2,8 @@
 
 Harnesses, from one object to whole processes:
 
-    world             a coordinator without a cluster: one group shard, the catalog, a log; and a `Client`
+    world             a coordinator without a cluster: one group shard, the catalog, a log
+    group_client      a consumer of a `World`: the product's own member, one heartbeat at a time
     single_replica    one replica and a state machine that records its calls
     replica_cluster   replicas of one shard in virtual time, with links in memory and faults on request
     transactions      a metadata shard and two group shards, transactional producers, failures between entries

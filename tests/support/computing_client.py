@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from client.core.assignors import AssignorOffer, OfferedMetadata
+from client.core.requests import UnsentRequest
 from coordinator.state.reconcile import NO_METADATA, AssignorMetadata
-from tests.support.world import Client, World
+from tests.support.group_client import Client, LoneMember
+from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages import consumer_group_install_assignment as installing
 from wire.messages import consumer_group_prepare_assignment as preparing
 from wire.messages import extended_consumer_group_heartbeat as extended
-from wire.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from wire.messages.consumer_group_heartbeat import TopicPartitions
 
 Parts = dict[str, dict[bytes, list[int]]]
 """Member id → topic id → partitions."""
@@ -30,16 +28,14 @@ def offer(
     reason: int = 0,
     version: int | None = None,
     metadata: bytes = b"",
-) -> extended.Assignor:
-    """An assignor in a heartbeat; its metadata is in the newest version unless told otherwise."""
-    return extended.Assignor(
-        name=name,
-        minimum_version=low,
-        maximum_version=high,
-        reason=reason,
-        metadata_version=high if version is None else version,
-        metadata_bytes=metadata,
+) -> AssignorOffer:
+    """An assignor; its metadata is in the newest version unless told otherwise."""
+    return AssignorOffer(
+        name, low, high, OfferedMetadata(high if version is None else version, metadata, reason)
     )
+
+
+OFFER = offer()
 
 
 def ask_to_prepare(
@@ -106,67 +102,37 @@ def dealt_round(shown: preparing.ConsumerGroupPrepareAssignmentResponse) -> list
     return [part(member_id, partitions) for member_id, partitions in parts.items()]
 
 
-@dataclass
 class ComputingClient(Client):
-    """A client with assignors: it sends the extended heartbeat and computes when it is asked to."""
+    """A client with assignors, which computes when it is asked to."""
 
-    offers: list[extended.Assignor] | None = field(default_factory=lambda: [offer()])
-    pending: dict[bytes, list[int]] = field(default_factory=dict)
-    assignor_metadata: AssignorMetadata = NO_METADATA
-    rack_id: str | None = None
-    must_compute: bool = False
-    asks_tokens: bool = False
-    full_answer: extended.ExtendedConsumerGroupHeartbeatResponse | None = None
+    def __init__(self, *words: Any, offers: Sequence[AssignorOffer] = (OFFER,), **fields: Any) -> None:
+        super().__init__(*words, **fields)
+        self.offers = offers
+        self.full_answer: extended.ExtendedConsumerGroupHeartbeatResponse | None = None
+        """The last answer that it heard."""
+        self.pending: dict[bytes, list[int]] = {}
+        """Partitions of its target that others still have."""
+        self.assignor_metadata = NO_METADATA
 
-    def send(self, epoch: int, fields: dict[str, Any], is_lost: bool) -> ConsumerGroupHeartbeatResponse:
-        owned = fields.pop("owned", None)
-        if owned is not None:
-            fields["topic_partitions"] = [
-                TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
-                for topic_id, numbers in owned.items()
-            ]
-        says_all = "subscribed_topic_names" in fields
-        request = extended.ExtendedConsumerGroupHeartbeatRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            client_assignors=self.offers if says_all else None,
-            rack_id=self.rack_id if says_all else None,
-            fencing_tokens=self.asks_tokens,
-            **fields,
-        )
-        version = 1 if self.asks_tokens else 0
-        answer = self.world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, version, request)
-        assert isinstance(answer, extended.ExtendedConsumerGroupHeartbeatResponse)
-        stock = ConsumerGroupHeartbeatResponse(
-            error_code=answer.error_code,
-            error_message=answer.error_message,
-            member_id=answer.member_id,
-            member_epoch=answer.member_epoch,
-            heartbeat_interval_ms=answer.heartbeat_interval_ms,
-        )
-        given = answer.assignment
-        if given is not None:
-            stock.assignment = Assignment(
-                topic_partitions=[
-                    TopicPartitions(topic_id=one.topic_id, partitions=one.partitions)
-                    for one in given.assigned_topic_partitions
-                ]
-            )
-        if not is_lost:
+    @property
+    def must_compute(self) -> bool:
+        return self._member is not None and self._member.membership.must_compute
+
+    def _send(self, member: LoneMember, request: UnsentRequest, is_lost: bool) -> Any:
+        answer = super()._send(member, request, is_lost)
+        if not is_lost and request.api is ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
             self.full_answer = answer
-            self.must_compute = answer.should_compute_assignment
+            given = answer.assignment
             if given is not None:
                 self.pending = {one.topic_id: one.partitions for one in given.pending_topic_partitions}
                 self.assignor_metadata = AssignorMetadata(
                     given.error, given.metadata_version, given.metadata_bytes
                 )
-        return stock
+        return answer
 
-    def offering(self, *offers: extended.Assignor) -> ConsumerGroupHeartbeatResponse:
+    def offering(self, *offers: AssignorOffer) -> Any:
         """Replace the assignors that it offers."""
-        self.offers = list(offers)
-        self.must_send_all = True
+        self.offers = offers
         return self.beat()
 
     def prepare(self) -> preparing.ConsumerGroupPrepareAssignmentResponse:

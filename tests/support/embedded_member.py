@@ -12,7 +12,8 @@ from typing import Any
 from coordinator.assignors.range import RangeAssignor
 from coordinator.assignors.spi import AssignmentMemberSpec, AssignmentSpec, AssignmentTopicMetadata
 from tests.support.classic_member import ClassicConsumer
-from tests.support.world import Client, World
+from tests.support.group_client import Client
+from tests.support.world import World
 from wire.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

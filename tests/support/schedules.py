@@ -18,7 +18,8 @@ from coordinator.shard import GroupShard
 from coordinator.state.reconcile import PartitionEpochs
 from records import Stamped
 from records.compaction import compact
-from tests.support.world import Client, Entry, World, settle
+from tests.support.group_client import Client, settle
+from tests.support.world import Entry, World
 from wire.apis import ApiKey
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.offset_delete import (
@@ -145,7 +146,7 @@ class Schedules(RuleBasedStateMachine):
     )
     def vote(self, group: str, name: str, assignor: str) -> None:
         self.client(group, name).assignor = assignor
-        self.client(group, name).must_send_all = True
+        self.client(group, name).forget()
 
     @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(NAMES))
     def leave(self, group: str, name: str) -> None:

@@ -17,8 +17,9 @@ from records import LEASES_SINCE
 from tests.support.admin_requests import by_instance, remove, set_config
 from tests.support.admin_requests import delete as delete_offsets
 from tests.support.computing_client import ComputingClient, dealt_round, offer, part
+from tests.support.group_client import Client
 from tests.support.schedules import GROUPS, STATIC, TOPICS, Schedules, Twin
-from tests.support.world import CHILDREN, Client, World
+from tests.support.world import CHILDREN, World
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -92,7 +93,7 @@ class EveryRequest(Schedules):
         client = self.client(group, name)
         assert isinstance(client, ComputingClient)
         client.offers = [offer("cold")] if cold else [offer("warm", 0, 1), offer("cold")]
-        client.must_send_all = True
+        client.forget()
 
     @rule(group=groups, name=somebody, epoch=st.integers(-3, 9), version=st.integers(0, 1))
     def a_request_that_no_client_would_send(self, group: str, name: str, epoch: int, version: int) -> None:
@@ -105,7 +106,7 @@ class EveryRequest(Schedules):
             assert len(self.world.log) == before
         else:
             client.epoch = max(0, answer.member_epoch)
-            client.must_send_all = True
+            client.forget()
 
     # Child processes.
 
@@ -211,7 +212,7 @@ class EveryRequest(Schedules):
         self.world.end_jobs()
         for client in self.clients.values():
             if isinstance(client, ComputingClient):
-                client.offers, client.must_send_all = [offer("warm")], True
+                client.offers = [offer("warm")]
             if client.regex == "[":
                 client.subscribe(("orders",), "")
         for (_, name), client in self.clients.items():

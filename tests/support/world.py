@@ -1,9 +1,7 @@
 """A coordinator without a cluster: one group shard, the catalog, time that moves when told to, and a log.
 
 `World` is what the runtime is to the shards, with every append checked at once: the log decodes to what was
-applied, in Kafka's write order, no partition has two owners, no epoch goes back. `Client` is the protocol's
-other half, so small that it can be read: it keeps what it was told, gives up what it was not given again, and
-can lose replies.
+applied, in Kafka's write order, no partition has two owners, no epoch goes back.
 """
 
 from __future__ import annotations
@@ -542,90 +540,3 @@ def subscriptions_of(group: Group) -> tuple[Counter[str], Counter[str]]:
     for regex in regexes:
         names.update(group.resolved(regex))
     return names, regexes
-
-
-@dataclass
-class Client:
-    """A member's side of the protocol, as KIP-848 describes it."""
-
-    world: World
-    member_id: str
-    topics: tuple[str, ...] = ("orders",)
-    group_id: str = "g"
-    regex: str | None = None
-    assignor: str | None = None
-    rebalance_timeout_ms: int = 60_000
-    instance_id: str | None = None
-    epoch: int = 0
-    owned: dict[bytes, set[int]] = field(default_factory=dict)
-    has_news: bool = False
-    """Its owned partitions or subscription changed since the coordinator last heard of them."""
-    must_send_all: bool = True
-    last_error: int = 0
-
-    def beat(self, *, lose_reply: bool = False, acknowledge: bool = True) -> ConsumerGroupHeartbeatResponse:
-        """Send one heartbeat. After a lost reply the next one says everything, as the real clients' does."""
-        fields: dict[str, Any] = {"instance_id": self.instance_id}
-        joins = self.epoch == 0
-        if joins:
-            self.owned = {}
-        if joins or self.must_send_all:
-            fields |= {
-                "subscribed_topic_names": list(self.topics),
-                "subscribed_topic_regex": self.regex,
-                "rebalance_timeout_ms": self.rebalance_timeout_ms,
-                "server_assignor": self.assignor,
-            }
-        if joins or self.must_send_all or (self.has_news and acknowledge):
-            fields["owned"] = self.owned
-        answer = self.send(self.epoch, fields, lose_reply)
-        if lose_reply:
-            self.must_send_all = True
-            return answer
-        self.last_error = answer.error_code
-        if answer.error_code in (25, 110):
-            self.epoch, self.owned, self.must_send_all = 0, {}, True
-            return answer
-        if answer.error_code:
-            return answer
-        if "owned" in fields:
-            self.has_news = False
-        self.must_send_all = False
-        self.epoch = answer.member_epoch
-        if answer.assignment is not None:
-            given = {part.topic_id: set(part.partitions) for part in answer.assignment.topic_partitions}
-            self.has_news = self.has_news or given != self.owned
-            self.owned = given
-        return answer
-
-    def send(self, epoch: int, fields: dict[str, Any], is_lost: bool) -> ConsumerGroupHeartbeatResponse:
-        return self.world.heartbeat(self.member_id, epoch, group_id=self.group_id, **fields)
-
-    def subscribe(self, topics: Sequence[str], regex: str = "") -> None:
-        self.topics, self.regex = tuple(topics), regex
-        self.must_send_all = True
-
-    def leave(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatResponse:
-        """Leave; a static member may mean to return."""
-        answer = self.world.heartbeat(
-            self.member_id, -1 if for_good else -2, group_id=self.group_id, instance_id=self.instance_id
-        )
-        self.epoch, self.owned, self.must_send_all = 0, {}, True
-        return answer
-
-    def restart(self, member_id: str) -> ConsumerGroupHeartbeatResponse:
-        """Stop the process and start another one with its instance id."""
-        self.leave(for_good=False)
-        self.member_id = member_id
-        return self.beat()
-
-    def partitions(self, topic_id: bytes) -> list[int]:
-        return sorted(self.owned.get(topic_id, ()))
-
-
-def settle(clients: Iterable[Client], rounds: int = 3) -> None:
-    """Let every client send heartbeats for some rounds."""
-    clients = list(clients)
-    for _ in range(rounds):
-        for client in clients:
-            client.beat()

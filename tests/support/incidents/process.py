@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.support.computing_client import ComputingClient
-from tests.support.world import Client
+from tests.support.group_client import Client
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class Process:
     def restart(self, after_ms: float = 0.0) -> None:
         """Start another process of the same configuration, with a member id of its own."""
         self.client.member_id = self.world.new_member_id()
-        self.client.epoch, self.client.owned, self.client.must_send_all = 0, {}, True
-        self.client.has_news = self.is_revoking = self._is_computing = False
+        self.client.crash()
+        self.is_revoking = self._is_computing = False
         self.world.at(self.world.now_ms + after_ms, self.begin)
 
     # Heartbeats, revocations and commits
@@ -132,7 +132,7 @@ class Process:
             self._cancel()
             self._beat_in(self.world.rng.uniform(10, 100))
         elif error in LOCKED_OUT:
-            self.client.epoch, self.client.owned, self.client.must_send_all = 0, {}, True
+            self.client.crash()
             self._beat_in(self.retry_ms)
         else:
             self._beat_in(interval_ms * self.world.rng.uniform(0.97, 1.03))
