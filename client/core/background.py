@@ -38,7 +38,7 @@ class Background:
         """Filled by the application side, which wakes the backend afterwards."""
         self.background_events = background_events
         """Filled by the managers and emptied by the application side."""
-        self._managers = managers
+        self.managers = managers
         self._handlers: dict[ApplicationEventType, EventHandler] = {
             ApplicationEventType.NOOP: lambda event, now_ms: None,
             ApplicationEventType.CLOSE: self._close,
@@ -52,7 +52,7 @@ class Background:
             event = self.application_events.popleft()
             self._handlers[event.type](event, now_ms)
         wait_ms = 0.0 if self.application_events else FOREVER
-        for manager in self._managers:
+        for manager in self.managers:
             wanted = manager.poll(now_ms)
             for request in wanted.requests:
                 self._delegate.add(request, now_ms)

@@ -20,10 +20,13 @@ from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
 from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
-from tests.simulated.actors import REJOIN, Member
+from tests.simulated.actors import Actor
 from tests.simulated.chronicle import Chronicle
-from tests.support.requests import commit_request
+from tests.simulated.talking import MOVED, RETRY_MS, Connection
+from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -36,11 +39,11 @@ BEGIN: Final = datetime(2026, 3, 1, 3, 4, tzinfo=UTC)
 """The time on the machines' clocks when they are switched on."""
 
 HEARTBEAT_MS: Final = 3_000.0
-SESSION_MS: Final = 45_000.0
 COMMIT_MS: Final = 12_000.0
 FETCHED: Final = 250
 """Records that a consumer reads between two commits of a partition."""
 
+REJOIN: Final = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
 NOT_KEPT: Final = ("lock",)
 
 
@@ -54,38 +57,89 @@ def main() -> None:
     print(f"recorded {directory}")
 
 
-class Consumer(Member):
-    """One process of the application; while `is_in_a_batch`, it heartbeats but revokes nothing."""
+class Consumer(Actor):
+    """One process of the application; while `is_in_a_batch`, it heartbeats but revokes nothing.
 
-    is_in_a_batch = False
+    Its heartbeats are written here, not by the product's client. That one leaves by itself when it has
+    not polled for its rebalance timeout, as Kafka's does; this incident is one of a client that does not."""
 
     def start(self, topics: dict[str, bytes], offsets: dict[int, int]) -> None:
         """Start consuming; the group shares `offsets` by partition, so a new owner continues from them."""
         self.topics = topics
-        self.names = {topic_id: name for name, topic_id in topics.items()}
-        self.session_ms = SESSION_MS
-        self.lives = 0
         self.offsets = offsets
         self._begin()
-        self._is_asking = False
+        self._is_asking = self.is_in_a_batch = False
         self.is_running = True
         self.beat()
         self.every(HEARTBEAT_MS, self.beat)
-        self.every(COMMIT_MS, self._commit_one)
+        self.every(COMMIT_MS, self._commit_all)
 
     def _begin(self) -> None:
-        super()._begin()
+        """Begin as a new process, with an id of its own."""
         self.member_id = self.host.fresh_id()
+        self.epoch = 0
+        self.must_say_all = True
+        self.owned: set[tuple[bytes, int]] = set()
 
     def beat(self) -> None:
         is_lost = self.is_in_a_batch and self.epoch == 0  # joins again when it polls again
-        if self.is_running and not is_lost:
-            super().beat()
+        if self.is_running and not is_lost and not self._is_asking:
+            self._is_asking = True
+            self.caller.with_coordinator(self._send)
+
+    def _send(self, connection: Connection) -> None:
+        """Send a heartbeat as Kafka's clients do: a full one after one without an answer."""
+        member_id = self.member_id
+        request = join_request(self.group_id, member_id, *self.topics)
+        request.member_epoch = self.epoch
+        request.topic_partitions = [
+            TopicPartitions(
+                topic_id=topic_id, partitions=sorted(number for one, number in self.owned if one == topic_id)
+            )
+            for topic_id in sorted({topic_id for topic_id, _ in self.owned})
+        ]
+        if self.epoch and not self.must_say_all:
+            request.rebalance_timeout_ms = -1
+            request.subscribed_topic_names = None
+        self.must_say_all = True
+        connection.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda answer: self._told(member_id, answer)
+        )
+
+    def _told(self, member_id: str, answer: Any) -> None:
+        self._is_asking = False
+        code = None if answer is None else answer.error_code
+        if code is None or code in MOVED:
+            self.caller.moved()
+        elif member_id != self.member_id:
+            return  # it has left meanwhile
+        elif code in REJOIN:
+            self._own(set())
+            self.epoch = 0
+            if not self.is_in_a_batch:
+                self.beat()
+        elif not code:
+            self.epoch = answer.member_epoch
+            self.must_say_all = False
+            if answer.assignment is not None:
+                given = answer.assignment.topic_partitions
+                self._own({(one.topic_id, partition) for one in given for partition in one.partitions})
+                self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
+
+    def _own(self, owned: set[tuple[bytes, int]]) -> None:
+        if not self.is_in_a_batch:
+            self.owned = owned
 
     def crash(self) -> None:
         """Crash: the code raised, and the consumer is closed on the way out, which leaves the group."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=-1
+        )
         self.is_running = False
-        self.leave()
+        self._begin()
+        self.caller.with_coordinator(
+            lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
+        )
 
     def restart(self) -> None:
         self.is_running = True
@@ -97,21 +151,12 @@ class Consumer(Member):
     def finish_batch(self) -> None:
         """Poll again: commit the finished work, and process what happened meanwhile."""
         self.is_in_a_batch = False
-        self._commit_one()
+        self._commit_all()
         if not self.epoch:
             self._own(set())
         self.beat()
 
-    def _own(self, owned: set[tuple[bytes, int]]) -> None:
-        if not self.is_in_a_batch:
-            super()._own(owned)
-
-    def _refused(self, code: int) -> None:
-        super()._refused(code)
-        if code in REJOIN and not self.is_in_a_batch:
-            self.beat()
-
-    def _commit_one(self) -> None:
+    def _commit_all(self) -> None:
         """Commit every partition in one request, as a consumer does after a poll."""
         if not (self.owned and self.is_running) or self.is_in_a_batch:
             return

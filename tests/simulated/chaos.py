@@ -18,9 +18,8 @@ import pytest
 from cluster.simulator import Machine, Network, SimCluster, World
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.replica.peering import Peering
-from tests.simulated.actors import Member
 from tests.simulated.cast import Versatile
-from tests.simulated.classic import ClassicMember, Migrant
+from tests.simulated.classic import Migrant
 from tests.simulated.consumers import SimulatedConsumer
 
 DOWN_MS: Final = (200.0, 3_000.0)
@@ -42,7 +41,7 @@ class Chaos:
         world: World,
         network: Network,
         cluster: SimCluster,
-        members: Sequence[Member | SimulatedConsumer],
+        members: Sequence[SimulatedConsumer],
         seed: int,
     ) -> None:
         self.world = world
@@ -339,8 +338,6 @@ def leave(chaos: Chaos) -> bool:
 
 def crash_a_member(chaos: Chaos) -> bool:
     member = chaos.rng.choice(chaos.members)
-    if not isinstance(member, SimulatedConsumer | ClassicMember):
-        return False
     member.host.call_soon(member.crash)
     return True
 

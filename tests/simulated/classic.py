@@ -8,7 +8,7 @@ group, or a session timeout has passed since it sent its last accepted request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from records import (
@@ -20,8 +20,9 @@ from records import (
     RecordType,
     decode_key_and_value,
 )
-from tests.simulated.actors import Member
-from tests.simulated.consumers import AWAY_SHARE
+from tests.simulated.actors import COMMIT_MS, HEARTBEAT_MS
+from tests.simulated.chronicle import Ownership
+from tests.simulated.consumers import ConsumerProcess, SimulatedConsumer, SimulatedProcess
 from tests.simulated.talking import MOVED, RETRY_MS, Connection
 from wire.apis import ApiKey
 from wire.embedded import (
@@ -32,7 +33,6 @@ from wire.embedded import (
     encode,
 )
 from wire.errors import ErrorCode
-from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -50,56 +50,87 @@ SUBSCRIPTION_VERSION: Final = 2
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 
 GONE: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-REFUSED: Final = {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID}
-"""Errors of a consumer that joins before another process with its instance id is out of the group."""
 AGAIN: Final = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 Parts = set[tuple[bytes, int]]
 
 
-class ClassicMember(Member):
-    """A consumer of the classic protocol; `epoch` is its generation."""
+class ClassicConsumerProcess:
+    """A consumer of the classic protocol, in the place of a `ConsumerProcess`."""
 
-    def __init__(
-        self, *args: Any, num_partitions: dict[str, int], protocol: str = EAGER, is_static: bool = False
-    ) -> None:
-        super().__init__(*args)
-        self.num_partitions = num_partitions
+    def __init__(self, machine: ClassicMember, protocol: str) -> None:
+        self.machine = machine
+        self.host = machine.host
         self.protocol = protocol
-        self.instance_id = self.name if is_static else None
-
-    def _begin(self) -> None:
-        super()._begin()
-        self.process_id, self.member_id = self.member_id, ""
-        self.epoch = -1
+        self.member_id = ""
+        self.generation = -1
         self.is_in_generation = False
         """Whether it has an assignment of its generation, and nobody told it to join again."""
+        self.is_subscribed = True
+        self.is_stopped = self._is_dead = self._is_asking = False
+        self.interval_ms = 0
+        self.holds: Parts = set()
+        self.names = {topic_id: name for name, topic_id in machine.topics.items()}
+        name = f"{machine.name}.{machine.lives}"
+        self.ownership = Ownership(machine.chronicle, machine.group_id, name, machine.session_ms)
+        self._every(HEARTBEAT_MS, self.beat)
+        self._every(COMMIT_MS, self._commit_one)
+
+    def _every(self, period_ms: float, step: Callable[[], None]) -> None:
+        def again() -> None:
+            if not self._is_dead and not self.is_stopped:
+                step()
+                self.host.call_later(period_ms * self.host.rng.uniform(0.8, 1.2), again)
+
+        self.host.call_later(period_ms * self.host.rng.random(), again)
+
+    def kill(self) -> None:
+        """End without a word to anybody."""
+        self._is_dead = True
+        self._own(set())
+        self.machine.caller.moved()
+
+    def leave(self) -> None:
+        """Leave the group, and end."""
+        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.machine.instance_id)
+        self._is_dead = True
+        self._own(set())
+        if self.member_id:
+            request = LeaveGroupRequest(group_id=self.machine.group_id, members=[identity])
+            self.machine.caller.with_coordinator(
+                lambda connection: connection.ask(ApiKey.LEAVE_GROUP, 5, request, lambda _: None)
+            )
+        self.machine.ended(self, 0.0)
 
     # What it sends
+
+    def beat(self) -> None:
+        if not self._is_asking and not self._is_dead:
+            self._is_asking = True
+            self.machine.caller.with_coordinator(self._send)
 
     def _send(self, connection: Connection) -> None:
         if self.is_in_generation:
             request = HeartbeatRequest(
-                group_id=self.group_id,
-                generation_id=self.epoch,
+                group_id=self.machine.group_id,
+                generation_id=self.generation,
                 member_id=self.member_id,
-                group_instance_id=self.instance_id,
+                group_instance_id=self.machine.instance_id,
             )
             self._ask(connection, ApiKey.HEARTBEAT, 4, request, self._beaten)
         else:
             self._send_join(connection)
 
     def _ask(self, connection: Connection, api: ApiKey, version: int, request: Any, then: Any) -> None:
-        """Send a request; what a former process of this member is told does not count."""
-        sent_ms, process_id = self.world.now_ms, self.process_id
+        sent_ms = self.machine.world.now_ms
         patience_ms = JOIN_PATIENCE_MS if api is ApiKey.JOIN_GROUP else None
 
         def told(answer: Any) -> None:
             self._is_asking = False
-            if process_id != self.process_id:
+            if self._is_dead:
                 return
             if answer is None or answer.error_code in MOVED:
-                self.caller.moved()
+                self.machine.caller.moved()
             else:
                 then(sent_ms, answer)
 
@@ -109,14 +140,16 @@ class ClassicMember(Member):
         if self.protocol == EAGER:
             self._own(set())
         subscription = ConsumerProtocolSubscription(
-            topics=sorted(self.topics), owned_partitions=self._by_name(self.owned), generation_id=self.epoch
+            topics=sorted(self.machine.topics),
+            owned_partitions=self._by_name(self.holds),
+            generation_id=self.generation,
         )
         request = JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout_ms=int(self.session_ms),
+            group_id=self.machine.group_id,
+            session_timeout_ms=int(self.machine.session_ms),
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
-            group_instance_id=self.instance_id,
+            group_instance_id=self.machine.instance_id,
             protocol_type="consumer",
             protocols=[
                 JoinGroupRequestProtocol(
@@ -129,10 +162,10 @@ class ClassicMember(Member):
     def _send_sync(self, leader: str, members: list[Any], skip_assignment: bool) -> None:
         is_leader = leader == self.member_id and not skip_assignment
         request = SyncGroupRequest(
-            group_id=self.group_id,
-            generation_id=self.epoch,
+            group_id=self.machine.group_id,
+            generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=self.instance_id,
+            group_instance_id=self.machine.instance_id,
             protocol_type="consumer",
             protocol_name=self.protocol,
             assignments=[
@@ -141,29 +174,9 @@ class ClassicMember(Member):
             ],
         )
         self._is_asking = True
-        self.caller.with_coordinator(
+        self.machine.caller.with_coordinator(
             lambda connection: self._ask(connection, ApiKey.SYNC_GROUP, 5, request, self._synced)
         )
-
-    def leave(self) -> None:
-        """Leave the group; another consumer takes its place."""
-        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-        is_member = bool(self.member_id)
-        self._own(set())
-        self._begin()
-        if is_member:
-            request = LeaveGroupRequest(group_id=self.group_id, members=[identity])
-            self.caller.with_coordinator(
-                lambda connection: connection.ask(ApiKey.LEAVE_GROUP, 5, request, lambda _: None)
-            )
-
-    def crash(self) -> str:
-        """End the process without leaving; another takes its place. Return the dead member's id."""
-        dead = self.member_id
-        self._own(set())
-        self._begin()
-        self.caller.moved()
-        return dead
 
     # What it is told
 
@@ -171,7 +184,7 @@ class ClassicMember(Member):
         if answer.error_code:
             self._put_out(answer.error_code)
         else:
-            self.ownership.accepted(sent_ms, self.world.now_ms)
+            self.ownership.accepted(sent_ms, self.machine.world.now_ms)
 
     def _joined(self, _sent_ms: float, answer: Any) -> None:
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -180,7 +193,7 @@ class ClassicMember(Member):
         elif answer.error_code:
             self._put_out(answer.error_code)
         else:
-            self.member_id, self.epoch = answer.member_id, answer.generation_id
+            self.member_id, self.generation = answer.member_id, answer.generation_id
             self._send_sync(answer.leader, answer.members, answer.skip_assignment)
 
     def _synced(self, sent_ms: float, answer: Any) -> None:
@@ -190,10 +203,10 @@ class ClassicMember(Member):
         given: Parts = set()
         if answer.assignment:
             for one in decode(ConsumerProtocolAssignment, answer.assignment).assigned_partitions:
-                given |= {(self.topics[one.topic], number) for number in one.partitions}
-        has_revoked = not self.owned <= given
+                given |= {(self.machine.topics[one.topic], number) for number in one.partitions}
+        has_revoked = not self.holds <= given
         self.is_in_generation = not (has_revoked and self.protocol == COOPERATIVE)
-        self.ownership.accepted(sent_ms, self.world.now_ms)
+        self.ownership.accepted(sent_ms, self.machine.world.now_ms)
         self._own(given)
         if not self.is_in_generation:
             self.beat()
@@ -205,11 +218,11 @@ class ClassicMember(Member):
             self.member_id = ""
         if code in (*GONE, ErrorCode.ILLEGAL_GENERATION):
             self._own(set())
-            self.epoch = -1
+            self.generation = -1
         if code in (*GONE, *AGAIN):
             self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
         elif code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self.chronicle.unexpected[type(self).__name__, code] += 1
+            self.machine.chronicle.unexpected[type(self).__name__, code] += 1
 
     # The leader's part
 
@@ -220,8 +233,8 @@ class ClassicMember(Member):
         owner = self._owners(found) if self.protocol == COOPERATIVE else {}
         parts: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in takers}
         start = self.host.rng.randrange(len(takers))
-        for topic, topic_id in sorted(self.topics.items()):
-            for number in range(self.num_partitions[topic]):
+        for topic, topic_id in sorted(self.machine.topics.items()):
+            for number in range(self.machine.num_partitions[topic]):
                 taker = takers[(start + number) % len(takers)]
                 if owner.get((topic_id, number), taker) == taker:
                     parts[taker].setdefault(topic, []).append(number)
@@ -239,7 +252,7 @@ class ClassicMember(Member):
         owners: dict[tuple[bytes, int], str] = {}
         for member_id, said in sorted(found.items(), key=lambda item: item[1].generation_id):
             for one in said.owned_partitions:
-                owners |= {(self.topics[one.topic], number): member_id for number in one.partitions}
+                owners |= {(self.machine.topics[one.topic], number): member_id for number in one.partitions}
         return owners
 
     def _by_name(self, owned: Parts) -> list[TopicPartitionsByName]:
@@ -248,9 +261,43 @@ class ClassicMember(Member):
             by_name.setdefault(self.names[topic_id], []).append(number)
         return [TopicPartitionsByName(topic=name, partitions=numbers) for name, numbers in by_name.items()]
 
+    # What it has
+
+    def _own(self, owned: Parts) -> None:
+        self.holds = owned
+        self.ownership.assigned(owned, self.machine.world.now_ms)
+
     def _commit_one(self) -> None:
-        if self.is_in_generation:
-            super()._commit_one()
+        if self.holds and self.is_in_generation:
+            topic_id, partition = self.host.rng.choice(sorted(self.holds))
+            member = {"member_id": self.member_id, "epoch": self.generation}
+            self.machine.commit(self.names[topic_id], partition, **member)
+
+
+class ClassicMember(SimulatedConsumer):
+    """A machine whose processes are consumers of the classic protocol."""
+
+    def __init__(self, *args: Any, num_partitions: dict[str, int], protocol: str = EAGER, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self.num_partitions = num_partitions
+        self.protocol = protocol
+
+    def new_process(self, member_id: str) -> SimulatedProcess:
+        return ClassicConsumerProcess(self, self.protocol)
+
+
+class Migrant(ClassicMember):
+    """A machine whose next process may speak the other protocol, with the same instance id if it has one."""
+
+    def new_process(self, member_id: str) -> SimulatedProcess:
+        if self.host.rng.random() < 0.5:
+            return ConsumerProcess(self, member_id, self.settings)
+        return super().new_process(member_id)
+
+    def resubscribe(self) -> None:
+        """Subscribe to other topics from now on, if it speaks the consumer protocol."""
+        self.wanted = tuple(name for name in self.topics if self.host.rng.random() < 0.7)
+        super().resubscribe()
 
 
 class Generations:
@@ -286,64 +333,3 @@ class Generations:
         if cause.member_epoch != newest.generation:
             return cause.member_epoch > newest.generation
         return any(one.member_id == cause.member_id for one in newest.members)
-
-
-class Migrant(ClassicMember):
-    """A consumer whose next process may speak the other protocol, with the same instance id if it has one."""
-
-    speaks_consumer = False
-    wanted: tuple[str, ...] = ()
-
-    def _begin(self) -> None:
-        super()._begin()
-        self.speaks_consumer = self.host.rng.random() < 0.5
-        if self.speaks_consumer:
-            self.member_id, self.epoch = self.process_id, 0
-
-    def _send(self, connection: Connection) -> None:
-        if self.speaks_consumer:
-            Member._send(self, connection)
-        else:
-            super()._send(connection)
-
-    def _heartbeat(self, says_all: bool) -> Any:
-        request = super()._heartbeat(says_all)
-        request.instance_id = self.instance_id
-        if says_all:
-            request.subscribed_topic_names = list(self.wanted or self.topics)
-        return request
-
-    def leave(self) -> None:
-        if not self.speaks_consumer:
-            super().leave()
-            return
-        is_away = self.instance_id is not None and self.host.rng.random() <= AWAY_SHARE
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            member_epoch=-2 if is_away else -1,
-            instance_id=self.instance_id if is_away else None,
-        )
-        self._own(set())
-        self._begin()
-        self.caller.with_coordinator(
-            lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
-        )
-
-    def resubscribe(self) -> None:
-        """Subscribe to other topics from now on, if it speaks the consumer protocol."""
-        self.wanted = tuple(name for name in self.topics if self.host.rng.random() < 0.7)
-        self.must_say_all = True
-
-    def _refused(self, code: int) -> None:
-        if code in REFUSED:
-            self._own(set())
-            self.epoch = 0
-        else:
-            super()._refused(code)
-
-    def _commit_one(self) -> None:
-        if self.speaks_consumer:
-            Member._commit_one(self)
-        else:
-            super()._commit_one()

@@ -11,8 +11,8 @@ wire.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
 
 from client.core.effects import Steps
 from client.core.env import Environment
@@ -160,6 +160,26 @@ class _Link(StreamHandler):
         """Do nothing: nothing was held back."""
 
 
+class SimulatedProcess(Protocol):
+    """One process: a member, its program, and what the program has."""
+
+    member_id: str
+    interval_ms: int
+    """The heartbeat interval that it heard last; 0 if it has heard of none."""
+    ownership: Ownership
+    is_stopped: bool
+    is_subscribed: bool
+
+    @property
+    def holds(self) -> Collection[object]: ...
+
+    def leave(self) -> None:
+        """Leave the group and end."""
+
+    def kill(self) -> None:
+        """End without a word to anybody."""
+
+
 class SimulatedConsumer(Actor):
     """A machine with a consumer, which may be static and may subscribe by an expression."""
 
@@ -171,7 +191,7 @@ class SimulatedConsumer(Actor):
         self.wanted: tuple[str, ...] = ()
         self.settings: dict[str, Any] = {}
         """Settings of its processes beside SETTINGS."""
-        self.process: ConsumerProcess
+        self.process: SimulatedProcess
 
     def start(self, topics: dict[str, bytes], session_ms: float) -> None:
         """Start the first process; `topics` maps names to ids."""
@@ -182,9 +202,12 @@ class SimulatedConsumer(Actor):
 
     def _begin(self) -> None:
         self.lives += 1
-        self.process = ConsumerProcess(self, f"{self.name}.{self.lives}", self.settings)
+        self.process = self.new_process(f"{self.name}.{self.lives}")
 
-    def ended(self, process: ConsumerProcess, after_ms: float) -> None:
+    def new_process(self, member_id: str) -> SimulatedProcess:
+        return ConsumerProcess(self, member_id, self.settings)
+
+    def ended(self, process: SimulatedProcess, after_ms: float) -> None:
         """Start the next process, as one has ended."""
         if process is self.process and not self.is_stopped:
             self.host.call_later(after_ms, lambda: process is self.process and self._begin())
@@ -194,7 +217,7 @@ class SimulatedConsumer(Actor):
         return self.process.ownership
 
     @property
-    def owned(self) -> set[TopicPartition]:
+    def owned(self) -> Collection[object]:
         return self.process.holds
 
     @property
@@ -207,7 +230,7 @@ class SimulatedConsumer(Actor):
 
     def leave(self) -> None:
         """Close the consumer, now and then after it has left for good; then another process is started."""
-        self.process.is_closing = True
+        self.process.leave()
 
     def crash(self) -> str:
         """End the process without leaving; another takes its place. Return the dead member's id."""
@@ -226,7 +249,7 @@ class SimulatedConsumer(Actor):
 
 
 class ConsumerProcess:
-    """One process: a consumer, its program, and what the program has."""
+    """A process that runs the product's own consumer."""
 
     def __init__(self, machine: SimulatedConsumer, member_id: str, settings: dict[str, Any]) -> None:
         self.machine = machine
@@ -237,7 +260,7 @@ class ConsumerProcess:
         self.ownership = Ownership(machine.chronicle, machine.group_id, member_id, machine.session_ms)
         host, bootstrap = machine.host, machine.caller.bootstrap
         self._ends = HostConnections(host, self._heard, self._left)
-        self._consumer = VirtualConsumer(
+        self.consumer = VirtualConsumer(
             read_settings(
                 SETTINGS
                 | {
@@ -252,14 +275,16 @@ class ConsumerProcess:
             self._ends,
             host.call_later,
         )
-        self._ends.delegate = self._consumer.assembly.delegate
-        self._ends.wake = self._consumer.wake
-        self._application = self._consumer.application
+        self._ends.delegate = self.consumer.assembly.delegate
+        self._ends.wake = self.consumer.wake
+        self._application = self.consumer.application
         host.call_later(COMMIT_MS * host.rng.random(), self._start)
 
+    def leave(self) -> None:
+        self.is_closing = True
+
     def kill(self) -> None:
-        """End without a word to anybody."""
-        self._consumer.kill()
+        self.consumer.kill()
         self._ends.kill()
         self.holds.clear()
         self._own()
@@ -277,8 +302,8 @@ class ConsumerProcess:
     # The program.
 
     def _start(self) -> None:
-        if not self._consumer.is_dead:
-            self._consumer.run(self._program(), self._ended)
+        if not self.consumer.is_dead:
+            self.consumer.run(self._program(), self._ended)
 
     def _ended(self, _result: Any, error: BaseException | None) -> None:
         if isinstance(error, FatalError):
@@ -294,7 +319,7 @@ class ConsumerProcess:
                 if not self.is_subscribed:
                     self.is_subscribed = True
                     yield from self.subscribe()
-                yield from self._application.poll(1, COMMIT_MS * self.machine.host.rng.uniform(0.8, 1.2))
+                yield from self.poll()
                 self._commit_one()
             except FatalError:
                 yield from self._close()
@@ -304,6 +329,9 @@ class ConsumerProcess:
         if self.machine.instance_id is not None and self.machine.host.rng.random() > AWAY_SHARE:
             yield from self._leave_for_good()
         yield from self._close()
+
+    def poll(self) -> Steps[Any]:
+        return self._application.poll(1, COMMIT_MS * self.machine.host.rng.uniform(0.8, 1.2))
 
     def subscribe(self) -> Steps[None]:
         machine = self.machine

@@ -31,7 +31,7 @@ from records import (
     iter_records,
 )
 from tests.report import count_fault
-from tests.simulated.actors import Actor, Member, Reader, Tool
+from tests.simulated.actors import Actor, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
 from tests.simulated.chronicle import Chronicle, Key
@@ -72,9 +72,7 @@ MACHINE: Final[dict[str, Any]] = {
     },
 }
 
-AnyMember = Member | SimulatedConsumer
-
-KindsOf = Callable[[int, int], tuple[type[AnyMember], dict[str, Any]]]
+KindsOf = Callable[[int, int], tuple[type[SimulatedConsumer], dict[str, Any]]]
 """The class of a member and its arguments, by the numbers of its group and of the member in it."""
 
 
@@ -118,7 +116,7 @@ class Run:
         period_ms: float = 700.0,
         kinds: Sequence[str] = (),
         has_cast: bool = False,
-        plain: type[AnyMember] = SimulatedConsumer,
+        plain: type[SimulatedConsumer] = SimulatedConsumer,
         kinds_of: KindsOf | None = None,
         limits: dict[str, int] | None = None,
         **machine: Any,
@@ -195,13 +193,13 @@ class Run:
             admin.close()
         return found
 
-    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[AnyMember], list[Actor]]:
+    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[SimulatedConsumer], list[Actor]]:
         bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
 
         def make(kind: type[Actor], name: str, group_id: str, **how: Any) -> Any:
             return kind(self.world, self.network, self.chronicle, name, group_id, bootstrap, **how)
 
-        members: list[AnyMember] = []
+        members: list[SimulatedConsumer] = []
         for number in range(NUM_MEMBERS):
             group_number = number % len(GROUPS)
             kind, how = self.kinds_of(group_number, number // len(GROUPS))

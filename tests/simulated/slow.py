@@ -1,86 +1,70 @@
-"""A consumer that, as librdkafka and Kafka's Java client do, applies assignments later, one after another,
-while heartbeats go on.
+"""A consumer whose program polls rarely, and whose heartbeats say what those of other clients say.
 
-It looks up topics first, with full heartbeats meanwhile; then its program must poll, which sometimes takes
-long. Until it has acknowledged a new assignment it reports the one that it acknowledged before. Assignments
-that arrive meanwhile replace each other: the newest is next.
+librdkafka and Kafka's Java client apply assignments later, one after another, while heartbeats go on. Until a
+new assignment is taken, they report the one before; the product's client reports what it is about to take as
+well. Until the first one is taken, they look up its topics, and their heartbeats have all fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
-from tests.simulated.actors import REJOIN, Member, by_topic
+from client.core.effects import Steps
+from client.core.member.heartbeat import HeartbeatManager
+from client.core.member.membership import MembershipManager
+from client.core.requests import UnsentRequest
+from client.core.types import TopicIdPartition
+from tests.simulated.consumers import ConsumerProcess, SimulatedConsumer
+from tests.support.virtual_consumer import Sleep
 
-LOOKUP_MS: Final = (1.0, 700.0)
-"""Range of the time to look up the topics of a first assignment."""
-
-POLL_MS: Final = ((1.0, 100.0), (1.0, 100.0), (300.0, 2_500.0))
+POLL_MS: Final = ((50.0, 300.0), (50.0, 300.0), (300.0, 2_500.0))
 """Ranges of the time between two polls of the program: one in three is long."""
 
-Parts = set[tuple[bytes, int]]
+
+class LateMembership(MembershipManager):
+    """Reports what its program had when it last acknowledged an assignment."""
+
+    reported: frozenset[TopicIdPartition] = frozenset()
+
+    @property
+    def told(self) -> frozenset[TopicIdPartition]:
+        return self.reported
+
+    def reconciled(self, now_ms: float) -> None:
+        self.reported = self.held
+        super().reconciled(now_ms)
+
+    def _lose_all(self, now_ms: float) -> None:
+        self.reported = frozenset()
+        super()._lose_all(now_ms)
 
 
-class Slow(Member):
-    """`owned` has the partitions that its program uses, `acknowledged` those reported to the coordinator."""
+class FullHeartbeats(HeartbeatManager):
+    """Says everything until its program has partitions."""
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._forget()
+    def _heartbeat(self, now_ms: float) -> UnsentRequest:
+        if not self._membership.told:
+            self._told = None
+        return super()._heartbeat(now_ms)
 
-    def _forget(self) -> None:
-        self.acknowledged: Parts = set()
-        self.taking_up: Parts | None = None
-        self.is_taken_up = False
-        self.is_looking_up = True
-        self._is_waiting = self._acknowledges = False
-        self.newest: Parts | None = None
 
-    def _heartbeat(self, says_all: bool) -> Any:
-        request = super()._heartbeat(says_all or self.is_looking_up)
-        self._acknowledges = self.is_taken_up
-        if self.is_taken_up:
-            assert self.taking_up is not None
-            request.topic_partitions = by_topic(self.taking_up)
-        elif says_all or self.is_looking_up:
-            request.topic_partitions = by_topic(self.acknowledged)
-        else:
-            request.topic_partitions = None
-        return request
+class SlowProcess(ConsumerProcess):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for manager in self.consumer.assembly.background.managers:
+            if isinstance(manager, MembershipManager):
+                manager.__class__ = LateMembership
+            elif isinstance(manager, HeartbeatManager):
+                manager.__class__ = FullHeartbeats
 
-    def _take(self, given: Parts) -> None:
-        self.newest = given
-        if self.taking_up is None and not self._is_waiting:
-            self._is_waiting = True
-            self._later(LOOKUP_MS if self.is_looking_up else POLL_MS[0], self._go_on)
+    def poll(self) -> Steps[Any]:
+        rng = self.machine.host.rng
+        yield Sleep(rng.uniform(*rng.choice(POLL_MS)))
+        yield from self._application.poll(1, 0)
 
-    def _accepted(self, answer: Any) -> None:
-        if self._acknowledges and self.is_taken_up:
-            assert self.taking_up is not None
-            self.acknowledged, self.taking_up, self.is_taken_up = self.taking_up, None, False
-            self._go_on()
 
-    def _go_on(self) -> None:
-        """Begin to apply the newest assignment, if it is a new one."""
-        self._is_waiting = False
-        if self.taking_up is None and self.newest is not None and self.newest != self.acknowledged:
-            self.taking_up, self.is_looking_up = self.newest, False
-            self._later(self.host.rng.choice(POLL_MS), self._polled)
+class Slow(SimulatedConsumer):
+    """A machine with such a consumer."""
 
-    def _polled(self) -> None:
-        """Use the new assignment, as the program has polled, and report it to the coordinator at once."""
-        assert self.taking_up is not None
-        self._own(self.taking_up)
-        self.is_taken_up = True
-        self.beat()
-
-    def _refused(self, code: int) -> None:
-        super()._refused(code)
-        if code in REJOIN:
-            self.lives += 1  # ignore what is still under way
-            self._forget()
-
-    def _later(self, span_ms: tuple[float, float], step: Callable[[], None]) -> None:
-        life = self.lives
-        self.host.call_later(self.host.rng.uniform(*span_ms), lambda: step() if life == self.lives else None)
+    def new_process(self, member_id: str) -> SlowProcess:
+        return SlowProcess(self, member_id, self.settings)

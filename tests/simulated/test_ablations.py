@@ -26,7 +26,7 @@ from raftlog.consensus.progress import ReplicationProgress
 from tests.report import count_fault
 from tests.simulated.chaos import repeat_messages
 from tests.simulated.consumers import SimulatedConsumer
-from tests.simulated.run import AnyMember, Run
+from tests.simulated.run import Run
 from tests.simulated.slow import Slow
 from tests.support.three_nodes import FETCH, ThreeNodes
 from wire.apis import ApiKey
@@ -119,7 +119,7 @@ class Ablation:
     repeats: bool = False
     sync_ms: float = 0.2
     duration_ms: float = 5_000.0
-    members: type[AnyMember] = SimulatedConsumer
+    members: type[SimulatedConsumer] = SimulatedConsumer
 
 
 ABLATIONS = [

@@ -13,7 +13,6 @@ import pytest
 
 from coordinator.leader_state.classic_groups import ClassicGroups, ClassicTimer
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, Trigger, encode_record
-from tests.simulated.actors import Member
 from tests.simulated.classic import CLASSIC, COOPERATIVE, ClassicMember, Generations
 from tests.simulated.run import MACHINE, TOPICS, Outcome, Run, outcome_of
 from tests.support.classic_log import generation
@@ -28,7 +27,7 @@ PLAYED: Final = {Trigger.GENERATION_COMPLETED, Trigger.MEMBER_REPLACED, Trigger.
 """Triggers that a run must have had for every kind of member to have taken part."""
 
 
-def classic_kinds(group_number: int, number: int) -> tuple[type[Member], dict[str, Any]]:
+def classic_kinds(group_number: int, number: int) -> tuple[type[ClassicMember], dict[str, Any]]:
     """Groups of eager members, of cooperative ones, and of static ones of either kind."""
     how: dict[str, Any] = {"num_partitions": TOPICS, "is_static": group_number == 2 or number == 1}
     if group_number in (1, 3):

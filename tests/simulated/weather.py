@@ -15,9 +15,11 @@ from typing import Any, Final
 from cluster.simulator import ConnectionGone, WireClient
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from records import METADATA_SHARD, shard_of
-from tests.simulated.actors import Actor, Member, Reader, Tool
+from tests.simulated.actors import HEARTBEAT_MS, Actor, Reader, Tool
 from tests.simulated.consumers import SimulatedConsumer
-from tests.simulated.run import MACHINE, NUM_SHARDS, SESSION_MS, TOPICS, AnyMember, Run
+from tests.simulated.run import MACHINE, NUM_SHARDS, SESSION_MS, TOPICS, Run
+from tests.simulated.talking import MOVED, Connection
+from tests.support.requests import join_request
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -36,6 +38,30 @@ def named(prefix: str, shard: int) -> str:
     """Return the name of a group in this shard."""
     names = (f"{prefix}-{number}" for number in range(1_000))
     return next(name for name in names if shard_of(name, NUM_SHARDS) == shard)
+
+
+class Newcomer(Actor):
+    """The first member of a new group, which sends its first heartbeat until it is given partitions.
+
+    It needs no metadata, so that it tells how its coordinator serves it, not how soon
+    a client finds a node that has the topic."""
+
+    is_served = False
+
+    def start(self, topic: str) -> None:
+        self.topic = topic
+        self.every(HEARTBEAT_MS, lambda: self.caller.with_coordinator(self._join))
+
+    def _join(self, connection: Connection) -> None:
+        request = join_request(self.group_id, self.name, self.topic)
+        connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, self._told)
+
+    def _told(self, answer: Any) -> None:
+        if answer is None or answer.error_code in MOVED:
+            self.caller.moved()
+        elif not answer.error_code and answer.assignment is not None and answer.assignment.topic_partitions:
+            self.is_served = True
+            self.stop()
 
 
 class Weathered(Run):
@@ -58,8 +84,8 @@ class Weathered(Run):
         group_id, name = named(prefix, shard), f"{prefix}-of-{shard}-{number}"
         return kind(self.world, self.network, self.chronicle, name, group_id, self._bootstrap)
 
-    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[AnyMember], list[Actor]]:
-        members: list[AnyMember] = []
+    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[SimulatedConsumer], list[Actor]]:
+        members: list[SimulatedConsumer] = []
         others: list[Actor] = []
         for shard in range(NUM_SHARDS):
             for number in range(2):
@@ -86,12 +112,13 @@ class Weathered(Run):
         while self.world.now_ms < end_ms:
             self.world.run_for(50)
             for shard, newcomer in newcomers.items():
-                if newcomer.owned:
+                if newcomer.is_served:
                     self.served_ms.setdefault(shard, self.world.now_ms - began_ms)
         self.moves = {shard: term - terms[shard] for shard, term in self._terms().items()}
         self._note_outages(began_ms, end_ms)
         self.network.heal_all()
-        self.members += newcomers.values()
+        for newcomer in newcomers.values():
+            newcomer.stop()
 
     def _terms(self) -> dict[int, int]:
         return {
@@ -99,19 +126,17 @@ class Weathered(Run):
             for shard in self.cluster.shards
         }
 
-    def _newcomers(self, began_ms: float) -> dict[int, Member]:
-        """Create a topic, and in each shard a new member that subscribes to it. It knows the topic's id, so
-        that it tells how its coordinator serves it, not how soon a client finds a node that has the topic."""
-        topic_id = self._create_late(began_ms)
-        if topic_id is None:
+    def _newcomers(self, began_ms: float) -> dict[int, Newcomer]:
+        """Create a topic, and in each shard a new member that subscribes to it."""
+        if not self._create_late(began_ms):
             return {}
         found = {}
         for shard in range(NUM_SHARDS):
-            found[shard] = self._make(Member, "newcomer", shard)
-            found[shard].start({LATE: topic_id}, SESSION_MS)
+            found[shard] = self._make(Newcomer, "newcomer", shard)
+            found[shard].start(LATE)
         return found
 
-    def _create_late(self, began_ms: float) -> bytes | None:
+    def _create_late(self, began_ms: float) -> bool:
         """Create the topic at the metadata shard's leader, with retries."""
         topic = CreatableTopic(name=LATE, num_partitions=2, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
@@ -126,10 +151,9 @@ class Weathered(Run):
                 admin.close()
                 if created.error_code == 0:
                     self.created_ms = self.world.now_ms - began_ms
-                    topic_id: bytes = created.topic_id
-                    return topic_id
+                    return True
             self.world.run_for(TRY_AGAIN_MS)
-        return None
+        return False
 
     def _note_outages(self, began_ms: float, end_ms: float) -> None:
         """Record the longest time without an acknowledged commit for each shard."""
