@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from client.aio.loop import BackgroundDriver, now_ms, real_environment
+from client.aio.loop import BackgroundDriver, answer_of, now_ms, real_environment
 from client.aio.transport import AsyncioConnections
 from client.core.application import Application
 from client.core.assembly import ConsumerAssembly, assemble
@@ -332,8 +332,7 @@ class Consumer:
             case CallAnswer():
                 # asyncio.wait leaves the future of a cancelled call alone: the background side completes it.
                 # asyncio.wait_for would lose a cancellation that comes with the answer (Python 3.11).
-                answer = asyncio.wrap_future(effect.future)
-                answer.add_done_callback(_looked_at)
+                answer = answer_of(effect.future)
                 done, _ = await asyncio.wait({answer}, timeout=effect.wait_s(now_ms()))
                 if not done:
                     raise TimedOut("the call did not end")
@@ -374,12 +373,6 @@ class Consumer:
     def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             _set(waiter)
-
-
-def _looked_at(answer: asyncio.Future[Any]) -> None:
-    """Take the error of an answer that nobody waits for any more; asyncio would complain of it."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 def _set(waiter: asyncio.Future[None]) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self
 
-from client.aio.loop import BackgroundDriver, now_ms, real_environment
+from client.aio.loop import BackgroundDriver, answer_of, now_ms, real_environment
 from client.aio.transport import AsyncioConnections
 from client.core.cluster_view import ClusterView
 from client.core.errors import IllegalState, KafkaError, TimedOut
@@ -268,7 +268,7 @@ class Leases(Collection[Lease]):
         """Ask for everything back, as a revocation of all, and leave the group when it is acknowledged.
 
         Returns whether the member has left within the time limit."""
-        left = asyncio.wrap_future(self._require().holder.release(10 * timeout * 1000))
+        left = answer_of(self._require().holder.release(10 * timeout * 1000))
         done, _ = await asyncio.wait({left}, timeout=timeout)
         return bool(done)
 
@@ -288,10 +288,10 @@ class Leases(Collection[Lease]):
             if leaves and await self._end_run(timeout):
                 left = holder.leave(timeout * 1000, stays=not for_good)
                 self._tell()
-                await asyncio.wait({asyncio.wrap_future(left)}, timeout=timeout + CLOSE_S)
+                await asyncio.wait({answer_of(left)}, timeout=timeout + CLOSE_S)
             holder.end()
             self._tell()
-            await asyncio.wait({asyncio.wrap_future(holder.disconnect())}, timeout=CLOSE_S)
+            await asyncio.wait({answer_of(holder.disconnect())}, timeout=CLOSE_S)
         finally:
             holder.end()  # close() may have been cancelled, and no heartbeat is sent from now on
             self._tell()

@@ -11,15 +11,14 @@ import math
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from random import random
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from client.core.background import Background
 from client.core.env import Environment
-from client.core.errors import ConsumerError
-from client.core.events import ErrorEvent
 
 WAIT_S_MAX: Final = 3_600.0
 """Longest timer; a pass without anything to do costs nothing."""
@@ -28,6 +27,18 @@ WAIT_S_MAX: Final = 3_600.0
 def now_ms() -> float:
     """The monotonic clock in ms."""
     return time.monotonic() * 1000
+
+
+def answer_of(future: Future[Any]) -> asyncio.Future[Any]:
+    """Return the future of a call for the event loop, which does not mind an error that nobody takes."""
+    answer = asyncio.wrap_future(future)
+    answer.add_done_callback(_looked_at)
+    return answer
+
+
+def _looked_at(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()
 
 
 def fresh_id() -> str:
@@ -104,7 +115,5 @@ class BackgroundDriver:
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.stop()
-        told = ConsumerError(f"the consumer's background side failed, which is a bug of it: {error!r}")
-        told.__cause__ = error
-        self.background.background_events.append(ErrorEvent(error=told, is_fatal=True))
+        self.background.fail(error)
         self._loop.call_soon(self._on_events)

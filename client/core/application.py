@@ -17,7 +17,7 @@ from typing import Final
 from client.core.consumed import ConsumedRecords
 from client.core.effects import CallAnswer, NewsWait, Steps, UserCall
 from client.core.env import Environment
-from client.core.errors import IllegalState, TimedOut
+from client.core.errors import BackgroundFailed, IllegalState, TimedOut
 from client.core.events import (
     ApplicationEvent,
     AssignEvent,
@@ -336,7 +336,7 @@ class Application:
     def _end_part(self, part: Steps[None], raised: list[Exception]) -> Steps[None]:
         try:
             yield from part
-        except TimedOut as error:
+        except (TimedOut, BackgroundFailed) as error:
             _log.warning("close() did not wait any longer: %s", error)
         except Exception as error:
             raised.append(error)

@@ -62,7 +62,7 @@ def assemble(
     background = Background(managers, handlers, delegate, events)
 
     def send(event: ApplicationEvent) -> None:
-        background.application_events.append(event)
+        background.add(event)
         wake()
 
     application = Application(settings, env, FetchHandler(settings, send), events, send)

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from client.core.events import ApplicationEvent, ApplicationEventType, BackgroundEvent, CloseEvent
-from client.core.futures import complete
+from client.core.errors import BackgroundFailed
+from client.core.events import (
+    ApplicationEvent,
+    ApplicationEventType,
+    BackgroundEvent,
+    CloseEvent,
+    ErrorEvent,
+)
+from client.core.futures import complete, fail
 from client.core.network.delegate import NetworkDelegate
 from client.core.requests import FOREVER, RequestManager
 
@@ -35,7 +43,7 @@ class Background:
         background_events: deque[BackgroundEvent],
     ) -> None:
         self.application_events: deque[ApplicationEvent] = deque()
-        """Filled by the application side, which wakes the backend afterwards."""
+        """Filled by `add`."""
         self.background_events = background_events
         """Filled by the managers and emptied by the application side."""
         self.managers = managers
@@ -45,6 +53,26 @@ class Background:
             **handlers,
         }
         self._delegate = delegate
+        self._failure: BackgroundFailed | None = None
+
+    def add(self, event: ApplicationEvent) -> None:
+        """Hand over an event of the application side, in any thread, before the backend is woken."""
+        self.application_events.append(event)
+        if self._failure is not None:
+            self._refuse_events(self._failure)
+
+    def fail(self, error: Exception) -> None:
+        """End: no pass follows one that raised. Calls fail from now on, and do not wait for their time."""
+        told = BackgroundFailed(f"the consumer's background side failed, which is a bug of it: {error!r}")
+        told.__cause__ = error
+        self._failure = told
+        self._refuse_events(told)
+        self.background_events.append(ErrorEvent(error=told, is_fatal=True))
+
+    def _refuse_events(self, failure: BackgroundFailed) -> None:
+        with suppress(IndexError):  # another thread may empty it as well
+            while True:
+                fail(self.application_events.popleft().future, failure)
 
     def run_once(self, now_ms: float) -> float:
         """Make one pass. Returns the number of ms after which the next one is due."""

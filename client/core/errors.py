@@ -29,6 +29,10 @@ class TimedOut(ConsumerError, TimeoutError):
     """A call that did not end within its time limit; says what it waited for."""
 
 
+class BackgroundFailed(ConsumerError):
+    """The background side has ended by a bug of this client. Every call that needs it raises this."""
+
+
 class AuthenticationError(ConsumerError):
     """A node refused the client, or did not prove who it is, by SASL or TLS. The consumer goes on trying."""
 

@@ -47,7 +47,7 @@ def assemble_leases(
     background = Background(managers, handlers, delegate, events)
 
     def send(event: ApplicationEvent) -> None:
-        background.application_events.append(event)
+        background.add(event)
         wake()
 
     return LeaseAssembly(HeldLeases(env, events, send), background, delegate, member.explain)

@@ -17,7 +17,9 @@ import pytest
 
 from client.aio.loop import now_ms
 from client.core.assembly import EVENTS_MAX, ConsumerAssembly
+from client.core.background import Background
 from client.core.effects import CallAnswer, NewsWait
+from client.core.errors import BackgroundFailed
 from client.core.events import (
     AckPartitionAssignedEvent,
     ApplicationEvent,
@@ -37,11 +39,13 @@ from quorate import (
     SyncConsumer,
     TimedOut,
     TopicPartition,
+    lease,
 )
 from quorate.confluent import KafkaException
 from tests.support.waiting import wait_for
 
 CLOSE_S = 0.1
+NEVER_S = 1e9
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "enable_auto_commit": False}
 ZERO = TopicPartition("orders", 0)
 FOREVER_MS = 1e12
@@ -188,7 +192,20 @@ async def test_a_failure_of_the_background_side_is_raised_by_each_poll_and_close
         await consumer.poll(1)
     with pytest.raises(ConsumerError, match="a bug"):
         await consumer.poll(1)
-    await consumer.close(timeout=CLOSE_S)
+    with pytest.raises(BackgroundFailed, match="a bug"):
+        await consumer.commit({ZERO: 1}, timeout=NEVER_S)
+    await consumer.close(timeout=NEVER_S)
+
+
+async def test_leases_end_though_their_background_side_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = lease("g", "orders", bootstrap_servers="127.0.0.1:1")
+
+    def fails(_self: Background, _now_ms: float) -> float:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Background, "run_once", fails)
+    with pytest.raises(ConsumerError, match="a bug"):
+        await asyncio.wait_for(leases.__aenter__(), CLOSE_S)
 
 
 async def test_what_needs_a_running_consumer_says_so() -> None:
