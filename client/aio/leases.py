@@ -232,6 +232,8 @@ class Leases(Collection[Lease]):
         until_s = loop.time() + timeout_s
         try:
             while not admitted.done():
+                if self._closed is not None:
+                    raise IllegalState("the lease was closed before it had joined")
                 if loop.time() >= until_s:
                     raise TimedOut(f"the coordinator did not admit the member in time. {assembly.explain()}")
                 assembly.holder.raise_errors()

@@ -125,7 +125,8 @@ class HeldLeases:
     def take(self) -> LeaseChange | None:
         """Return the next change that the user has not been told of.
 
-        When there is none, raises what the background side met."""
+        When there is none, raises the error after which the member cannot go on, if it met one. Other errors
+        go to the log `quorate.consumer`: work goes on while a node refuses the client."""
         self.receive()
         while self._changes:
             change = self._changes.popleft()
@@ -139,13 +140,13 @@ class HeldLeases:
                 if ended:
                     return change._replace(ended=ended)
                 self.acknowledge(change)
-        self.raise_errors()
+        self._errors.raise_fatal()
         if self.is_closed:
             raise IllegalState("the lease is closed")
         return None
 
     def raise_errors(self) -> None:
-        """Raise what the background side met; a fatal error again and again."""
+        """Raise what the background side met while the member joins; a fatal error again and again."""
         self._errors.raise_next()
 
     def acknowledge(self, change: LeaseChange) -> None:

@@ -36,6 +36,13 @@ class UnraisedErrors:
         if self._errors:
             raise self._errors.popleft()
 
+    def raise_fatal(self) -> None:
+        """Raise the fatal error, if there is one. The others, which the member survives, go to the log."""
+        while self._errors:
+            _log.warning("%s", self._errors.popleft())
+        if self._fatal is not None:
+            raise self._fatal
+
 
 def log_unraised(error: Exception) -> None:
     """Log an error for which there is no room."""

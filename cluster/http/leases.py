@@ -88,6 +88,8 @@ class LeaseServer:
         self._settings = settings
         self._kafka = kafka
         self._open: dict[str, _Stream] = {}
+        self._joining: set[Leases] = set()
+        """Members whose readers were told nothing yet."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
@@ -95,8 +97,9 @@ class LeaseServer:
         """Join, and send events as long as the reader is there; HttpError if the member is not admitted."""
         if self._is_stopping:
             raise HttpError(503, "STOPPING", "this node stops", "open the lease at another node")
-        if self.num_streams >= self._settings.http_leases_max:
-            raise busy("TOO_MANY_LEASES", f"{self.num_streams} leases are open already (http.leases.max)")
+        members = self.num_streams + len(self._leaving)
+        if members >= self._settings.http_leases_max:
+            raise busy("TOO_MANY_LEASES", f"{members} leases are open, or leave (http.leases.max)")
         self.num_streams += 1
         try:
             loop = asyncio.get_running_loop()
@@ -133,8 +136,13 @@ class LeaseServer:
         partitions only after its session."""
         self._is_stopping = True
         streams = list(self._open.values())
-        await asyncio.gather(*(stream.leases.release(END_S) for stream in streams))
-        await asyncio.gather(*(stream.leases.close(leaves=False) for stream in streams), *self._leaving)
+        await asyncio.gather(
+            *(leases.close(END_S) for leases in self._joining),
+            *(stream.leases.release(END_S) for stream in streams),
+        )
+        await asyncio.gather(*(stream.leases.close(leaves=False) for stream in streams))
+        while self._leaving:
+            await asyncio.wait(self._leaving)
 
     # Inside.
 
@@ -164,10 +172,13 @@ class LeaseServer:
     async def _served(
         self, request: web.Request, leases: Leases, given: Json, in_slices: InSlices
     ) -> web.StreamResponse:
+        self._joining.add(leases)
         try:
             await leases.__aenter__()
         except ConsumerError as error:
             raise _refused(error) from None
+        finally:
+            self._joining.discard(leases)
         member_id = leases.explain().member_id
         lease_id = f"{self._node.info.node_id}-{member_id}"
         stream = self._open[lease_id] = _Stream(leases)

@@ -12,7 +12,7 @@ import pytest
 
 from client.aio.leases import Leases
 from client.core.env import Environment
-from client.core.errors import ConfigError, FatalError, IllegalState, TimedOut
+from client.core.errors import AuthenticationError, ConfigError, FatalError, IllegalState, TimedOut
 from client.core.events import (
     AckPartitionAssignedEvent,
     AckPartitionRevokedEvent,
@@ -128,6 +128,27 @@ def test_errors_come_after_the_changes_and_a_fatal_one_stays() -> None:
     for _ in range(2):
         with pytest.raises(FatalError, match="another one has it"):
             rig.holder.take()
+
+
+def test_errors_that_the_member_survives_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.tell(assign({0: 7}), ErrorEvent(error=AuthenticationError("the token has expired")))
+    rig.take()
+    assert rig.holder.take() is None
+    assert "the token has expired" in caplog.text
+    assert Lease("orders", 0, 7) in rig.holder.held.values()
+
+
+async def test_a_lease_that_is_closed_while_it_joins_does_not_wait_any_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("client.aio.leases.CLOSE_S", 0.05)
+    leases = lease("g", "orders", **NOWHERE)
+    joining = asyncio.ensure_future(leases.__aenter__())
+    await turns()
+    await leases.close(0.05)
+    with pytest.raises(IllegalState, match="closed before it had joined"):
+        await asyncio.wait_for(joining, 5)
 
 
 def test_leaving_acknowledges_what_waits_and_what_comes() -> None:

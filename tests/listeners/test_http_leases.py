@@ -15,6 +15,7 @@ import pytest
 from client.core.errors import IllegalState
 from client.core.leases import LeaseChange
 from client.core.types import Lease
+from cluster.http.leases import LeaseServer
 from tests.listeners.http_rig import HttpRig, http_rig
 from tests.support.listener_rig import INFO, PEER
 from tests.support.waiting import until
@@ -130,6 +131,46 @@ async def test_what_is_not_acknowledged_when_the_node_stops_waits_for_the_sessio
         assert member.acknowledged == []
         status, answer = await rig.post("/v1/leases", {"group": "g", "topics": "orders"})
         assert (status, answer["error"]) == (503, "STOPPING")
+
+
+def server_of(rig: HttpRig) -> LeaseServer:
+    server: LeaseServer = rig.listener._app[rig.listener._leases]
+    return server
+
+
+class JoiningLeases(FakeLeases):
+    """A member that the coordinator does not admit."""
+
+    async def __aenter__(self) -> FakeLeases:
+        await self._news.wait()
+        raise IllegalState("closed before it had joined")
+
+
+async def test_a_member_that_joins_while_the_node_stops_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader was told of nothing, so there is no work to wait for."""
+    monkeypatch.setattr("client.aio.leases.Leases", JoiningLeases)
+    async with http_rig() as rig:
+        asked = asyncio.ensure_future(rig.post("/v1/leases", {"group": "g", "topics": "orders"}))
+        await until(lambda: bool(server_of(rig)._joining))
+        await rig.listener.end_leases()
+        assert JoiningLeases.made.closed[0] == {}
+        status, answer = await asked
+        assert (status, answer["error"]) == (503, "LEASE_ENDED")
+
+
+async def test_members_that_leave_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens and closes leases in a loop does not have more members than http.leases.max."""
+    monkeypatch.setattr("client.aio.leases.Leases", FakeLeases)
+    async with http_rig() as rig:
+        server = server_of(rig)
+        monkeypatch.setattr(server, "_settings", replace(server._settings, http_leases_max=1))
+        has_left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(FakeLeases, "close", lambda *_words, **_how: asyncio.wait_for(has_left, None))
+        server._leave(FakeLeases())  # type: ignore[arg-type]
+        status, answer = await rig.post("/v1/leases", {"group": "g", "topics": "orders"})
+        assert (status, answer["error"]) == (429, "TOO_MANY_LEASES")
+        has_left.set_result(None)
+        await until(lambda: not server._leaving)
 
 
 async def test_another_node_redirects_to_the_node_of_a_lease() -> None:
