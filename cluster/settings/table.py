@@ -161,7 +161,8 @@ class Settings:
     http_waiting_max: int = _number(256, "requests", 1, 65536,
         "Long polls of the log at the same time; above it 429.")
     http_leases_max: int = _number(64, "leases", 1, 65536,
-        "Leases that are open over HTTP at the same time, each with a connection; above it 429.")
+        "Leases that are open over HTTP at the same time, each with a connection, and members that leave; "
+        "above it 429.")
 
     # The scratch log.
     scratch_log_enable: bool = _row(False,
