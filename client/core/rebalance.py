@@ -196,14 +196,15 @@ class ApplicationRounds:
             self._after_begin.clear()
 
     def _compute(self, event: ComputeAssignmentEvent) -> Steps[None]:
-        """Run a client-side assignor for the group. What it raises goes to the coordinator as its error."""
-        result: Any = None
+        """Run a client-side assignor for the group. What it raises goes to the coordinator as its error.
+
+        If the call is cancelled meanwhile, the assignor runs again with the next one."""
+        result: Any
         try:
             result = yield UserCall(self._assignors[event.assignor].assign, (event.group,))
         except Exception as error:
             result = error
-        finally:
-            self._end(InstallAssignmentEvent(round=event.round, result=result))
+        self._end(InstallAssignmentEvent(round=event.round, result=result))
 
     def _taken_back(self) -> frozenset[TopicPartition]:
         """Return the partitions that later rounds take away."""

@@ -25,6 +25,9 @@ from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from wire.messages.consumer_group_install_assignment import ConsumerGroupInstallAssignmentResponse
+from wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
+from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatResponse
 from wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from wire.messages.metadata import (
     MetadataResponse,
@@ -50,8 +53,11 @@ SESSION_MS: Final = 6_000
 INTERVAL_MS: Final = 2_000
 NODES: Final = (1, 2, 3)
 
+HEARTBEATS: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT)
 GROUP_APIS: Final = (
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    *HEARTBEATS,
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
 )
@@ -381,13 +387,15 @@ class ModelCluster:
         if node != self.coordinator:
             return self._not_coordinator(api, body)
         self.tick()
-        handle = self.world.beat if api is ApiKey.CONSUMER_GROUP_HEARTBEAT else self.world.handle
+        handle = self.world.beat if api in HEARTBEATS else self.world.handle
         answer: Message = handle(api, header.api_version, body)
         self.log.append(f"{self.agenda.now_ms:.0f} {body} -> {answer}")
-        if api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        if api in HEARTBEATS:
             if body.member_epoch < 0:
                 self.on_farewell(body.member_id)
             self.met[ErrorCode(answer.error_code).name] += 1  # type: ignore[attr-defined]
+        elif api is ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT:
+            self.met[f"install: {ErrorCode(answer.error_code).name}"] += 1  # type: ignore[attr-defined]
         self._notify()
         return answer
 
@@ -431,6 +439,12 @@ class ModelCluster:
         match api:
             case ApiKey.CONSUMER_GROUP_HEARTBEAT:
                 return ConsumerGroupHeartbeatResponse(error_code=code)
+            case ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT:
+                return ExtendedConsumerGroupHeartbeatResponse(error_code=code)
+            case ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT:
+                return ConsumerGroupPrepareAssignmentResponse(error_code=code)
+            case ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT:
+                return ConsumerGroupInstallAssignmentResponse(error_code=code)
             case ApiKey.OFFSET_FETCH:
                 group = body.groups[0]
                 return OffsetFetchResponse(

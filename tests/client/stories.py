@@ -8,10 +8,14 @@ from typing import Final
 
 from tests.client.model_cluster import NO_FAULTS, NODES, ModelCluster, NetworkFaults
 from tests.client.model_users import CLOSE_MS, Group, Habits, User
+from tests.support.round_robin import RoundRobin
 from tests.support.virtual_consumer import GRACE_MS
 
 STORM: Final = NetworkFaults(cut=0.15, silent=0.05, unanswered=0.15, unheard=0.05, late=0.1, doubled=0.05)
 FAULTS: Final = NetworkFaults(cut=0.04, silent=0.01, unanswered=0.04, unheard=0.01, late=0.04, doubled=0.01)
+
+LATE_MS: Final = 6_000.0
+"""The time of a computation that is late."""
 
 STEPS: Final = 7
 STEP_MS: Final = 3_000.0
@@ -26,7 +30,9 @@ Besides: the session of a dead member, the rebalance timeout of one that hangs, 
 class ConsumerStory:
     """One random run: programs come, go, hang and change their topics; nodes die; the network fails."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, has_assignors: bool = False) -> None:
+        self.has_assignors = has_assignors
+        """Whether the members compute their group's assignment themselves."""
         self.cluster = ModelCluster(seed, FAULTS)
         self.rng = self.cluster.rng
         self.group = Group(self.cluster)
@@ -49,7 +55,9 @@ class ConsumerStory:
         if instance_id is None and self.started == 2:
             instance_id = "static"
         topics = self.rng.choice([["orders", "bills"], ["orders", "bills"], ["orders"]])
-        return self.group.user(f"u{self.started}", topics, group_instance_id=instance_id)
+        name = f"u{self.started}"
+        own = {"group_local_assignors": [RoundRobin(name, self.rng, LATE_MS)]} if self.has_assignors else {}
+        return self.group.user(name, topics, group_instance_id=instance_id, **own)
 
     def step(self) -> None:
         cluster, rng = self.cluster, self.rng
@@ -126,9 +134,9 @@ class ConsumerStory:
             cluster.run(500.0)
 
 
-def play(seed: int) -> Counter[str]:
+def play(seed: int, **how: bool) -> Counter[str]:
     """Play a story. Returns the faults and errors that its users met."""
-    log, story = logging.getLogger("quorate.consumer"), ConsumerStory(seed)
+    log, story = logging.getLogger("quorate.consumer"), ConsumerStory(seed, **how)
     log.disabled = True  # its warnings are what the story is made of
     try:
         story.play()
@@ -139,6 +147,6 @@ def play(seed: int) -> Counter[str]:
     return story.cluster.met + story.group.errors
 
 
-def play_many(seeds: range) -> Counter[str]:
+def play_many(seeds: range, **how: bool) -> Counter[str]:
     """Play stories. Returns the faults and errors that their users met."""
-    return sum((play(seed) for seed in seeds), Counter())
+    return sum((play(seed, **how) for seed in seeds), Counter())

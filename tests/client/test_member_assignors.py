@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+import pytest
 
 from client.core.assignors import AssignorData, AssignorOffer, GroupToAssign, MemberPart, OfferedMetadata
 from client.core.requests import RequestFailure, UnsentRequest
@@ -83,6 +86,31 @@ def test_an_assignor_that_raises_is_passed_over_with_its_reason() -> None:
     errors = [str(error) for host in link.members for error in host.application.errors]
     assert errors
     assert all("by-weight failed: ValueError('no weights today')" in error for error in errors)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        [],
+        {"a": None},
+        {5: MemberPart()},
+        {"a": MemberPart(frozenset([TopicPartition("orders", 2**40)]))},
+        {"a": MemberPart(frozenset([TopicPartition("orders", "1")]))},  # type: ignore[arg-type]
+        {"a": MemberPart(frozenset(), AssignorData(0, 2**20, b""))},
+        {"a": MemberPart(frozenset(), AssignorData(0, 0, "text"))},  # type: ignore[arg-type]
+        {"\udc80": MemberPart()},
+    ],
+    ids=str,
+)
+def test_a_result_that_is_no_assignment_is_refused_as_an_assignor_that_raises(result: Any) -> None:
+    link = WorldLink()
+    (first,) = group_of(link, a=2)
+    first.application.assign = lambda group: result
+    link.run(20_000)
+    assert first.state == "STABLE"
+    assert any("the assignor by-weight failed" in line for line in link.log)
+    assert first.application.has == {("orders", 0), ("orders", 1)}, "the coordinator's own assignor steps in"
 
 
 def test_a_lost_answer_begins_the_computation_again() -> None:

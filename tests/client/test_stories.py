@@ -20,8 +20,22 @@ def test_no_partition_is_shared_and_no_commit_goes_back_under_faults(seeds: rang
     assert met["FENCED_MEMBER_EPOCH"] + met["UNKNOWN_MEMBER_ID"]
 
 
+def test_the_same_holds_for_members_that_compute_their_groups_assignment() -> None:
+    """Some are late, and some assign a partition twice, which the coordinator refuses."""
+    met = play_many(range(300, 340), has_assignors=True)
+    for code in ("NONE", "INVALID_ASSIGNMENT"):
+        assert met[f"install: {code}"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(1_000, 11_000, 1_000))
 def test_no_partition_is_shared_and_no_commit_goes_back_in_thousands_of_stories(first: int) -> None:
     play_many(range(first, first + 1_000))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", [20_000, 21_000])
+def test_members_that_compute_share_nothing_in_thousands_of_stories(first: int) -> None:
+    play_many(range(first, first + 1_000), has_assignors=True)

@@ -7,17 +7,13 @@ clients go by the shortest.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Generator, Sequence
 from typing import Any, Final
 
-from client.core.assignors import GroupToAssign, MemberPart, OfferedMetadata
-from client.core.types import TopicPartition
 from tests.simulated.actors import Actor
 from tests.simulated.chronicle import ConfigWrite
 from tests.simulated.consumers import SimulatedConsumer
 from tests.simulated.talking import Connection
-from tests.support.virtual_consumer import Sleep
+from tests.support.round_robin import RoundRobin
 from wire.apis import ApiKey
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -28,9 +24,8 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 EXPRESSIONS: Final = ("orders", "orders|events", "(?i)O.*", "e.+|o.+", "nothing.*")
 
-COMPUTING_MS: Final = 1_500.0
 REBALANCE_TIMEOUT_MS: Final = 3_000
-"""Poll interval and rebalance timeout of members that compute; one computation in ten takes twice as long."""
+"""Poll interval and rebalance timeout of members that compute."""
 
 OPERATING_MS: Final = 700.0
 
@@ -58,46 +53,9 @@ class ComputingMember(Versatile):
     """A consumer that can compute its group's target, and is sometimes late or wrong."""
 
     def start(self, topics: dict[str, bytes], session_ms: float) -> None:
-        assignor = RoundRobin(self.name, self.host.rng)
+        assignor = RoundRobin(self.name, self.host.rng, late_ms=2 * REBALANCE_TIMEOUT_MS)
         self.settings = {"group_local_assignors": [assignor], "max_poll_interval_ms": REBALANCE_TIMEOUT_MS}
         super().start(topics, session_ms)
-
-
-class RoundRobin:
-    """A client-side assignor that begins with a random member, and now and then assigns a partition twice."""
-
-    name = "round"
-    minimum_version = 0
-    maximum_version = 2
-
-    def __init__(self, member: str, rng: random.Random) -> None:
-        self._member = member
-        self._rng = rng
-
-    def metadata(self) -> OfferedMetadata:
-        return OfferedMetadata(1, self._member.encode())
-
-    def assign(self, group: GroupToAssign) -> Generator[Any, Any, dict[str, MemberPart]]:
-        """Compute for a while; one in ten takes so long that the member has not polled in time."""
-        rng = self._rng
-        yield Sleep(2 * REBALANCE_TIMEOUT_MS if rng.random() < 0.1 else rng.random() * COMPUTING_MS)
-        parts: dict[str, set[TopicPartition]] = {member_id: set() for member_id in group.members}
-        is_wrong = rng.random() < 0.1
-        for topic, num_partitions in sorted(group.topics.items()):
-            takers = [member_id for member_id, one in group.members.items() if topic in one.topics]
-            if not takers:
-                continue
-            start = rng.randrange(len(takers))
-            for number in range(num_partitions):
-                parts[takers[(start + number) % len(takers)]].add(TopicPartition(topic, number))
-            if is_wrong:
-                parts[takers[0]].add(TopicPartition(topic, rng.randrange(-1, num_partitions + 1)))
-        return {member_id: MemberPart(frozenset(part)) for member_id, part in parts.items()}
-
-    def on_assignment(
-        self, partitions: Sequence[TopicPartition], error: int, version: int, data: bytes
-    ) -> None:
-        """Do nothing: what a member gets does not change what it offers."""
 
 
 class Operator(Actor):

@@ -27,6 +27,7 @@ Clients and requests:
     computing_client  a client of a `World` with assignors of its own
     stock_clients     stock clients in other languages: why one cannot run, and its programs
     verifiable        such programs as processes that tell in lines of JSON what happens to them
+    round_robin       a client-side assignor that is sometimes late or wrong
     virtual_consumer  the whole core of a consumer in virtual time, driven as its flavours drive it
     polled_consumers  confluent-kafka consumers that are polled in the background
     kafka_python      kafka-python without its warnings, and with its sockets closed

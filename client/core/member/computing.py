@@ -31,6 +31,7 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_install_assignment as install
 from wire.messages import consumer_group_prepare_assignment as prepare
+from wire.protocol import encode_request
 
 REASON_CHARS_MAX: Final = 200
 """Limit on the characters of an assignor's exception that the coordinator is told."""
@@ -83,12 +84,11 @@ class ComputingManager:
         shown = self._shown
         if event.round != self._round or not self._is_running or shown is None:
             return
-        if isinstance(event.result, Exception):
-            reason = f"the assignor {shown.assignor_name} failed: {event.result!r}"
+        try:
+            members = _members(shown, event.result)
+        except Exception as error:
+            reason = f"the assignor {shown.assignor_name} failed: {error!r}"
             members = [install.Member(member_id=reason[:REASON_CHARS_MAX])]
-        else:
-            ids = {topic.topic_name: topic.topic_id for topic in shown.topics}
-            members = [_part(member_id, part, ids) for member_id, part in event.result.items()]
         self._next = self._request(
             ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
             install.ConsumerGroupInstallAssignmentRequest(group_epoch=shown.group_epoch, members=members),
@@ -162,6 +162,22 @@ def _group(shown: prepare.ConsumerGroupPrepareAssignmentResponse) -> GroupToAssi
     }
     topics = {topic.topic_name: topic.num_partitions for topic in shown.topics}
     return GroupToAssign(shown.assignor_version, members, topics)
+
+
+def _members(
+    shown: prepare.ConsumerGroupPrepareAssignmentResponse, result: Mapping[str, MemberPart] | Exception
+) -> list[install.Member]:
+    """Return every member's part on the wire. Raises what the assignor raised, and for a result that is no
+    assignment or that no request can carry: it is the user's, and must not end the background side."""
+    if isinstance(result, Exception):
+        raise result
+    if not isinstance(result, Mapping):
+        raise TypeError(f"assign() returned {result!r:.100}, not a mapping of member ids to MemberPart")
+    ids = {topic.topic_name: topic.topic_id for topic in shown.topics}
+    members = [_part(member_id, part, ids) for member_id, part in result.items()]
+    trial = install.ConsumerGroupInstallAssignmentRequest(members=members)
+    encode_request(ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, 0, 0, "", trial)
+    return members
 
 
 def _part(member_id: str, part: MemberPart, ids: Mapping[str, bytes]) -> install.Member:
