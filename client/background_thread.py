@@ -71,11 +71,15 @@ class BackgroundThread:
 
     def stop(self) -> None:
         """End the thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self.abandon()
         if current_thread() is not self._thread:
             self._thread.join(JOIN_S)
         self._notify()
+
+    def abandon(self) -> None:
+        """Let the thread end, without waiting for it. A forked process does not have it."""
+        if not self._loop.is_closed() and getpid() == self._process_id:
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _perform(self, effect: Effect) -> Any:
         match effect:

@@ -6,12 +6,14 @@ Heartbeats, fetches and commits run in a background thread, however long the cal
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from threading import RLock
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
+from weakref import ref
 
 from client.background_thread import BackgroundThread
 from client.confluent import (
@@ -160,7 +162,8 @@ class SyncConsumer:
         regex = "|".join(f"(?:{each})" for each in expressions if expressions[1:]) or "".join(expressions)
         own = self._settings
         given = (on_assign or own.on_assign, on_revoke or own.on_revoke, on_lost or own.on_lost)
-        callbacks = bound_callbacks(self, own, *map(_given, given))
+        itself = ref(self)  # the thread must not keep a consumer that nobody has any more
+        callbacks = bound_callbacks(itself, own, *map(_given, given))
         self._drive(self._application.subscribe(names, regex or None, callbacks))
 
     def unsubscribe(self) -> None:
@@ -320,6 +323,13 @@ class SyncConsumer:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        """End the thread of a consumer that was not closed, with a warning. Its member does not leave."""
+        thread: BackgroundThread | None = getattr(self, "_thread", None)
+        if thread is not None and not self._application.is_closed:
+            warnings.warn(f"unclosed consumer {self!r}", ResourceWarning, source=self, stacklevel=2)
+            thread.abandon()
+
     # How calls run.
 
     def _call(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -370,10 +380,10 @@ class SyncConsumer:
 
 
 def _given(callback: Callable[..., Any] | None) -> RebalanceCallback | None:
-    """Return a callback that is given confluent-kafka's partitions."""
+    """Return a callback that is given the consumer of a reference, and confluent-kafka's partitions."""
     if callback is None:
         return None
-    return lambda consumer, partitions: callback(consumer, [TopicPartition(*each) for each in partitions])
+    return lambda itself, partitions: callback(itself(), [TopicPartition(*each) for each in partitions])
 
 
 def _offset(partition: TopicPartition) -> int | None:

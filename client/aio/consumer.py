@@ -71,9 +71,10 @@ class Consumer:
         return records
 
     async def _poll(self, timeout: float, most: int) -> list[ConsumerRecord]:
-        records = await self._run((await self._started()).poll(most, timeout * 1000))
-        await asyncio.sleep(0)  # the background side gets its turn, however much there is to read
-        return records
+        # The background side gets its turn, however much there is to read. Afterwards would be too late: a
+        # cancellation in that moment would lose records that count as handed out.
+        await asyncio.sleep(0)
+        return await self._run((await self._started()).poll(most, timeout * 1000))
 
     def __aiter__(self) -> Self:
         return self

@@ -44,6 +44,9 @@ _OF_CONSUMERS: Final = frozenset({"fetching", "commits", "positions", "callbacks
 _OTHERS_OF_CONSUMERS: Final = ("key.deserializer", "value.deserializer", "max.poll.records",
                                "group.local.assignors", "group.protocol")  # fmt: skip
 
+NO_ROUND: Final = 0
+"""The number of a loss of which the background side does not know; its rounds begin with 1."""
+
 
 class LeaseChange(NamedTuple):
     """A change of what is held. Either there is something new, or something has ended."""
@@ -118,9 +121,8 @@ class HeldLeases:
                 case ErrorEvent() as event:
                     self._errors.add(event)
                     if event.is_fatal:
-                        self._end(
-                            LosePartitionsEvent(partitions=frozenset(self.held), round=-1), is_lost=True
-                        )
+                        held = frozenset(self.held)
+                        self._end(LosePartitionsEvent(partitions=held, round=NO_ROUND), is_lost=True)
 
     def take(self) -> LeaseChange | None:
         """Return the next change that the user has not been told of.

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from client.aio.loop import now_ms
+from client.background_thread import JOIN_S
 from client.core.assembly import EVENTS_MAX, ConsumerAssembly
 from client.core.background import Background
+from client.core.consumed import ConsumedRecords
 from client.core.effects import CallAnswer, NewsWait
 from client.core.errors import BackgroundFailed
 from client.core.events import (
@@ -132,6 +134,26 @@ async def test_close_ends_though_a_callback_never_does(caplog: pytest.LogCapture
     await consumer.close(timeout=0.2)
     assert time.monotonic() - begun_s < 2
     assert "a callback did not end in time" in caplog.text
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+async def test_a_poll_that_is_cancelled_takes_no_records(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    """They would count as handed out, and the next automatic commit would pass over them."""
+    record = ConsumerRecord("orders", 0, 0, 0, 0, None, b"0", (), 0)
+    ready, taken = [record], []
+
+    def take(_self: Any, _most: int) -> list[ConsumerRecord]:
+        taken.extend(ready)
+        return [ready.pop() for _ in taken]
+
+    monkeypatch.setattr(ConsumedRecords, "take", take)
+    async with closing(Consumer(**NOWHERE)) as consumer:
+        polling = asyncio.ensure_future(consumer.poll(NEVER_S))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        polling.cancel()
+        await asyncio.wait({polling})
+        assert taken == ([] if polling.cancelled() else [record])
 
 
 async def test_a_second_close_waits_for_the_first() -> None:
@@ -414,6 +436,21 @@ def test_the_thread_ends_with_close(make: Callable[..., SyncConsumer]) -> None:
     thread = consumer._thread._thread
     assert thread.is_alive()
     consumer.close(timeout=CLOSE_S)
+    assert not thread.is_alive()
+
+
+def test_a_consumer_that_was_not_closed_is_told_and_its_thread_ends() -> None:
+    begun = set(threading.enumerate())
+
+    def drop() -> set[threading.Thread]:
+        consumer = SyncConsumer(NOWHERE)
+        consumer.subscribe(["orders"], on_assign=print)
+        return set(threading.enumerate()) - begun
+
+    with pytest.warns(ResourceWarning, match="unclosed consumer"):
+        threads = drop()
+    (thread,) = threads
+    thread.join(JOIN_S)
     assert not thread.is_alive()
 
 

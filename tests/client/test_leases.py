@@ -125,6 +125,7 @@ def test_errors_come_after_the_changes_and_a_fatal_one_stays() -> None:
     rig.tell(ErrorEvent(error=FATAL, is_fatal=True))
     change = rig.take()
     assert (change.ended, change.is_lost, rig.holder.held) == ((Lease("orders", 0, 7),), True, {})
+    assert change.number >= 0, "POST /v1/leases/LEASE/acknowledge takes no other"
     for _ in range(2):
         with pytest.raises(FatalError, match="another one has it"):
             rig.holder.take()
