@@ -6,5 +6,6 @@ aio/    the asyncio backend, and `Consumer`
 sync               `SyncConsumer`, with confluent-kafka's method names
 confluent          its messages, partitions and errors
 tracing            spans of OpenTelemetry
+classic_member     a member of the classic protocol, for comparisons and simulations of a coordinator
 background_thread  the background side in a thread of its own
 """

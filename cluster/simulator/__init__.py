@@ -10,6 +10,12 @@ streams  one end of such a stream
 machine  a disk that outlives its nodes, and one node at a time
 cluster  several machines, and the questions that tests ask about them
 client   a Kafka client at the level of frames
+talking  a client's connection that never waits: answers come to callbacks
+
+wiretap  an ear at a client's connections
+
+virtual_consumer    the product's own consumer, both of its sides
+client_connections  its connections
 """
 
 from cluster.simulator.client import ConnectionGone, WireClient

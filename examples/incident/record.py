@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
+from cluster.simulator.talking import MOVED, RETRY_MS, Connection
 from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.actors import Actor
 from tests.simulated.chronicle import Chronicle
-from tests.simulated.talking import MOVED, RETRY_MS, Connection
 from tests.support.requests import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

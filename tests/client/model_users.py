@@ -27,9 +27,9 @@ from client.core.member.states import MemberState
 from client.core.rebalance import RebalanceCallbacks
 from client.core.settings import read_settings
 from client.core.types import ConsumerRecord, TopicPartition
+from cluster.simulator.virtual_consumer import GRACE_MS, Cancelled, RunningCall, Sleep, VirtualConsumer
 from records import RecordType
 from tests.client.model_cluster import GROUP, NODES, Connections, ModelCluster
-from tests.support.virtual_consumer import GRACE_MS, Cancelled, RunningCall, Sleep, VirtualConsumer
 from tests.support.world import Entry, World
 
 POLL_MS: Final = 2_000.0

@@ -6,10 +6,10 @@ import logging
 from collections import Counter
 from typing import Final
 
+from cluster.simulator.virtual_consumer import GRACE_MS
 from tests.client.model_cluster import NO_FAULTS, NODES, ModelCluster, NetworkFaults
 from tests.client.model_users import CLOSE_MS, Group, Habits, User
 from tests.support.round_robin import RoundRobin
-from tests.support.virtual_consumer import GRACE_MS
 
 STORM: Final = NetworkFaults(cut=0.15, silent=0.05, unanswered=0.15, unheard=0.05, late=0.1, doubled=0.05)
 FAULTS: Final = NetworkFaults(cut=0.04, silent=0.01, unanswered=0.04, unheard=0.01, late=0.04, doubled=0.01)

@@ -6,9 +6,9 @@ import pytest
 
 from client.core.member.states import MemberState
 from client.core.types import TopicPartition
+from cluster.simulator.virtual_consumer import GRACE_MS
 from tests.client.model_cluster import SESSION_MS, ModelCluster, NetworkFaults
 from tests.client.model_users import CLOSE_MS, MAX_POLL_MS, Group, Habits
-from tests.support.virtual_consumer import GRACE_MS
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.simulator import Network, VirtualHost, World
+from cluster.simulator.talking import MOVED, Caller, Connection
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.chronicle import Chronicle, Write
-from tests.simulated.talking import MOVED, Caller, Connection
 from tests.support.requests import commit_request
 from wire.apis import ApiKey
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup

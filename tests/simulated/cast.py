@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cluster.simulator.talking import Connection
 from tests.simulated.actors import Actor
 from tests.simulated.chronicle import ConfigWrite
 from tests.simulated.consumers import SimulatedConsumer
-from tests.simulated.talking import Connection
 from tests.support.round_robin import RoundRobin
 from wire.apis import ApiKey
 from wire.messages.incremental_alter_configs import (

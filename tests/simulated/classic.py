@@ -8,9 +8,11 @@ group, or a session timeout has passed since it sent its last accepted request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from client.classic_member import EAGER, ClassicMachine, Part, Then, round_robin
+from cluster.simulator.talking import RETRY_MS, Connection
 from records import (
     Cause,
     GroupMetadataKey,
@@ -23,20 +25,7 @@ from records import (
 from tests.simulated.actors import COMMIT_MS, HEARTBEAT_MS
 from tests.simulated.chronicle import Ownership
 from tests.simulated.consumers import ConsumerProcess, SimulatedConsumer, SimulatedProcess
-from tests.simulated.talking import MOVED, RETRY_MS, Connection
 from wire.apis import ApiKey
-from wire.embedded import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartitionsByName,
-    decode,
-    encode,
-)
-from wire.errors import ErrorCode
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 CLASSIC: Final = {
     "group_min_session_timeout_ms": 1_000,
@@ -46,13 +35,6 @@ REBALANCE_TIMEOUT_MS: Final = 6_000
 """Longer than a session: a member that is not heard is out before its partitions are given away."""
 JOIN_PATIENCE_MS: Final = REBALANCE_TIMEOUT_MS + 5_000.0
 """How long Kafka's clients wait for the reply to JoinGroup."""
-SUBSCRIPTION_VERSION: Final = 2
-EAGER, COOPERATIVE = "range", "cooperative-sticky"
-
-GONE: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-AGAIN: Final = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
-
-Parts = set[tuple[bytes, int]]
 
 
 class ClassicConsumerProcess:
@@ -61,16 +43,18 @@ class ClassicConsumerProcess:
     def __init__(self, machine: ClassicMember, protocol: str) -> None:
         self.machine = machine
         self.host = machine.host
-        self.protocol = protocol
-        self.member_id = ""
-        self.generation = -1
-        self.is_in_generation = False
-        """Whether it has an assignment of its generation, and nobody told it to join again."""
+        self._core = ClassicMachine(
+            machine.group_id,
+            {topic: machine.num_partitions[topic] for topic in sorted(machine.topics)},
+            session_timeout_ms=int(machine.session_ms),
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            protocol=protocol,
+            instance_id=machine.instance_id,
+            assign=self._assign,
+        )
         self.is_subscribed = True
         self.is_stopped = self._is_dead = self._is_asking = False
         self.interval_ms = 0
-        self.holds: Parts = set()
-        self.names = {topic_id: name for name, topic_id in machine.topics.items()}
         name = f"{machine.name}.{machine.lives}"
         self.ownership = Ownership(machine.chronicle, machine.group_id, name, machine.session_ms)
         self._every(HEARTBEAT_MS, self.beat)
@@ -87,22 +71,19 @@ class ClassicConsumerProcess:
     def kill(self) -> None:
         """End without a word to anybody."""
         self._is_dead = True
-        self._own(set())
+        self._own()
         self.machine.caller.moved()
 
     def leave(self) -> None:
         """Leave the group, and end."""
-        identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.machine.instance_id)
+        farewell = self._core.leave()
         self._is_dead = True
-        self._own(set())
-        if self.member_id:
-            request = LeaveGroupRequest(group_id=self.machine.group_id, members=[identity])
-            self.machine.caller.with_coordinator(
-                lambda connection: connection.ask(ApiKey.LEAVE_GROUP, 5, request, lambda _: None)
-            )
+        self._own()
+        if farewell is not None:
+            self.machine.caller.with_coordinator(lambda connection: connection.ask(*farewell, lambda _: None))
         self.machine.ended(self, 0.0)
 
-    # What it sends
+    # What it sends, and what it is told
 
     def beat(self) -> None:
         if not self._is_asking and not self._is_dead:
@@ -110,168 +91,54 @@ class ClassicConsumerProcess:
             self.machine.caller.with_coordinator(self._send)
 
     def _send(self, connection: Connection) -> None:
-        if self.is_in_generation:
-            request = HeartbeatRequest(
-                group_id=self.machine.group_id,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.machine.instance_id,
-            )
-            self._ask(connection, ApiKey.HEARTBEAT, 4, request, self._beaten)
-        else:
-            self._send_join(connection)
-
-    def _ask(self, connection: Connection, api: ApiKey, version: int, request: Any, then: Any) -> None:
         sent_ms = self.machine.world.now_ms
-        patience_ms = JOIN_PATIENCE_MS if api is ApiKey.JOIN_GROUP else None
+        out = self._core.next_request()
+        self._own()
 
         def told(answer: Any) -> None:
             self._is_asking = False
-            if self._is_dead:
-                return
-            if answer is None or answer.error_code in MOVED:
-                self.machine.caller.moved()
-            else:
-                then(sent_ms, answer)
+            if not self._is_dead:
+                self._told(out.api_key, sent_ms, answer)
 
-        connection.ask(api, version, request, told, patience_ms)
+        patience_ms = JOIN_PATIENCE_MS if out.api_key is ApiKey.JOIN_GROUP else None
+        connection.ask(*out, told, patience_ms)
 
-    def _send_join(self, connection: Connection) -> None:
-        if self.protocol == EAGER:
-            self._own(set())
-        subscription = ConsumerProtocolSubscription(
-            topics=sorted(self.machine.topics),
-            owned_partitions=self._by_name(self.holds),
-            generation_id=self.generation,
-        )
-        request = JoinGroupRequest(
-            group_id=self.machine.group_id,
-            session_timeout_ms=int(self.machine.session_ms),
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-            member_id=self.member_id,
-            group_instance_id=self.machine.instance_id,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=self.protocol, metadata=encode(subscription, SUBSCRIPTION_VERSION)
-                )
-            ],
-        )
-        self._ask(connection, ApiKey.JOIN_GROUP, 9, request, self._joined)
-
-    def _send_sync(self, leader: str, members: list[Any], skip_assignment: bool) -> None:
-        is_leader = leader == self.member_id and not skip_assignment
-        request = SyncGroupRequest(
-            group_id=self.machine.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.machine.instance_id,
-            protocol_type="consumer",
-            protocol_name=self.protocol,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=encode(assignment, 1))
-                for member_id, assignment in (self._assign(members) if is_leader else {}).items()
-            ],
-        )
-        self._is_asking = True
-        self.machine.caller.with_coordinator(
-            lambda connection: self._ask(connection, ApiKey.SYNC_GROUP, 5, request, self._synced)
-        )
-
-    # What it is told
-
-    def _beaten(self, sent_ms: float, answer: Any) -> None:
-        if answer.error_code:
-            self._put_out(answer.error_code)
-        else:
+    def _told(self, api_key: int, sent_ms: float, answer: Any) -> None:
+        then = self._core.answered(api_key, answer)
+        if answer is not None and not answer.error_code and api_key != ApiKey.JOIN_GROUP:
             self.ownership.accepted(sent_ms, self.machine.world.now_ms)
-
-    def _joined(self, _sent_ms: float, answer: Any) -> None:
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+        self._own()
+        if then is Then.MOVED:
+            self.machine.caller.moved()
+        elif then is Then.AT_ONCE:
             self.beat()
-        elif answer.error_code:
-            self._put_out(answer.error_code)
-        else:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
-            self._send_sync(answer.leader, answer.members, answer.skip_assignment)
-
-    def _synced(self, sent_ms: float, answer: Any) -> None:
-        if answer.error_code:
-            self._put_out(answer.error_code)
-            return
-        given: Parts = set()
-        if answer.assignment:
-            for one in decode(ConsumerProtocolAssignment, answer.assignment).assigned_partitions:
-                given |= {(self.machine.topics[one.topic], number) for number in one.partitions}
-        has_revoked = not self.holds <= given
-        self.is_in_generation = not (has_revoked and self.protocol == COOPERATIVE)
-        self.ownership.accepted(sent_ms, self.machine.world.now_ms)
-        self._own(given)
-        if not self.is_in_generation:
-            self.beat()
-
-    def _put_out(self, code: int) -> None:
-        """Join again, as a new member if the coordinator no longer knows this one."""
-        self.is_in_generation = False
-        if code in GONE:
-            self.member_id = ""
-        if code in (*GONE, ErrorCode.ILLEGAL_GENERATION):
-            self._own(set())
-            self.generation = -1
-        if code in (*GONE, *AGAIN):
+        elif then is Then.SOON:
             self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
-        elif code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self.machine.chronicle.unexpected[type(self).__name__, code] += 1
+        elif then is Then.UNEXPECTED:
+            self.machine.chronicle.unexpected[type(self).__name__, answer.error_code] += 1
 
-    # The leader's part
-
-    def _assign(self, members: list[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        """Assign round-robin; a partition that a cooperative member has, and another gets, waits a round."""
-        found = {one.member_id: decode(ConsumerProtocolSubscription, one.metadata) for one in members}
-        takers = sorted(found)
-        owner = self._owners(found) if self.protocol == COOPERATIVE else {}
-        parts: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in takers}
-        start = self.host.rng.randrange(len(takers))
-        for topic, topic_id in sorted(self.machine.topics.items()):
-            for number in range(self.machine.num_partitions[topic]):
-                taker = takers[(start + number) % len(takers)]
-                if owner.get((topic_id, number), taker) == taker:
-                    parts[taker].setdefault(topic, []).append(number)
-        return {
-            member_id: ConsumerProtocolAssignment(
-                assigned_partitions=[
-                    TopicPartitionsByName(topic=topic, partitions=numbers) for topic, numbers in given.items()
-                ]
-            )
-            for member_id, given in parts.items()
-        }
-
-    def _owners(self, found: dict[str, ConsumerProtocolSubscription]) -> dict[tuple[bytes, int], str]:
-        """Who has which partition, by what the members say; the newest generation is right."""
-        owners: dict[tuple[bytes, int], str] = {}
-        for member_id, said in sorted(found.items(), key=lambda item: item[1].generation_id):
-            for one in said.owned_partitions:
-                owners |= {(self.machine.topics[one.topic], number): member_id for number in one.partitions}
-        return owners
-
-    def _by_name(self, owned: Parts) -> list[TopicPartitionsByName]:
-        by_name: dict[str, list[int]] = {}
-        for topic_id, number in sorted(owned):
-            by_name.setdefault(self.names[topic_id], []).append(number)
-        return [TopicPartitionsByName(topic=name, partitions=numbers) for name, numbers in by_name.items()]
+    def _assign(self, owned: Mapping[str, set[Part]], topics: Mapping[str, int]) -> Mapping[str, set[Part]]:
+        return round_robin(owned, topics, self.host.rng.randrange(len(owned)))
 
     # What it has
 
-    def _own(self, owned: Parts) -> None:
-        self.holds = owned
+    @property
+    def holds(self) -> set[Part]:
+        return set() if self._is_dead else self._core.owned
+
+    @property
+    def member_id(self) -> str:
+        return self._core.member_id
+
+    def _own(self) -> None:
+        owned = {(self.machine.topics[topic], number) for topic, number in self.holds}
         self.ownership.assigned(owned, self.machine.world.now_ms)
 
     def _commit_one(self) -> None:
-        if self.holds and self.is_in_generation:
-            topic_id, partition = self.host.rng.choice(sorted(self.holds))
-            member = {"member_id": self.member_id, "epoch": self.generation}
-            self.machine.commit(self.names[topic_id], partition, **member)
+        if self.holds and self._core.is_stable:
+            topic, partition = self.host.rng.choice(sorted(self.holds))
+            member = {"member_id": self.member_id, "epoch": self._core.generation}
+            self.machine.commit(topic, partition, **member)
 
 
 class ClassicMember(SimulatedConsumer):

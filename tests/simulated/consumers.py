@@ -11,28 +11,24 @@ wire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final, Protocol
 
 from client.core.effects import Steps
 from client.core.env import Environment
 from client.core.errors import ConsumerError, FatalError, KafkaError
-from client.core.network.delegate import NetworkDelegate
 from client.core.rebalance import RebalanceCallbacks
 from client.core.settings import read_settings
 from client.core.types import OffsetAndMetadata, TopicPartition
-from cluster.simulator import VirtualHost
-from raftlog.env.host import Stream, StreamHandler
+from cluster.simulator.client_connections import LENGTH_BYTES, HostConnections
+from cluster.simulator.virtual_consumer import VirtualConsumer
+from cluster.simulator.wiretap import Wiretap
 from tests.simulated.actors import COMMIT_MS, Actor
 from tests.simulated.chronicle import Ownership
-from tests.support.virtual_consumer import VirtualConsumer
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.framing import Framer
 from wire.protocol import decode_request, decode_response
 
-FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
-LENGTH_BYTES: Final = 4
 HEARTBEATS: Final = {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT}
 
 RESTART_MS: Final = 500.0
@@ -56,108 +52,19 @@ EXPECTED: Final = {ErrorCode.INVALID_ASSIGNMENT}
 """Other errors that a program may hear: a computed assignment that was wrong."""
 
 
-class HostConnections:
-    """The `ConnectionBackend` of one process, over the connections of its simulated machine.
+class _Heartbeats(Wiretap):
+    """Reads along which heartbeats of a process pass."""
 
-    `heard` is told of each heartbeat's answer and of when the request was sent, `left` of a farewell."""
+    def __init__(self, process: ConsumerProcess) -> None:
+        self._process = process
 
-    def __init__(
-        self, host: VirtualHost, heard: Callable[[float, Any], None], left: Callable[[], None]
-    ) -> None:
-        self.delegate: NetworkDelegate
-        self.wake: Callable[[], None]
-        self.heard = heard
-        self.left = left
-        self.host = host
-        self.links: dict[int, _Link] = {}
+    def requested(self, api_key: int, frame: bytes) -> None:
+        if api_key in HEARTBEATS and decode_request(frame[LENGTH_BYTES:])[1].member_epoch < 0:
+            self._process.left()
 
-    def connect(self, number: int, host: str, port: int) -> None:
-        link = self.links[number] = _Link(self, number)
-        self.host.connect(host, port, lambda: link, link.dialled)
-
-    def write(self, number: int, data: bytes) -> None:
-        if (link := self.links.get(number)) is not None:
-            link.write(data)
-
-    def close(self, number: int) -> None:
-        if (link := self.links.pop(number, None)) is not None:
-            link.end()
-
-    def kill(self) -> None:
-        """End all connections, as the machine does when the process is gone."""
-        for number in [*self.links]:
-            self.close(number)
-
-
-class _Link(StreamHandler):
-    """One connection, which reads along which heartbeats pass."""
-
-    def __init__(self, ends: HostConnections, number: int) -> None:
-        self._ends = ends
-        self._number = number
-        self._stream: Stream | None = None
-        self._framer = Framer(FRAME_BYTES_MAX)
-        self._beats: dict[int, tuple[int, int, float]] = {}
-        """Heartbeats without an answer: api key, version and time of sending, by correlation id."""
-
-    @property
-    def is_known(self) -> bool:
-        return self._ends.links.get(self._number) is self
-
-    def write(self, data: bytes) -> None:
-        assert self._stream is not None
-        api_key = int.from_bytes(data[LENGTH_BYTES : LENGTH_BYTES + 2], "big")
+    def answered(self, api_key: int, api_version: int, sent_ms: float, payload: bytes) -> None:
         if api_key in HEARTBEATS:
-            header, body = decode_request(data[LENGTH_BYTES:])
-            self._beats[header.correlation_id] = (api_key, header.api_version, self._ends.host.monotonic_ms())
-            if body.member_epoch < 0:
-                self._ends.left()
-        self._stream.write(data)
-
-    def end(self) -> None:
-        if self._stream is not None:
-            self._stream.abort()
-
-    def dialled(self, _handler: object, error: BaseException | None) -> None:
-        if error is not None:
-            self._lose(error)
-
-    def connection_made(self, transport: Stream) -> None:
-        self._stream = transport
-        if not self.is_known:
-            transport.abort()
-            return
-        self._ends.delegate.connected(self._number)
-        self._ends.wake()
-
-    def data_received(self, data: bytes) -> None:
-        if not self.is_known:
-            return
-        for payload in self._framer.feed(data):
-            beat = self._beats.pop(int.from_bytes(payload[:4], "big"), None)
-            if beat is not None:
-                api_key, version, sent_ms = beat
-                self._ends.heard(sent_ms, decode_response(api_key, version, payload)[1])
-        self._ends.delegate.received(self._number, data)
-        self._ends.wake()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(exc)
-
-    def _lose(self, error: BaseException | None) -> None:
-        if self.is_known:
-            del self._ends.links[self._number]
-            self._ends.delegate.lost(self._number, error if isinstance(error, Exception) else None)
-            self._ends.wake()
-
-    def pause_writing(self) -> None:
-        """Do nothing: requests in flight are bounded."""
-
-    def resume_writing(self) -> None:
-        """Do nothing: nothing was held back."""
+            self._process.heard(sent_ms, decode_response(api_key, api_version, payload)[1])
 
 
 class SimulatedProcess(Protocol):
@@ -259,7 +166,7 @@ class ConsumerProcess:
         self.is_subscribed = self.is_closing = self.is_stopped = False
         self.ownership = Ownership(machine.chronicle, machine.group_id, member_id, machine.session_ms)
         host, bootstrap = machine.host, machine.caller.bootstrap
-        self._ends = HostConnections(host, self._heard, self._left)
+        self._ends = HostConnections(host, _Heartbeats(self))
         self.consumer = VirtualConsumer(
             read_settings(
                 SETTINGS
@@ -291,12 +198,12 @@ class ConsumerProcess:
 
     # What passes on the wire.
 
-    def _heard(self, sent_ms: float, answer: Any) -> None:
+    def heard(self, sent_ms: float, answer: Any) -> None:
         if not answer.error_code and answer.member_epoch > 0:
             self.interval_ms = answer.heartbeat_interval_ms
             self.ownership.accepted(sent_ms, self.machine.world.now_ms)
 
-    def _left(self) -> None:
+    def left(self) -> None:
         self.ownership.left(self.machine.world.now_ms)
 
     # The program.

@@ -14,8 +14,8 @@ from client.core.member.heartbeat import HeartbeatManager
 from client.core.member.membership import MembershipManager
 from client.core.requests import UnsentRequest
 from client.core.types import TopicIdPartition
+from cluster.simulator.virtual_consumer import Sleep
 from tests.simulated.consumers import ConsumerProcess, SimulatedConsumer
-from tests.support.virtual_consumer import Sleep
 
 POLL_MS: Final = ((50.0, 300.0), (50.0, 300.0), (300.0, 2_500.0))
 """Ranges of the time between two polls of the program: one in three is long."""

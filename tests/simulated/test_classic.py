@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import pytest
 
+from client.classic_member import COOPERATIVE
 from coordinator.leader_state.classic_groups import ClassicGroups, ClassicTimer
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, Trigger, encode_record
-from tests.simulated.classic import CLASSIC, COOPERATIVE, ClassicMember, Generations
+from tests.simulated.classic import CLASSIC, ClassicMember, Generations
 from tests.simulated.run import MACHINE, TOPICS, Outcome, Run, outcome_of
 from tests.support.classic_log import generation
 from tests.support.memory_log import GROUP

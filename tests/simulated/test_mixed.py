@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
+from client.classic_member import COOPERATIVE, EAGER
 from records import ReasonKind, Trigger
-from tests.simulated.classic import CLASSIC, COOPERATIVE, EAGER, ClassicMember, Migrant
+from tests.simulated.classic import CLASSIC, ClassicMember, Migrant
 from tests.simulated.run import MACHINE, TOPICS, Outcome, Run, outcome_of
 
 SHORT_MS: Final = 20_000.0

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from cluster.simulator import ConnectionGone, WireClient
 from cluster.simulator.machine import KAFKA_PORT, address_of
+from cluster.simulator.talking import MOVED, Connection
 from records import METADATA_SHARD, shard_of
 from tests.simulated.actors import HEARTBEAT_MS, Actor, Reader, Tool
 from tests.simulated.consumers import SimulatedConsumer
 from tests.simulated.run import MACHINE, NUM_SHARDS, SESSION_MS, TOPICS, Run
-from tests.simulated.talking import MOVED, Connection
 from tests.support.requests import join_request
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

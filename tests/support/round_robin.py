@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from client.core.assignors import GroupToAssign, MemberPart, OfferedMetadata
 from client.core.types import TopicPartition
-from tests.support.virtual_consumer import Sleep
+from cluster.simulator.virtual_consumer import Sleep
 
 COMPUTING_MS: Final = 1_500.0
 """The longest time of a computation that is not late; one in ten is."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.simulator import VirtualHost
+from cluster.simulator.host import VirtualHost
+from cluster.simulator.wiretap import Wiretap
 from raftlog.env.host import Stream, StreamHandler, Timer
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -29,14 +30,18 @@ MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 class Connection(StreamHandler):
     """One connection to one node, from dialling to its end."""
 
-    def __init__(self, host: VirtualHost, name: str, address: tuple[str, int]) -> None:
+    def __init__(
+        self, host: VirtualHost, name: str, address: tuple[str, int], tap: Wiretap | None = None
+    ) -> None:
         self.host = host
+        self._tap = tap or Wiretap()
         self.name = name
         self.is_over = False
         self._transport: Stream | None = None
         self._framer = Framer(FRAME_BYTES_MAX)
         self._unsent: list[bytes] = []
-        self._waiting: dict[int, tuple[int, int, Then, Timer]] = {}
+        self._waiting: dict[int, tuple[int, int, float, Then, Timer]] = {}
+        """Requests without an answer, by correlation id; the third is when they were sent."""
         self._correlation_id = 0
         host.connect(*address, lambda: self, self._dialled)
 
@@ -49,8 +54,10 @@ class Connection(StreamHandler):
             return
         self._correlation_id += 1
         timer = self.host.call_later(patience_ms or TIMEOUT_MS, self.end)
-        self._waiting[self._correlation_id] = (api_key, api_version, then, timer)
+        sent_ms = self.host.monotonic_ms()
+        self._waiting[self._correlation_id] = (api_key, api_version, sent_ms, then, timer)
         frame = encode_request(api_key, api_version, self._correlation_id, self.name, body)
+        self._tap.requested(api_key, frame)
         if self._transport is None:
             self._unsent.append(frame)
         else:
@@ -62,7 +69,7 @@ class Connection(StreamHandler):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}
-        for _, _, then, timer in waiting.values():
+        for _, _, _, then, timer in waiting.values():
             timer.cancel()
             self.host.call_soon(then, None)
 
@@ -83,8 +90,9 @@ class Connection(StreamHandler):
         for payload in self._framer.feed(data):
             if self.is_over:  # the callback of an earlier answer ended it
                 return
-            api_key, api_version, then, timer = self._waiting.pop(int.from_bytes(payload[:4], "big"))
+            api_key, api_version, sent_ms, then, timer = self._waiting.pop(int.from_bytes(payload[:4], "big"))
             timer.cancel()
+            self._tap.answered(api_key, api_version, sent_ms, payload)
             _, answer = decode_response(api_key, api_version, payload)
             then(answer)
 
@@ -104,8 +112,16 @@ class Connection(StreamHandler):
 class Caller:
     """Finds the coordinator of one group and sends it requests; looks it up again when it has moved."""
 
-    def __init__(self, host: VirtualHost, name: str, group_id: str, bootstrap: list[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        host: VirtualHost,
+        name: str,
+        group_id: str,
+        bootstrap: list[tuple[str, int]],
+        tap: Wiretap | None = None,
+    ) -> None:
         self.host = host
+        self.tap = tap
         self.name = name
         self.group_id = group_id
         self.bootstrap = bootstrap
@@ -130,7 +146,7 @@ class Caller:
             self._connection = None
 
     def _find(self) -> None:
-        asked = Connection(self.host, self.name, self.host.rng.choice(self.bootstrap))
+        asked = Connection(self.host, self.name, self.host.rng.choice(self.bootstrap), self.tap)
 
         def found(answer: Any) -> None:
             asked.end()
@@ -139,7 +155,7 @@ class Caller:
                 return
             self._is_finding = False
             where = answer.coordinators[0]
-            self._connection = Connection(self.host, self.name, (where.host, where.port))
+            self._connection = Connection(self.host, self.name, (where.host, where.port), self.tap)
             wanted, self._wanted = self._wanted, []
             for fn in wanted:
                 fn(self._connection)
