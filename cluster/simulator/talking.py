@@ -27,7 +27,7 @@ Then = Callable[[Any], None]
 MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-class Connection(StreamHandler):
+class CallbackConnection(StreamHandler):
     """One connection to one node, from dialling to its end."""
 
     def __init__(
@@ -125,11 +125,11 @@ class Caller:
         self.name = name
         self.group_id = group_id
         self.bootstrap = bootstrap
-        self._connection: Connection | None = None
+        self._connection: CallbackConnection | None = None
         self._is_finding = False
-        self._wanted: list[Callable[[Connection], None]] = []
+        self._wanted: list[Callable[[CallbackConnection], None]] = []
 
-    def with_coordinator(self, fn: Callable[[Connection], None]) -> None:
+    def with_coordinator(self, fn: Callable[[CallbackConnection], None]) -> None:
         """Call `fn` with a connection to the coordinator, as soon as one is known."""
         if self._connection is not None and not self._connection.is_over:
             fn(self._connection)
@@ -146,7 +146,7 @@ class Caller:
             self._connection = None
 
     def _find(self) -> None:
-        asked = Connection(self.host, self.name, self.host.rng.choice(self.bootstrap), self.tap)
+        asked = CallbackConnection(self.host, self.name, self.host.rng.choice(self.bootstrap), self.tap)
 
         def found(answer: Any) -> None:
             asked.end()
@@ -155,7 +155,7 @@ class Caller:
                 return
             self._is_finding = False
             where = answer.coordinators[0]
-            self._connection = Connection(self.host, self.name, (where.host, where.port), self.tap)
+            self._connection = CallbackConnection(self.host, self.name, (where.host, where.port), self.tap)
             wanted, self._wanted = self._wanted, []
             for fn in wanted:
                 fn(self._connection)

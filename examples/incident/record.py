@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
-from cluster.simulator.talking import MOVED, RETRY_MS, Connection
+from cluster.simulator.talking import MOVED, RETRY_MS, CallbackConnection
 from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.actors import Actor
@@ -87,7 +87,7 @@ class Consumer(Actor):
             self._is_asking = True
             self.caller.with_coordinator(self._send)
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: CallbackConnection) -> None:
         """Send a heartbeat as Kafka's clients do: a full one after one without an answer."""
         member_id = self.member_id
         request = join_request(self.group_id, member_id, *self.topics)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.simulator import Network, VirtualHost, World
-from cluster.simulator.talking import MOVED, Caller, Connection
+from cluster.simulator.talking import MOVED, CallbackConnection, Caller
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.chronicle import Chronicle, Write
 from tests.support.requests import commit_request
@@ -54,7 +54,7 @@ class Actor:
     def commit(self, topic: str, partition: int, **member: Any) -> None:
         """Commit once; an attempt without an answer is not repeated."""
 
-        def send(connection: Connection) -> None:
+        def send(connection: CallbackConnection) -> None:
             write = self.chronicle.begin((self.group_id, topic, partition), self.world.now_ms)
             request = commit_request(self.group_id, {partition: write.offset}, topic=topic, **member)
             connection.ask(ApiKey.OFFSET_COMMIT, 9, request, lambda answer: self._committed(write, answer))
@@ -86,7 +86,7 @@ class Reader(Actor):
         self.every(READ_MS, self.read)
 
     def read(self) -> None:
-        def send(connection: Connection) -> None:
+        def send(connection: CallbackConnection) -> None:
             sent_ms = self.world.now_ms
             wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=None)])
             connection.ask(ApiKey.OFFSET_FETCH, 9, wanted, lambda answer: self._read(sent_ms, answer))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cluster.simulator.talking import Connection
+from cluster.simulator.talking import CallbackConnection
 from tests.simulated.actors import Actor
 from tests.simulated.chronicle import ConfigWrite
 from tests.simulated.consumers import SimulatedConsumer
@@ -96,7 +96,7 @@ class Operator(Actor):
             config = AlterableConfig(name=name, config_operation=1)
             write.value = None
         resource = AlterConfigsResource(resource_type=32, resource_name=self.group_id, configs=[config])
-        asked = Connection(self.host, self.name, rng.choice(self.caller.bootstrap))
+        asked = CallbackConnection(self.host, self.name, rng.choice(self.caller.bootstrap))
         asked.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
@@ -104,7 +104,7 @@ class Operator(Actor):
             lambda answer: self._configured(asked, write, answer),
         )
 
-    def _configured(self, asked: Connection, write: ConfigWrite, answer: Any) -> None:
+    def _configured(self, asked: CallbackConnection, write: ConfigWrite, answer: Any) -> None:
         asked.end()
         if answer is not None and answer.responses[0].error_code == 0:
             write.acked_ms = self.world.now_ms

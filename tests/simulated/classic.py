@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from client.classic_member import EAGER, ClassicMachine, Part, Then, round_robin
-from cluster.simulator.talking import RETRY_MS, Connection
+from cluster.simulator.talking import RETRY_MS, CallbackConnection
 from records import (
     Cause,
     GroupMetadataKey,
@@ -90,7 +90,7 @@ class ClassicConsumerProcess:
             self._is_asking = True
             self.machine.caller.with_coordinator(self._send)
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: CallbackConnection) -> None:
         sent_ms = self.machine.world.now_ms
         out = self._core.next_request()
         self._own()

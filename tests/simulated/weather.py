@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cluster.simulator import ConnectionGone, WireClient
 from cluster.simulator.machine import KAFKA_PORT, address_of
-from cluster.simulator.talking import MOVED, Connection
+from cluster.simulator.talking import MOVED, CallbackConnection
 from records import METADATA_SHARD, shard_of
 from tests.simulated.actors import HEARTBEAT_MS, Actor, Reader, Tool
 from tests.simulated.consumers import SimulatedConsumer
@@ -52,7 +52,7 @@ class Newcomer(Actor):
         self.topic = topic
         self.every(HEARTBEAT_MS, lambda: self.caller.with_coordinator(self._join))
 
-    def _join(self, connection: Connection) -> None:
+    def _join(self, connection: CallbackConnection) -> None:
         request = join_request(self.group_id, self.name, self.topic)
         connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, self._told)
 
