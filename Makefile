@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := records wire client coordinator raftlog cluster history pipeline quorate
+ROOMS := records wire client coordinator lineage raftlog cluster history pipeline quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of nodes and commands are started: none compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -18,7 +18,7 @@ import importlib.util
 import os
 import sys
 
-ROOMS = ("records", "wire", "client", "coordinator", "raftlog", "cluster", "history", "pipeline")
+ROOMS = ("records", "wire", "client", "coordinator", "lineage", "raftlog", "cluster", "history", "pipeline")
 
 INSTALLATION_EXIT_CODE = 6  # ExitCode.INSTALLATION; errors.py may not be imported before the check
 INTERRUPTED_EXIT_CODE = 130  # ExitCode.INTERRUPTED

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from records.values import Key, Value
 
-LATEST_FORMAT_LEVEL = 4  # the highest format level whose records this release writes and reads
+LATEST_FORMAT_LEVEL = 5  # the highest format level whose records this release writes and reads
 RACKS_SINCE = 2  # the format level that introduced TOPIC_RACKS
 TRANSACTIONS_SINCE = 3  # the format level that introduced TRANSACTION, PENDING_OFFSET, TRANSACTIONS_RESOLVED
 LEASES_SINCE = 4  # the format level that introduced MEMBER_LEASES
+OLD_GROUPS_SINCE = 5  # the format level that introduced the groups of older protocols: 1010 and 1011
 
 
 class RecordType(IntEnum):
@@ -43,6 +44,7 @@ class RecordType(IntEnum):
     PENDING_OFFSET = 1006
     TRANSACTIONS_RESOLVED = 1007
     MEMBER_LEASES = 1008
+    PUSH_GROUP = 1011
 
 
 class RawRecord(NamedTuple):

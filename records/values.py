@@ -39,6 +39,15 @@ class TransactionState(IntEnum):
     COMPLETE_ABORT = 5
 
 
+class PushState(IntEnum):
+    """State of a consumer in record 1011 (`lineage.push`), as its coordinator sees it."""
+
+    WAITING = 0
+    STOPPING = 1
+    STARTING = 2
+    STARTED = 3
+
+
 class TermWhy(IntEnum):
     """The reason why a term began."""
 
@@ -491,6 +500,41 @@ class TransactionsResolvedValue:
     decided: I64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushGroupKey:
+    """A group of the push protocol."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushPartitions:
+    """Partitions of one topic that a consumer of a push group owns, ascending."""
+
+    topic: str
+    partitions: tuple[I32, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConsumer:
+    """A registered consumer: its state, the fields of its Register, and what it owns, sorted by topic."""
+
+    state: Annotated[int, named_i8(PushState)]
+    auto_commit: I8
+    max_ping_retries: I16
+    ping_interval_ms: I32
+    consumer_id: str
+    auto_offset_reset: str
+    owned: tuple[PushPartitions, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushGroupValue:
+    """The whole state of a push group but its offsets: its consumers, sorted by id."""
+
+    consumers: tuple[PushConsumer, ...]
+
+
 Key = (
     LegacyOffsetCommitKey
     | OffsetCommitKey
@@ -511,6 +555,7 @@ Key = (
     | PendingOffsetKey
     | TransactionsResolvedKey
     | MemberLeasesKey
+    | PushGroupKey
 )
 Value = (
     OffsetCommitValue
@@ -531,4 +576,5 @@ Value = (
     | PendingOffsetValue
     | TransactionsResolvedValue
     | MemberLeasesValue
+    | PushGroupValue
 )

@@ -30,7 +30,10 @@ BUGS_OF_OTHERS = """
 """
 """Kafka's issues that docs/conformance.md must mention."""
 
-HOUSES = ("records", "wire", "client", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
+HOUSES = (
+    *("records", "wire", "client", "coordinator", "lineage"),
+    *("raftlog", "cluster", "history", "pipeline", "quorate"),
+)
 NAMED_BY_CONTENT = ("wire/messages", "quorate/commands")
 """Packages without a map: each module has the name of its message, or of its command."""
 

@@ -6,7 +6,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("records", "wire", "client", "coordinator", "raftlog", "cluster", "history", "pipeline", "quorate")
+ROOMS = (
+    *("records", "wire", "client", "coordinator", "lineage"),
+    *("raftlog", "cluster", "history", "pipeline", "quorate"),
+)
 MESSAGES = "wire/messages/"
 """The schemas of the protocol, whose nested classes share names."""
 

@@ -21,6 +21,8 @@ from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
 from records import (
     PendingOffsetKey,
+    PushGroupKey,
+    PushGroupValue,
     RawRecord,
     RecordType,
     TermStartKey,
@@ -36,13 +38,18 @@ _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
 _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
+_OLD_GROUPS = frozenset({int(RecordType.PUSH_GROUP)})
 
 RESOLVED_KEPT = 1_000
 """Limit on the uncommitted changes of `Projection.resolved`, beyond which the oldest are forgotten."""
 
 
+OldGroupKey = PushGroupKey
+OldGroupValue = PushGroupValue
+
+
 class Projection:
-    """Groups and offsets of a shard, committed and pending, and the hash over all.
+    """Groups and offsets of a shard, committed and pending, groups of older protocols, and the hash over all.
 
     For `stale_max` see `coordinator.state.statehash`."""
 
@@ -50,6 +57,7 @@ class Projection:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.pending = PendingOffsets()
+        self.old_groups: dict[OldGroupKey, OldGroupValue] = {}
         self.resolved: TransactionsResolvedValue | None = None
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
@@ -86,6 +94,12 @@ class Projection:
         elif type_ == _TRANSACTIONS_RESOLVED:
             key, self.resolved = decode_key_and_value(raw)
             self._resolved_at.append((index, self.resolved_decision))
+        elif type_ in _OLD_GROUPS:
+            key, value = decode_key_and_value(raw)
+            if value is None:
+                self.old_groups.pop(key, None)
+            else:
+                self.old_groups[key] = value
         else:
             self.unknown_types[type_] += 1
             return
@@ -131,6 +145,7 @@ class Projection:
         """Free the whole state in steps. The projection must not be used any more."""
         yield from self.offsets.free_incrementally()
         yield from self.pending.free_incrementally()
+        yield from free_incrementally(self.old_groups)
         yield from self._hashes.free_incrementally()
         while self.groups:
             yield from free_incrementally(self.groups.popitem()[1].members)
@@ -146,5 +161,7 @@ class Projection:
             return self.pending.get(key)
         if isinstance(key, TransactionsResolvedKey):
             return self.resolved
+        if isinstance(key, OldGroupKey):
+            return self.old_groups.get(key)
         group = self.groups.get(key.group_id)
         return None if group is None else projected(group, key)

@@ -43,6 +43,11 @@ from records import (
     PartitionRacks,
     PendingOffsetKey,
     PendingOffsetValue,
+    PushConsumer,
+    PushGroupKey,
+    PushGroupValue,
+    PushPartitions,
+    PushState,
     RawRecord,
     Reason,
     ReasonKind,
@@ -236,6 +241,22 @@ SAMPLES: dict[RecordType, Record] = {
     RecordType.MEMBER_LEASES: Record(
         MemberLeasesKey(group_id="g", member_id="m"),
         MemberLeasesValue(topics=(TopicLeases(topic_id=TOPIC_ID, partitions=(0, 7), tokens=(12, 300)),)),
+    ),
+    RecordType.PUSH_GROUP: Record(
+        PushGroupKey(group_id="g"),
+        PushGroupValue(
+            consumers=(
+                PushConsumer(
+                    state=PushState.STARTED,
+                    auto_commit=1,
+                    max_ping_retries=3,
+                    ping_interval_ms=3_000,
+                    consumer_id="c",
+                    auto_offset_reset="smallest",
+                    owned=(PushPartitions(topic="t", partitions=(0, 300)),),
+                ),
+            )
+        ),
     ),
 }
 

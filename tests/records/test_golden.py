@@ -106,6 +106,10 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "92a167a16d",
         "919193c410000102030405060708090a0b0c0d0e0f920007920ccd012c",
     ),
+    (RecordType.PUSH_GROUP, 0): (
+        "91a167",
+        "919197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c",
+    ),
 }
 GOLDEN_CAUSES: dict[int, str] = {
     0: (

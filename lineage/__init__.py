@@ -1,0 +1,6 @@
+"""Group protocols that came before Kafka's: each complete in a package of its own, pure, over the same log.
+
+A package has its wire schemas, its coordinator and its consumer, none of which knows a socket or a clock.
+
+push  the coordinator calls the consumers: Register, Ping, Stop, Start (seed 004)
+"""
