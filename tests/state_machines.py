@@ -13,6 +13,7 @@ from coordinator.state.machines import (
     TRANSACTION_TRANSITIONS,
     GroupState,
 )
+from lineage.push.machines import CONSUMER_TRANSITIONS, SELF_TRANSITIONS
 from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, ReplicaState
 
 _MEMBER_ENDS = ("STABLE", "UNREVOKED_PARTITIONS", "UNRELEASED_PARTITIONS")
@@ -42,16 +43,17 @@ _SHARD_ARROWS = (
 def document() -> str:
     """Return the whole document."""
     groups = (_member(), _group(), _classic(), _migration())
-    sections = (_head(), *groups, _transaction(), _replica(), _shard())
+    sections = (_head(), *groups, _transaction(), _replica(), _shard(), _push())
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
 def _head() -> Iterator[str]:
     yield "# State machines"
     yield ""
-    yield "For contributors: the states of members, groups, transactions, replicas and shards. Rendered from"
-    yield "`coordinator/state/machines.py`, `raftlog/replica/replica_state.py` and"
-    yield "`cluster/runtime/shard_state.py`. Do not edit; run"
+    yield "For contributors: the states of members, groups, transactions, replicas and shards, and those of"
+    yield "older protocols. Rendered from `coordinator/state/machines.py`,"
+    yield "`raftlog/replica/replica_state.py`, `cluster/runtime/shard_state.py` and"
+    yield "`lineage/push/machines.py`. Do not edit; run"
     yield "`python -m tests.state_machines > docs/state-machines.md`."
 
 
@@ -147,6 +149,28 @@ def _shard() -> Iterator[str]:
     for row in SHARD_STATES:
         yield f"| {row.state.value} | {row.when} |"
     yield from _diagram(_SHARD_ARROWS)
+
+
+def _push() -> Iterator[str]:
+    yield from ("", "## Consumer of a push group, as its coordinator sees it", "")
+    yield "The state of record 1011 ([generations.md](generations.md#seed-004-push))."
+    yield from ("", "| State | What happens | Next state |", "|---|---|---|")
+    known = [
+        ("–" if state is None else state.name, turn, "–" if to is None else to.name)
+        for (state, turn), to in CONSUMER_TRANSITIONS.items()
+    ]
+    yield from (f"| {state} | {turn.value} | {to} |" for state, turn, to in known)
+    yield from _diagram(
+        f"{state.replace('–', '[*]')} --> {to.replace('–', '[*]')} : {turn.name}" for state, turn, to in known
+    )
+    yield from ("", "## Consumer of a push group, as it sees itself", "")
+    yield from ("| State | What it meets | Next state |", "|---|---|---|")
+    steps = SELF_TRANSITIONS.items()
+    yield from (f"| {state.value} | {seen.value} | {to.value} |" for (state, seen), to in steps)
+    yield from _diagram([
+        "[*] --> Down",
+        *(f"{state.value} --> {to.value} : {seen.name}" for (state, seen), to in steps),
+    ])  # fmt: skip
 
 
 def _diagram(arrows: Iterable[str]) -> Iterator[str]:

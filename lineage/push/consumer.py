@@ -77,7 +77,7 @@ class PushConsumerCore:
     """One consumer. `positions` is what it consumes, with the offset that comes next (-1: none is known yet,
     `auto_offset_reset` decides); the fetcher reads it and moves it on. Times are in ms of any clock.
 
-    `known_brokers` are the addresses of the properties file; those of lookup responses are added.
+    `known_brokers` are the addresses of the properties file; those of the newest lookup response are added.
     """
 
     def __init__(self, register: RegisterRequest, known_brokers: tuple[Address, ...]) -> None:
@@ -86,7 +86,7 @@ class PushConsumerCore:
         self.state = ConsumerState.DOWN
         self.positions: dict[PartitionId, int] = {}
         self._register = register
-        self._brokers = list(dict.fromkeys(known_brokers))
+        self._known_brokers = self._brokers = list(dict.fromkeys(known_brokers))
         self._place = 0
         self._has_answer = False
         self.next_ms: int | None = None
@@ -104,7 +104,7 @@ class PushConsumerCore:
         if response is not None:
             self._has_answer = True
             learned = [(one.host, one.port) for one in response.brokers_info]
-            self._brokers = list(dict.fromkeys([*self._brokers, *learned]))
+            self._brokers = list(dict.fromkeys([*self._known_brokers, *learned]))
             address = _coordinator_of(response)
             if address is not None:
                 self._take(Seen.FOUND)
@@ -134,8 +134,11 @@ class PushConsumerCore:
             command = decode_command(payload)
         except MalformedFrame:
             return [CloseConnection(), *self.closed()]
+        if (self.state, self._seen_in(command)) not in SELF_TRANSITIONS:
+            return [CloseConnection(), *self.closed()]
+        self._take(self._seen_in(command))
         self._hear(now_ms)
-        return [self._obey(command)]
+        return [self._answer(command)]
 
     def closed(self) -> list[Action]:
         """The connection to the coordinator broke, or could not be opened."""
@@ -159,19 +162,21 @@ class PushConsumerCore:
         self.next_ms = None
         return [CloseConnection()] if is_registered else []
 
-    def _obey(self, command: Command) -> Action:
+    def _seen_in(self, command: Command) -> Seen:
         if isinstance(command, PingRequest):
-            self._take(Seen.PING_BUSY if self.positions else Seen.PING_IDLE)
+            return Seen.PING_BUSY if self.positions else Seen.PING_IDLE
+        return Seen.START if isinstance(command, StartRequest) else Seen.STOP
+
+    def _answer(self, command: Command) -> SendAnswer:
+        if isinstance(command, PingRequest):
             return self._pinged()
         if isinstance(command, StartRequest):
-            self._take(Seen.START)
             # A position is kept if there was no Stop: then the coordinator repeats a Start.
             self.positions = {
                 (one.topic, one.partition): self.positions.get((one.topic, one.partition), one.offset)
                 for one in command.assigned_parts
             }
         else:
-            self._take(Seen.STOP)
             self.positions.clear()
         return SendAnswer(CommandResponse(error_code=ErrorCode.NONE))
 

@@ -73,7 +73,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class FrameReceived:
     """A later frame of a registered connection, without its size."""
 
     connection: int
@@ -95,7 +95,7 @@ class OffsetsOffered:
     offsets: Sequence[PartitionOffset]
 
 
-class Moment(Enum):
+class PushMoment(Enum):
     """Events without content."""
 
     TIME_PASSED = "PushGroup.next_ms has come"
@@ -103,7 +103,7 @@ class Moment(Enum):
     LOADED = "this node leads the group's shard, and has its state"
 
 
-Event = Registered | Received | ConnectionClosed | OffsetsOffered | Moment
+Event = Registered | FrameReceived | ConnectionClosed | OffsetsOffered | PushMoment
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The states of a consumer of the push protocol, as tables: seen by its coordinator, and by itself.
 
-docs/generations.md shows both as diagrams, rendered by `tests/lineage/push/diagrams.py`.
+docs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
 """
 
 from __future__ import annotations
@@ -90,10 +90,12 @@ SELF_TRANSITIONS: dict[tuple[ConsumerState, Seen], ConsumerState] = {
     (ConsumerState.CONSUMING, Seen.PING_IDLE): ConsumerState.CONSUMING,
     (ConsumerState.CONSUMING, Seen.PING_BUSY): ConsumerState.CONSUMING,
     **{(state, Seen.STOP): ConsumerState.WAITING for state in _ON_LINE},
-    **{(state, Seen.START): ConsumerState.CONSUMING for state in _ON_LINE},
+    (ConsumerState.REGISTERED, Seen.START): ConsumerState.CONSUMING,
+    (ConsumerState.WAITING, Seen.START): ConsumerState.CONSUMING,
     **{(state, Seen.SILENT): ConsumerState.LOOKING_UP for state in _ON_LINE},
     **{(state, Seen.CLOSED): ConsumerState.LOOKING_UP for state in _ON_LINE},
     **{(state, Seen.QUITS): ConsumerState.DOWN for state in _ON_LINE},
     (ConsumerState.FAILED, Seen.BEGINS): ConsumerState.LOOKING_UP,
 }
-"""State and what a consumer meets → its next state. What is not here is an error of the other side."""
+"""State and what a consumer meets → its next state. A command that is not here, such as Start
+without Stop before it, breaks the protocol, and the consumer closes the connection."""

@@ -18,13 +18,13 @@ from lineage.push.decisions import (
     ConnectionClosed,
     Event,
     Failover,
-    Moment,
+    FrameReceived,
     OffsetsOffered,
     PushDecision,
     PushDecisionBuilder,
     PushGroupView,
+    PushMoment,
     PushSettings,
-    Received,
     Registered,
 )
 from lineage.push.machines import CONSUMER_TRANSITIONS, Turn
@@ -64,10 +64,11 @@ class _Session:
 
 
 class PushGroup:
-    """One group on the leader of its shard. The first event of a new leader is `Moment.LOADED`.
+    """One group on the leader of its shard. The first event of a new leader is `PushMoment.LOADED`.
 
-    Call `on` for each event, and with `Moment.TIME_PASSED` at `next_ms`. The caller applies the records of
-    a decision to what `view` reads before the next call. Times are in ms; `wall_ms` only goes into records.
+    Call `on` for each event, and with `PushMoment.TIME_PASSED` at `next_ms`. The caller applies the records
+    of a decision to what `view` reads before the next call. Times are in ms; `wall_ms` only goes into
+    records.
     """
 
     def __init__(self, group_id: str, settings: PushSettings, view: PushGroupView) -> None:
@@ -86,7 +87,7 @@ class PushGroup:
         match event:
             case Registered():
                 self._register(builder, event)
-            case Received():
+            case FrameReceived():
                 self._receive(builder, event)
             case ConnectionClosed():
                 consumer_id = self._consumer_ids.get(event.connection)
@@ -94,18 +95,18 @@ class PushGroup:
                     self._remove(builder, consumer_id, Turn.LEAVES, "closed its connection")
             case OffsetsOffered():
                 builder.decision.error = self._commit_offered(builder, event)
-            case Moment.LOADED:
+            case PushMoment.LOADED:
                 self._load(builder)
-            case Moment.TOPICS_CHANGED:
+            case PushMoment.TOPICS_CHANGED:
                 self._compare_topics(builder)
-            case Moment.TIME_PASSED:
+            case PushMoment.TIME_PASSED:
                 self._look_at_clock(builder)
         self._go_on(builder)
         return builder.build(self.group_id, before)
 
     @property
     def next_ms(self) -> int | None:
-        """When `Moment.TIME_PASSED` is due; None if nothing is."""
+        """When `PushMoment.TIME_PASSED` is due; None if nothing is."""
         times = [session.due_ms for session in self._sessions.values()]
         times += self._absent.values()
         if self._held_until_ms is not None:
@@ -161,7 +162,7 @@ class PushGroup:
         builder.add_reason(ReasonKind.MEMBER_JOINED, consumer_id)
         self._stop_all(builder)
 
-    def _receive(self, builder: PushDecisionBuilder, event: Received) -> None:
+    def _receive(self, builder: PushDecisionBuilder, event: FrameReceived) -> None:
         consumer_id = self._consumer_ids.get(event.connection)
         if consumer_id is None:  # a connection that was closed here: nothing that it says counts
             return
