@@ -129,7 +129,9 @@ class PushConsumerCore:
         ]
 
     def received(self, payload: bytes, now_ms: int) -> list[Action]:
-        """A frame of the coordinator, without its size."""
+        """A frame of the coordinator, without its size. Ignored if there is no registered connection."""
+        if (self.state, Seen.CLOSED) not in SELF_TRANSITIONS:
+            return []
         try:
             command = decode_command(payload)
         except MalformedFrame:
@@ -141,7 +143,9 @@ class PushConsumerCore:
         return [self._answer(command)]
 
     def closed(self) -> list[Action]:
-        """The connection to the coordinator broke, or could not be opened."""
+        """The connection to the coordinator broke, or could not be opened. Ignored if there is none."""
+        if (self.state, Seen.CLOSED) not in SELF_TRANSITIONS:
+            return []
         self._take(Seen.CLOSED)
         return self._ask_first()
 

@@ -39,13 +39,15 @@ class PushSettings:
     """Settings of one group. `topics` are its topics, because Register names none.
 
     `reregister_wait_ms` is how long `Failover.WAIT` waits. Without `offset_commit`, consumers without
-    auto_commit cannot commit. Raises ValueError for a broker id that is no i16."""
+    auto_commit cannot commit. `consumers_max` bounds the group's record. Raises ValueError for a broker id
+    that is no i16."""
 
     topics: tuple[str, ...]
     broker_id: int = 0
     failover: Failover = Failover.LOG
     reregister_wait_ms: int = 6_000
     offset_commit: bool = True
+    consumers_max: int = 1_000
 
     def __post_init__(self) -> None:
         check_coordinator_id(self.broker_id)

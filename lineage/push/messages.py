@@ -18,7 +18,8 @@ from wire.encoding import encoder
 from wire.errors import ErrorCode, MalformedFrame
 from wire.schema import Message, array_of, boolean, int16, int32, int64, message, nested, string
 
-FRAME_BYTES_MAX = 1 << 20
+FRAME_BYTES_MAX = 4 << 20
+"""Bytes of a frame: enough for the most partitions with the longest names."""
 TEXT_BYTES_MAX = 249
 """Bytes of any string: the longest name of a topic in Kafka."""
 ELEMENTS_MAX = 10_000

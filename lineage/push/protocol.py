@@ -135,6 +135,10 @@ class PushGroup:
         consumer_id = request.consumer_id
         if consumer_id in self._sessions:
             self._remove(builder, consumer_id, Turn.LEAVES, "registered on another connection")
+        if consumer_id not in builder.consumers and len(builder.consumers) >= self._settings.consumers_max:
+            why = f"the group has {self._settings.consumers_max} consumers, and no more are allowed"
+            builder.decision.closes.append((connection, why))
+            return
         self._sessions[consumer_id] = _Session(connection, builder.now_ms)
         self._consumer_ids[connection] = consumer_id
         was_known = self._absent.pop(consumer_id, None) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from lineage.push.messages import ELEMENTS_MAX
 from records import PushConsumer, PushGroupValue, PushPartitions
 
 
@@ -29,7 +30,8 @@ def divide(
 ) -> dict[str, tuple[PushPartitions, ...]]:
     """Divide the partitions of all topics (topic → number) into ranges whose sizes differ by one at most.
 
-    The seed names no strategy. The result depends on nothing but the arguments' contents."""
+    A consumer gets no more than Start and the reply to Ping can carry; the rest has no owner. The seed names
+    no strategy. The result depends on nothing but the arguments' contents."""
     all_partitions = [
         (topic, number) for topic in sorted(num_partitions) for number in range(num_partitions[topic])
     ]
@@ -39,7 +41,7 @@ def divide(
     for place, consumer_id in enumerate(sorted(consumer_ids)):
         end = begin + size + (place < rest)
         share: dict[str, list[int]] = {}
-        for topic, number in all_partitions[begin:end]:
+        for topic, number in all_partitions[begin : min(end, begin + ELEMENTS_MAX)]:
             share.setdefault(topic, []).append(number)
         shares[consumer_id] = tuple(
             PushPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in share.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from lineage.push.consumer import (
@@ -152,3 +154,29 @@ def test_quitting_closes_the_connection_which_is_the_leave() -> None:
 def test_a_consumer_needs_a_broker() -> None:
     with pytest.raises(ValueError, match="broker"):
         PushConsumerCore(register_of("c"), ())
+
+
+def test_what_comes_without_a_registered_connection_is_ignored() -> None:
+    core = PushConsumerCore(register_of("c"), KNOWN[:1])
+    assert obey(core, StopRequest()) == core.closed() == []
+    core.begin()
+    assert obey(core, StopRequest()) == core.closed() == []
+    core.looked_up(None, 0)
+    assert obey(core, StopRequest()) == core.closed() == []
+    assert core.state is ConsumerState.FAILED
+
+
+def test_hostile_frames_never_break_a_consumer() -> None:
+    chance = random.Random(8)
+    frames = [frame(one)[4:] for one in (PingRequest(), StopRequest(), StartRequest(assigned_parts=[PART]))]
+    core = consuming()
+    seen = set()
+    for _ in range(3_000):
+        data = bytearray(chance.choice(frames))
+        if chance.random() < 0.5:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        for action in core.received(bytes(data), 0):
+            seen.add(type(action))
+        if core.state is ConsumerState.LOOKING_UP:
+            core.looked_up(FOUND, 0)
+    assert seen == {SendAnswer, CloseConnection, AskBroker}

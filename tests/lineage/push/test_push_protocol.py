@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from lineage.push.decisions import (
@@ -15,18 +17,23 @@ from lineage.push.decisions import (
     Registered,
 )
 from lineage.push.messages import (
+    ELEMENTS_MAX,
+    FRAME_BYTES_MAX,
     CommandResponse,
     PartitionOffset,
     PingRequest,
     PingResponse,
     StartRequest,
     StopRequest,
+    decode_command,
     frame,
+    partition_name,
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import consumer_list, divide, partition_list
 from records import PushState, ReasonKind, Trigger
 from wire.errors import ErrorCode
+from wire.framing import Framer
 from wire.schema import Message
 
 from .push_world import PING_MS, RETRIES, TOPIC, WAIT_MS, WALL_MS, ProjectedPushGroup, register_of
@@ -269,6 +276,28 @@ def test_an_answer_that_was_not_asked_and_garbage_end_the_connection() -> None:
     assert story.view.value() is None
 
 
+def test_hostile_frames_end_connections_and_never_break_the_group() -> None:
+    """Each decision is applied, so the world's checks of entries hold too."""
+    chance = random.Random(3)
+    story = PushStory()
+    valid = [frame(CommandResponse())[4:], frame(PingResponse(num_partition=0), 1)[4:], b"", b"\x00"]
+    num_closed = connection = 0
+    for _ in range(2_000):
+        if len(story.states) < 3:
+            connection += 1
+            story.register(connection, f"c{connection % 5}", auto_commit=bool(connection % 2))
+        data = bytearray(chance.choice(valid))
+        if data and chance.random() < 0.3:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        number = connection - chance.randrange(4)
+        num_closed += len(story.tell(FrameReceived(number, bytes(data))).closes)
+        if chance.random() < 0.3:
+            num_closed += sum(len(one.closes) for one in story.wait(story.now_ms + 50))
+    assert num_closed > 200
+    assert len(story.view.log) > 500
+    story.view.cut(len(story.view.log))
+
+
 def test_without_auto_commit_offsets_are_committed_by_offset_commit_or_not_at_all() -> None:
     offsets = [PartitionOffset(topic=TOPIC, partition="0-0", offset=5)]
     story = PushStory(num_partitions=2)
@@ -356,6 +385,30 @@ def test_a_failover_as_in_the_seed_waits_for_all_to_register_again_and_stops_the
     assert story.now_ms == began_ms + WAIT_MS
     assert kinds(decision)[-1] == (11, START)
     assert set(story.owners.values()) == {"a"}
+
+
+def test_a_group_that_is_full_closes_the_connection_of_one_more() -> None:
+    story = PushStory(consumers_max=2).start("a", "b")
+    refused = story.register(3, "c")
+    assert (refused.closes, refused.records) == (
+        [(3, "the group has 2 consumers, and no more are allowed")],
+        [],
+    )
+    assert story.answer(3) == PushDecision()
+    story.register(4, "b")
+    assert set(story.states) == {"a", "b"}
+
+
+def test_a_consumer_gets_no_more_partitions_than_a_start_can_carry() -> None:
+    (share,) = divide(["a"], {"t" * 249: ELEMENTS_MAX + 5}).values()
+    parts = [
+        PartitionOffset(topic=one.topic, partition=partition_name(32_767, number))
+        for one in share
+        for number in one.partitions
+    ]
+    assert len(parts) == ELEMENTS_MAX
+    (payload,) = Framer(FRAME_BYTES_MAX).feed(frame(StartRequest(assigned_parts=parts)))
+    assert len(decode_command(payload).assigned_parts) == ELEMENTS_MAX
 
 
 def test_the_broker_id_of_a_coordinator_is_checked() -> None:
