@@ -17,6 +17,7 @@ from client_assignor_member import Assign, ClientAssignorMember, CoordinatorRefu
 from confluent_kafka import Consumer
 
 from benchmarks.raw import Address, RawGroup
+from client.core.member.fields import on_the_wire
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from quorate.connection import ClientConnection, ConnectionLost
@@ -58,7 +59,9 @@ class Fleet:
         self.members: list[ClientAssignorMember] = []
 
     def join(self, assign: Assign = dealt_round, **fields: Any) -> ClientAssignorMember:
-        member = ClientAssignorMember(self.nodes, self.group_id, self.topics, [offer()], assign, **fields)
+        member = ClientAssignorMember(
+            self.nodes, self.group_id, self.topics, [on_the_wire(offer())], assign, **fields
+        )
         self.members.append(member)
         member.heartbeat()
         return member
@@ -157,7 +160,9 @@ def test_refusals_over_the_wire(node: NodeProcess, group: str, new_topic: Callab
             call()
         return caught.value.code
 
-    nobody = ClientAssignorMember(fleet.nodes, f"{group}-x", fleet.topics, [offer()], dealt_round)
+    nobody = ClientAssignorMember(
+        fleet.nodes, f"{group}-x", fleet.topics, [on_the_wire(offer())], dealt_round
+    )
     assert refused(nobody.prepare) == ErrorCode.GROUP_ID_NOT_FOUND
     nobody.group_id = group
     assert refused(nobody.prepare) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -295,7 +300,11 @@ def test_the_example_weighs(node: NodeProcess, group: str, new_topic: Callable[[
     fleet = fleet_of([node], group, new_topic(8))
     for weight in (3, 1):
         member = ClientAssignorMember(
-            fleet.nodes, group, fleet.topics, [offer("weighted", metadata=bytes([weight]))], example.share_out
+            fleet.nodes,
+            group,
+            fleet.topics,
+            [on_the_wire(offer("weighted", metadata=bytes([weight])))],
+            example.share_out,
         )
         fleet.members.append(member)
     fleet.until(lambda: fleet.sizes() == [2, 6], "3 to 1")
