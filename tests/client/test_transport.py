@@ -280,6 +280,29 @@ async def test_a_node_without_tls_is_a_refusal() -> None:
     assert isinstance(error, OSError)
 
 
+async def test_a_handshake_that_stalls_is_given_up_with_its_socket() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(b"\x16\x03\x03\x00\x7a\x02\x00\x00\x76")  # the beginning of a ServerHello
+        begun.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        ended.set()
+        writer.close()
+
+    recorder = Recorder()
+    connections = backend(recorder, security_protocol="SSL")
+    async with serving(stall) as port:
+        connections.connect(1, "127.0.0.1", port)
+        await asyncio.wait_for(begun.wait(), WAIT_S)
+        connections.close(1)
+        await asyncio.wait_for(connections.wait_closed(), WAIT_S)
+        await asyncio.wait_for(ended.wait(), WAIT_S)
+    assert recorder.told.empty()
+
+
 @pytest.mark.parametrize("name", ["ssl_ca_location", "ssl_certificate_location"])
 def test_files_that_cannot_be_used_are_a_wrong_setting(name: str, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.pem"
