@@ -129,11 +129,26 @@ class ClassicMachine:
     def is_stable(self) -> bool:
         return self.phase is Phase.STABLE
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether it assigned the partitions of its generation, or is to."""
+        return self._joined is not None and self._joined.leader == self.member_id
+
     def next_request(self) -> Outgoing:
         """Return what the member sends now. An eager member that joins owns nothing from here on."""
         if self.phase is Phase.STABLE:
-            return self._heartbeat()
+            return self.heartbeat()
         return self._join() if self.phase is Phase.UNJOINED else self._sync()
+
+    def heartbeat(self) -> Outgoing:
+        """Return a heartbeat; a member that has not polled sends it while it is due to join again, too."""
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        return Outgoing(ApiKey.HEARTBEAT, 4, request)
 
     def leave(self) -> Outgoing | None:
         """Give everything up, and return the farewell if the coordinator knows the member."""
@@ -192,15 +207,6 @@ class ClassicMachine:
         self.phase = Phase.UNJOINED if must_join_again else Phase.STABLE
         return Then.AT_ONCE if must_join_again else Then.AT_INTERVAL
 
-    def _heartbeat(self) -> Outgoing:
-        request = HeartbeatRequest(
-            group_id=self.group_id,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-        )
-        return Outgoing(ApiKey.HEARTBEAT, 4, request)
-
     def _join(self) -> Outgoing:
         if self.protocol == EAGER:
             self.owned = set()
@@ -221,7 +227,7 @@ class ClassicMachine:
 
     def _sync(self) -> Outgoing:
         joined = self._joined
-        is_leader = joined.leader == self.member_id and not joined.skip_assignment
+        is_leader = self.is_leader and not joined.skip_assignment
         assigned = self._assign(joined.members) if is_leader else {}
         request = SyncGroupRequest(
             group_id=self.group_id,

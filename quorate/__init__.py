@@ -7,6 +7,7 @@ entry            makes sure that the imported modules are ours
 app              the command line; failures become one line and an exit code
 commands/        one module per command
 demo/            `quorate demo`
+generations/     `quorate generations`: the group protocol's generations, compared
 errors           anticipated failures and exit codes
 output           text for people, JSON for programs
 client           a small Kafka client

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, demo, faults, groups, log, node, pipeline, topics, up
+from quorate.commands import cluster, demo, faults, generations, groups, log, node, pipeline, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import drop_output, flush_output, prepare_output, print_json, printable, unwritten
@@ -31,6 +31,7 @@ at it.
 app = new_app(None)
 app.command("demo", short_help="Run the tour: real consumers, kill -9, replay.")(demo.demo)
 app.command("up", short_help="Run a cluster on this machine until Ctrl-C.")(up.up)
+app.command("generations", short_help="Compare the protocol's generations.")(generations.generations)
 app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

@@ -111,8 +111,17 @@ class WireClient(StreamHandler):
             _, call.response = decode_response(call.api_key, call.api_version, payload)
             call.answered_ms = self.world.now_ms
 
+    def eof_received(self) -> bool:
+        return False
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose()
+
+    def pause_writing(self) -> None:
+        """Do nothing: the client waits for the next answer anyway."""
+
+    def resume_writing(self) -> None:
+        """Do nothing: nothing was held back."""
 
     def _lose(self) -> None:
         self._transport = None

@@ -22,6 +22,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = [
     ["demo"],
     ["up"],
+    ["generations"],
     *(["node", name] for name in ("run", "format")),
     *(["topics", name] for name in ("create", "list", "describe", "grow", "recreate", "delete", "mirror")),
     *(["groups", name] for name in ("list", "describe", "delete")),

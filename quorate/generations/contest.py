@@ -1,0 +1,90 @@
+"""The players on one schedule: what a player is, and how it is played.
+
+A player fills `Player` with its protocol, in a world of its own in virtual time. `play` calls it with the
+events of the schedule, each when its time has come, and it tells the ledger who works on what and which
+messages pass. All players use the timeouts below, so that only the protocols differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from quorate.generations.ledger import Ledger, RunFigures
+from quorate.generations.schedule import GrowTopic, Schedule, ScheduledEvent
+
+HEARTBEAT_MS: Final = 3_000
+"""Kafka's default of heartbeat.interval.ms."""
+SESSION_MS: Final = 10_000
+POLL_INTERVAL_MS: Final = 15_000
+"""max.poll.interval.ms, which is the rebalance timeout too: a program that is slow for longer is out."""
+METADATA_MS: Final = 30_000
+"""How often a client asks for the topics' numbers of partitions."""
+POLL_MS: Final = 500.0
+"""How long a poll of a program that is not slow takes: work on what it got, and the call itself."""
+
+
+class Player(Protocol):
+    """One generation of the group protocol."""
+
+    name: str
+    """A short name."""
+    idea: str
+    """How partitions change hands in it, in a sentence."""
+
+    def begin(self, schedule: Schedule, ledger: Ledger) -> None:
+        """Make the world with the schedule's topics and a coordinator that is ready; time 0 is after that."""
+
+    def meet(self, event: ScheduledEvent) -> None:
+        """Let an event happen now."""
+
+    def run_until(self, at_ms: float) -> None:
+        """Let virtual time pass until so many ms after `begin`; return at once if they have passed."""
+
+    def sentence(self, figures: RunFigures) -> str:
+        """What the run cost, with the figure that shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerResult:
+    """The outcome of one player."""
+
+    name: str
+    idea: str
+    sentence: str
+    ledger: Ledger
+    figures: RunFigures
+
+
+def play(player: Player, schedule: Schedule) -> PlayerResult:
+    """Play a schedule to its end."""
+    ledger = Ledger()
+    for topic, num_partitions in schedule.topics.items():
+        ledger.exists(topic, num_partitions, 0.0)
+    player.begin(schedule, ledger)
+    for event in schedule.events:
+        player.run_until(event.at_ms)
+        if isinstance(event, GrowTopic):
+            ledger.exists(event.topic, event.num_partitions, event.at_ms)
+        player.meet(event)
+    player.run_until(schedule.end_ms)
+    ledger.close(schedule.end_ms)
+    figures = ledger.figures(event_times(schedule))
+    return PlayerResult(player.name, player.idea, player.sentence(figures), ledger, figures)
+
+
+def play_all(
+    players: Sequence[Player], schedule: Schedule, told: Callable[[PlayerResult], None] = lambda _: None
+) -> list[PlayerResult]:
+    """Play a schedule to each player in turn; `told` is called after each."""
+    results = []
+    for player in players:
+        results.append(play(player, schedule))
+        told(results[-1])
+    return results
+
+
+def event_times(schedule: Schedule) -> list[float]:
+    """Return the times from which settling is measured: the forming of the group, and each later event."""
+    return [0.0, *(event.at_ms for event in schedule.disturbances)]

@@ -1,0 +1,219 @@
+"""The classic protocol, spoken by `client.classic_member` in the way of Kafka's consumer.
+
+The program's thread polls, and only a poll joins; a second thread sends heartbeats, and leaves the group when
+the program has not polled for `max.poll.interval.ms`. The group's leader asks for the topics' metadata and
+joins again when a topic has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from client.classic_member import COOPERATIVE, EAGER, ClassicMachine, Outgoing, Part, Phase, Then
+from cluster.simulator.talking import RETRY_MS, CallbackConnection
+from coordinator.assignors import (
+    AssignmentMemberSpec,
+    AssignmentSpec,
+    AssignmentTopicMetadata,
+    PartitionAssignor,
+    RangeAssignor,
+    UniformAssignor,
+)
+from quorate.generations.contest import HEARTBEAT_MS, METADATA_MS, POLL_INTERVAL_MS, POLL_MS, SESSION_MS
+from quorate.generations.ledger import RunFigures
+from quorate.generations.players.on_cluster import GROUP, ClusterPlayer, PlayedMember
+from wire.apis import ApiKey
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+JOIN_PATIENCE_MS: Final = POLL_INTERVAL_MS + 5_000.0
+"""How long Kafka's clients wait for the answer to JoinGroup."""
+
+
+class ClassicPlayer(ClusterPlayer):
+    """The classic protocol: eager with the range assignor, or cooperative with a sticky one."""
+
+    def __init__(self, *, is_cooperative: bool = False) -> None:
+        self.is_cooperative = is_cooperative
+        if is_cooperative:
+            self.name = "Classic, cooperative"
+            self.idea = (
+                "All members join again for every change, the leader assigns, and members keep what they "
+                "have; partitions that move take a second round."
+            )
+        else:
+            self.name = "Classic"
+            self.idea = (
+                "All members give up everything and join again for every change; one of them, the leader, "
+                "assigns all partitions anew."
+            )
+
+    def new_member(self, name: str) -> PlayedMember:
+        return _ClassicConsumer(self, name, is_cooperative=self.is_cooperative)
+
+    def sentence(self, figures: RunFigures) -> str:
+        joins = figures.messages["JoinGroup"] // 2
+        if self.is_cooperative:
+            return (
+                f"Members kept what they had, but all of them joined for every change, {joins:,} times in "
+                f"total, and waited for the slowest: {figures.unowned_s:,.0f} partition-seconds without work."
+            )
+        return (
+            f"Every change stopped all members: a partition was taken from a member only to be given back "
+            f"{figures.needless_stops:,} times, and {figures.unowned_s:,.0f} partition-seconds went without "
+            "work."
+        )
+
+
+class _ClassicConsumer(PlayedMember):
+    """A consumer and its program."""
+
+    def __init__(self, stage: ClusterPlayer, name: str, *, is_cooperative: bool) -> None:
+        super().__init__(stage, name)
+        self._caller = stage.caller(self)
+        self._topics = dict(stage.topics)
+        self._core = ClassicMachine(
+            GROUP,
+            self._topics,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=POLL_INTERVAL_MS,
+            protocol=COOPERATIVE if is_cooperative else EAGER,
+            assign=partial(_assign, UniformAssignor() if is_cooperative else RangeAssignor()),
+        )
+        self._polled_ms = 0.0
+        self._is_asking = self._is_out = self._has_ended = False
+        self._works_on: set[Part] = set()
+
+    def start(self) -> None:
+        self._poll()
+        self.host.call_later(HEARTBEAT_MS, self._beat)
+        self.host.call_later(METADATA_MS * self.host.rng.uniform(0.5, 1.0), self._ask_metadata)
+
+    # The program.
+
+    def _poll(self) -> None:
+        """Poll: join if that is due. A program that is slow comes back later."""
+        if self.slow_ms:
+            self.host.call_later(self.slow_ms, self._poll)
+        elif self.is_leaving:
+            self._close()
+        else:
+            self._polled_ms = self.host.monotonic_ms()
+            self._is_out = False
+            self._own()
+            if not self._core.is_stable:
+                self._ask()
+            self.host.call_later(POLL_MS * self.host.rng.uniform(0.8, 1.2), self._poll)
+
+    def _close(self) -> None:
+        farewell = self._core.leave()
+        self._own()
+        self._has_ended = True
+        self._say(farewell)
+
+    def _own(self) -> None:
+        """Work on what the member owns; called where a poll would call on_assign or on_revoke."""
+        if self._core.owned != self._works_on:
+            self._works_on = set(self._core.owned)
+            self.works_on(self._works_on)
+
+    # The thread of heartbeats.
+
+    def _beat(self) -> None:
+        if self._has_ended:
+            return
+        if not self._is_out and self.host.monotonic_ms() - self._polled_ms > POLL_INTERVAL_MS:
+            self._is_out = True
+            self._say(self._core.leave())
+        elif self._core.is_stable or self._beats_only:
+            self._ask()
+        self.host.call_later(HEARTBEAT_MS, self._beat)
+
+    @property
+    def _beats_only(self) -> bool:
+        """Whether it is due to join again, but its program does not poll: heartbeats keep its session."""
+        is_member = self._core.generation >= 0
+        return is_member and self._core.phase is Phase.UNJOINED and self.slow_ms > 0
+
+    # What is sent, and what is answered.
+
+    def _ask(self) -> None:
+        if not self._is_asking and not self._has_ended:
+            self._is_asking = True
+            self._caller.with_coordinator(self._send)
+
+    def _send(self, connection: CallbackConnection) -> None:
+        is_polling = not self.slow_ms
+        may_send = is_polling or self._core.phase is not Phase.UNJOINED or self._beats_only
+        if self._has_ended or self._is_out or not may_send:
+            self._is_asking = False  # things changed while the coordinator was looked for
+            return
+        out = self._core.heartbeat() if self._beats_only else self._core.next_request()
+        if is_polling:
+            self._own()
+        patience_ms = JOIN_PATIENCE_MS if out.api_key is ApiKey.JOIN_GROUP else None
+        connection.ask(*out, partial(self._answered, out.api_key), patience_ms)
+
+    def _answered(self, api_key: int, answer: Any) -> None:
+        self._is_asking = False
+        if self._has_ended or self._is_out:
+            return
+        then = self._core.answered(api_key, answer)
+        if then is Then.MOVED:
+            self._caller.moved()
+        if self.slow_ms and self._core.phase is not Phase.SYNCING:
+            return  # the next poll goes on
+        self._own()
+        if then is Then.AT_ONCE:
+            self._ask()
+        elif then in (Then.SOON, Then.MOVED):
+            self.host.call_later(RETRY_MS * self.host.rng.random(), self._ask)
+
+    def _say(self, farewell: Outgoing | None) -> None:
+        if farewell is not None:
+            self._caller.with_coordinator(lambda connection: connection.ask(*farewell, lambda _: None))
+
+    # Metadata.
+
+    def _ask_metadata(self) -> None:
+        if self._has_ended:
+            return
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in self._topics])
+        self._caller.with_coordinator(
+            lambda connection: connection.ask(ApiKey.METADATA, 12, request, self._told_metadata)
+        )
+        self.host.call_later(METADATA_MS, self._ask_metadata)
+
+    def _told_metadata(self, answer: Any) -> None:
+        if answer is None or self._has_ended:
+            return
+        found = {topic.name: len(topic.partitions) for topic in answer.topics if not topic.error_code}
+        has_grown = any(self._topics[name] != count for name, count in found.items())
+        self._topics |= found
+        if has_grown and self._core.is_leader and self._core.is_stable:
+            self._core.rejoin()
+
+
+def _assign(
+    assignor: PartitionAssignor, owned: Mapping[str, set[Part]], topics: Mapping[str, int]
+) -> Mapping[str, set[Part]]:
+    """Let the product's assignors, which know topics by id, do the work of the group's leader."""
+    ids = {name: name.encode() for name in topics}
+    subscribed = frozenset(ids.values())
+    members = {}
+    for member_id, parts in owned.items():
+        target: dict[bytes, tuple[int, ...]] = {}
+        for topic, number in sorted(parts):
+            target[ids[topic]] = (*target.get(ids[topic], ()), number)
+        members[member_id] = AssignmentMemberSpec(subscribed, target)
+    known = {ids[name]: AssignmentTopicMetadata(name, count) for name, count in topics.items()}
+    answer = assignor.assign(AssignmentSpec(members, known)).members
+    return {
+        member_id: {
+            (topic_id.decode(), number)
+            for topic_id, numbers in answer[member_id].target_partitions.items()
+            for number in numbers
+        }
+        for member_id in owned
+    }

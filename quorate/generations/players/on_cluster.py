@@ -1,0 +1,178 @@
+"""What players have in common whose coordinator is a whole cluster of three nodes in virtual time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final
+
+from cluster.simulator import Network, SimCluster, VirtualHost, WireClient, World
+from cluster.simulator.machine import KAFKA_PORT, Machine, address_of
+from cluster.simulator.talking import Caller
+from cluster.simulator.wiretap import Wiretap
+from quorate.generations.contest import HEARTBEAT_MS, SESSION_MS
+from quorate.generations.ledger import Ledger, Part, RunFigures
+from quorate.generations.schedule import (
+    GrowTopic,
+    Join,
+    KillCoordinator,
+    Leave,
+    Schedule,
+    ScheduledEvent,
+    Slow,
+)
+from raftlog.env.simulated_files import SimFiles
+from records import METADATA_SHARD, shard_of
+from wire.apis import ApiKey
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+GROUP: Final = "generations"
+NUM_NODES: Final = 3
+ADMIN_MS: Final = 5_000
+SETTINGS: Final[dict[str, Any]] = {
+    "group_consumer_session_timeout_ms": SESSION_MS,
+    "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS,
+    "group_consumer_heartbeat_interval_adaptive": False,
+    "group_min_session_timeout_ms": SESSION_MS,
+}
+
+
+class Counted(Wiretap):
+    """Counts the messages of all members."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def requested(self, api_key: int, frame: bytes) -> None:
+        self._ledger.message(_name_of(api_key))
+
+    def answered(self, api_key: int, api_version: int, sent_ms: float, payload: bytes) -> None:
+        self._ledger.message(_name_of(api_key))
+
+
+def _name_of(api_key: int) -> str:
+    """Return the API's name as Kafka writes it."""
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+
+
+class PlayedMember(ABC):
+    """One process with one consumer, on a machine of its own."""
+
+    def __init__(self, stage: ClusterPlayer, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.host = VirtualHost(stage.world, stage.network, SimFiles(), name=name)
+        self.slow_until_ms = 0.0
+        self.is_leaving = False
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the process."""
+
+    def leave(self) -> None:
+        """Close the consumer as soon as the program polls."""
+        self.is_leaving = True
+
+    def slow(self, for_ms: float) -> None:
+        """Do not poll for so long."""
+        self.slow_until_ms = self.host.monotonic_ms() + for_ms
+
+    @property
+    def slow_ms(self) -> float:
+        """How long the program stays slow, in ms; 0 if it is not."""
+        return max(self.slow_until_ms - self.host.monotonic_ms(), 0.0)
+
+    def works_on(self, parts: set[Part]) -> None:
+        """Tell the ledger."""
+        self.stage.ledger.works_on(self.name, parts, self.stage.now_ms)
+
+
+class ClusterPlayer(ABC):
+    """A `contest.Player` whose members talk to the product's own coordinator."""
+
+    name: str
+    idea: str
+    settings: ClassVar[dict[str, Any]] = {}
+    """Settings of the nodes beside SETTINGS."""
+
+    @abstractmethod
+    def new_member(self, name: str) -> PlayedMember:
+        """Return a member that is not started."""
+
+    @abstractmethod
+    def sentence(self, figures: RunFigures) -> str:
+        """See `contest.Player`."""
+
+    def begin(self, schedule: Schedule, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.tap = Counted(ledger)
+        self.world = World(schedule.seed)
+        self.network = Network(self.world)
+        settings = SETTINGS | self.settings
+        self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, settings=settings)
+        self.cluster.boot_until_ready()
+        self.bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
+        self.topics = dict(schedule.topics)
+        self._create_topics()
+        self.members: dict[str, PlayedMember] = {}
+        self._begun_ms = self.world.now_ms
+
+    @property
+    def now_ms(self) -> float:
+        return self.world.now_ms - self._begun_ms
+
+    def run_until(self, at_ms: float) -> None:
+        self.world.run_for(max(at_ms - self.now_ms, 0.0))
+
+    def meet(self, event: ScheduledEvent) -> None:
+        match event:
+            case Join():
+                member = self.members[event.member] = self.new_member(event.member)
+                member.start()
+            case Leave():
+                self.members.pop(event.member).leave()
+            case Slow():
+                self.members[event.member].slow(event.for_ms)
+            case GrowTopic():
+                self._grow(event.topic, event.num_partitions)
+            case KillCoordinator():
+                self._kill_coordinator(event.for_ms)
+
+    def caller(self, member: PlayedMember) -> Caller:
+        """Return a member's way to the coordinator."""
+        return Caller(member.host, member.name, GROUP, self.bootstrap, self.tap)
+
+    def _kill_coordinator(self, for_ms: float) -> None:
+        shard = shard_of(GROUP, len(self.cluster.shards) - 1)
+        machine = self.cluster[self.cluster.wait_for_leader(shard)]
+        machine.kill()
+        self.world.at(self.world.now_ms + for_ms, self._boot, machine)
+
+    def _boot(self, machine: Machine) -> None:
+        machine.boot()
+
+    def _create_topics(self) -> None:
+        topics = [
+            CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=1)
+            for name, num_partitions in self.topics.items()
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=ADMIN_MS)
+        for created in self._admin().ask(ApiKey.CREATE_TOPICS, 7, request).topics:
+            _require(created.error_code, f"create {created.name}")
+
+    def _grow(self, topic: str, num_partitions: int) -> None:
+        self.topics[topic] = num_partitions
+        wanted = CreatePartitionsTopic(name=topic, count=num_partitions, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=ADMIN_MS)
+        grown = self._admin().ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
+        _require(grown.error_code, f"grow {topic}")
+
+    def _admin(self) -> WireClient:
+        """Return a connection to the controller, whose messages are not the group's."""
+        leader = self.cluster.wait_for_leader(METADATA_SHARD)
+        return WireClient(self.world, self.network, "admin", address=address_of(leader))
+
+
+def _require(error_code: int, what: str) -> None:
+    if error_code:
+        raise RuntimeError(f"the simulated cluster did not {what}: error {error_code}")
