@@ -151,6 +151,7 @@ REASONS: dict[int, str] = {
     ReasonKind.MEMBER_REPLACED: "{member} replaced a process with its instance id{detail}",
     ReasonKind.JOIN_TIMED_OUT: "{member} did not join again in time{late}",
     ReasonKind.SYNC_TIMED_OUT: "{member} did not send SyncGroup in time{late}",
+    ReasonKind.MEMBER_REJOINED: "{member} joined again",
 }
 
 TERM_WHYS: dict[int, str] = {

@@ -2,5 +2,6 @@
 
 A package has its wire schemas, its coordinator and its consumer, none of which knows a socket or a clock.
 
-push  the coordinator calls the consumers: Register, Ping, Stop, Start (seed 004)
+push/     the coordinator calls the consumers: Register, Ping, Stop, Start (seed 004)
+rewrite/  generations given by the coordinator: JoinGroup, Heartbeat, in two variants (seed 000)
 """

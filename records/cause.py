@@ -88,6 +88,7 @@ class ReasonKind(IntEnum):
     MEMBER_REPLACED = 20
     JOIN_TIMED_OUT = 21
     SYNC_TIMED_OUT = 22
+    MEMBER_REJOINED = 23
 
 
 class Certainty(IntEnum):

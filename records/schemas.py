@@ -69,6 +69,7 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.PENDING_OFFSET, v.PendingOffsetKey, v.PendingOffsetValue),
     (RecordType.TRANSACTIONS_RESOLVED, v.TransactionsResolvedKey, v.TransactionsResolvedValue),
     (RecordType.MEMBER_LEASES, v.MemberLeasesKey, v.MemberLeasesValue),
+    (RecordType.REWRITE_GROUP, v.RewriteGroupKey, v.RewriteGroupValue),
     (RecordType.PUSH_GROUP, v.PushGroupKey, v.PushGroupValue),
 )
 

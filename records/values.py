@@ -535,6 +535,52 @@ class PushGroupValue:
     consumers: tuple[PushConsumer, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteGroupKey:
+    """A group of the consumer rewrite design of 2013 (`lineage.rewrite`)."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteTopic:
+    """A topic that the group subscribes to, and how many partitions were shared out (0 = no such topic)."""
+
+    num_partitions: I32
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewritePartitions:
+    """Partitions of one topic, which this protocol knows by name only."""
+
+    topic: str
+    partitions: tuple[I32, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteConsumer:
+    """A consumer of such a group: what it asked for, as topics or as `fixed` partitions, and what it owns."""
+
+    session_timeout_ms: I32
+    consumer_id: str
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...] = ()
+    fixed: tuple[RewritePartitions, ...] = ()
+    owned: tuple[RewritePartitions, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteGroupValue:
+    """Everything about the group but its offsets, "in one atomic write"; consumers sorted by id."""
+
+    generation: I32
+    strategy: str
+    topics: tuple[RewriteTopic, ...]
+    consumers: tuple[RewriteConsumer, ...]
+
+
 Key = (
     LegacyOffsetCommitKey
     | OffsetCommitKey
@@ -556,6 +602,7 @@ Key = (
     | TransactionsResolvedKey
     | MemberLeasesKey
     | PushGroupKey
+    | RewriteGroupKey
 )
 Value = (
     OffsetCommitValue
@@ -577,4 +624,5 @@ Value = (
     | TransactionsResolvedValue
     | MemberLeasesValue
     | PushGroupValue
+    | RewriteGroupValue
 )

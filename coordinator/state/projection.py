@@ -25,6 +25,8 @@ from records import (
     PushGroupValue,
     RawRecord,
     RecordType,
+    RewriteGroupKey,
+    RewriteGroupValue,
     TermStartKey,
     TermStartValue,
     TransactionsResolvedKey,
@@ -38,14 +40,14 @@ _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
 _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
-_OLD_GROUPS = frozenset({int(RecordType.PUSH_GROUP)})
+_OLD_GROUPS = frozenset({int(RecordType.PUSH_GROUP), int(RecordType.REWRITE_GROUP)})
 
 RESOLVED_KEPT = 1_000
 """Limit on the uncommitted changes of `Projection.resolved`, beyond which the oldest are forgotten."""
 
 
-OldGroupKey = PushGroupKey
-OldGroupValue = PushGroupValue
+OldGroupKey = PushGroupKey | RewriteGroupKey
+OldGroupValue = PushGroupValue | RewriteGroupValue
 
 
 class Projection:

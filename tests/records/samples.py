@@ -54,6 +54,11 @@ from records import (
     Record,
     RecordType,
     Ref,
+    RewriteConsumer,
+    RewriteGroupKey,
+    RewriteGroupValue,
+    RewritePartitions,
+    RewriteTopic,
     TermStartKey,
     TermStartValue,
     TermWhy,
@@ -241,6 +246,25 @@ SAMPLES: dict[RecordType, Record] = {
     RecordType.MEMBER_LEASES: Record(
         MemberLeasesKey(group_id="g", member_id="m"),
         MemberLeasesValue(topics=(TopicLeases(topic_id=TOPIC_ID, partitions=(0, 7), tokens=(12, 300)),)),
+    ),
+    RecordType.REWRITE_GROUP: Record(
+        RewriteGroupKey(group_id="g"),
+        RewriteGroupValue(
+            generation=3,
+            strategy="range",
+            topics=(RewriteTopic(num_partitions=2, name="t"),),
+            consumers=(
+                RewriteConsumer(
+                    session_timeout_ms=30_000,
+                    consumer_id="g-1",
+                    client_id="c",
+                    client_host="/127.0.0.1",
+                    topics=("t",),
+                    fixed=(RewritePartitions(topic="f", partitions=(4,)),),
+                    owned=(RewritePartitions(topic="t", partitions=(0, 1)),),
+                ),
+            ),
+        ),
     ),
     RecordType.PUSH_GROUP: Record(
         PushGroupKey(group_id="g"),

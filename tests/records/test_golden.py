@@ -106,6 +106,13 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "92a167a16d",
         "919193c410000102030405060708090a0b0c0d0e0f920007920ccd012c",
     ),
+    (RecordType.REWRITE_GROUP, 0): (
+        "91a167",
+        (
+            "9403a572616e6765919202a1749197cd7530a3672d31a163aa2f3132372e302e302e3191a1749192a166"
+            "91049192a174920001"
+        ),
+    ),
     (RecordType.PUSH_GROUP, 0): (
         "91a167",
         "919197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c",

@@ -1,0 +1,12 @@
+"""The consumer rewrite design of 2013 (seed 000), and the variant that a comment under it describes.
+
+messages     requests and responses as bytes
+errors       error numbers, and what a consumer makes of each
+machines     the states of both coordinators and both consumers, as tables
+strategies   which consumer gets which partition: range, round robin
+groups       what a coordinator keeps of a group in memory only
+coordinator  decisions that both variants share
+variants     where the two differ
+consumer     a consumer of either variant, driven by a table
+playing      a whole group in virtual time, over bytes
+"""

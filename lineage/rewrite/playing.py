@@ -1,0 +1,284 @@
+"""A group of this protocol in virtual time: coordinators, consumers, a network, over its bytes.
+
+Everything random comes from the caller's generator, so a run is repeated by its seed. The log is the
+caller's: `append` gets each entry and applies it, and `groups` are the records as applied. A node that is
+killed takes down its connections and what its coordinator kept in memory; the next one is elected later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings, Send
+from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
+from lineage.rewrite.machines import DESIGN_CONSUMER, THREAD_CONSUMER, ConsumerTable
+from lineage.rewrite.messages import (
+    RewriteBroker,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from lineage.rewrite.strategies import Partition
+from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
+from records import Cause, RawRecord
+
+VARIANTS: dict[str, tuple[type[RewriteCoordinator], ConsumerTable]] = {
+    "design": (DesignCoordinator, DESIGN_CONSUMER),
+    "thread": (ThreadCoordinator, THREAD_CONSUMER),
+}
+LENGTH_BYTES = 4
+WALL_MS = 1_700_000_000_000
+
+
+class Random(Protocol):
+    """The part of `random.Random` that is used."""
+
+    def uniform(self, a: float, b: float) -> float: ...
+    def random(self) -> float: ...
+
+
+class Log(Protocol):
+    """The shard's log and its projection."""
+
+    groups: Mapping[Any, Any]
+
+    def append(self, cause: Cause, records: tuple[RawRecord, ...]) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """A consumer's process: while it is paused it neither sends nor reads, but goes on consuming."""
+
+    name: str
+    consumer: RewriteConsumerCore
+    paused_until_ms: float = 0.0
+    is_over: bool = False
+    inbox: list[Callable[[], None]] = field(default_factory=list)
+    """What arrived while it was paused."""
+    sent: int = 0
+    """The request that its connection carries; one from before is answered on a closed connection."""
+
+
+class Play:
+    """One story. `watch` is called after every event; see `run`, `join`, `leave`, `pause`, `kill`, `grow`."""
+
+    def __init__(
+        self,
+        variant: str,
+        log: Log,
+        random: Random,
+        counts: dict[str, int],
+        *,
+        settings: RewriteSettings | None = None,
+        delay_ms: tuple[float, float] = (1.0, 10.0),
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        make, self._consumer_table = VARIANTS[variant]
+        self._log, self._random, self.counts, self._delay_ms, self._watch = (
+            log,
+            random,
+            counts,
+            delay_ms,
+            watch,
+        )
+        self.now_ms, self._order, self._ids = 0.0, 0, 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self.processes: dict[str, Process] = {}
+        self.messages = 0
+        self.term = 1
+        self.deaf: set[str] = set()
+        """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
+        self.coordinator = make(log.groups, counts, self._fresh_id, self._locate, settings)
+        self.coordinator.elected()
+        self._decided(self.coordinator.loaded(self.now))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, WALL_MS + int(self.now_ms))
+
+    # What happens to the group.
+
+    def join(
+        self, name: str, settings: RewriteConsumerSettings, topics: Iterable[str], **others: Any
+    ) -> RewriteConsumerCore:
+        """Start a consumer."""
+        consumer = RewriteConsumerCore(self._consumer_table, settings, topics, **others)
+        process = self.processes[name] = Process(name, consumer)
+        consumer.start(self.now_ms)
+        self._work(process)
+        return consumer
+
+    def leave(self, name: str) -> None:
+        """End a consumer's process; the protocol has no request for it."""
+        self.processes.pop(name).is_over = True
+
+    def pause(self, name: str, for_ms: float) -> None:
+        process = self.processes[name]
+        process.paused_until_ms = self.now_ms + for_ms
+        self.at(for_ms, partial(self._work, process))
+
+    def resume(self, name: str) -> None:
+        """End a pause early."""
+        process = self.processes[name]
+        process.paused_until_ms = self.now_ms
+        self._work(process)
+
+    def kill(self, *, down_ms: float = 500.0, loading_ms: float = 50.0) -> None:
+        """The coordinator's node dies; another is elected after `down_ms` and loads for `loading_ms`."""
+        self.term += 1
+        term = self.term
+        self.deaf.clear()
+        self.coordinator.demoted()
+        for process in self.processes.values():
+            self._hang_up(process)
+        self.at(down_ms, lambda: self._elected(term, loading_ms))
+
+    def grow(self, topic: str, count: int) -> None:
+        """Change the number of partitions of a topic, or create it."""
+        self.counts[topic] = count
+        if self.coordinator.state.value == "Ready":
+            self._decided(self.coordinator.topics_changed(self.now))
+        for process in self.processes.values():
+            process.consumer.saw_topics(self.counts)
+            self._work(process)
+
+    def run(self, for_ms: float) -> None:
+        """Let virtual time pass."""
+        until_ms = self.now_ms + for_ms
+        while self._events and self._events[0][0] <= until_ms:
+            self.now_ms, _, event = heapq.heappop(self._events)
+            event()
+            self._watch()
+        self.now_ms = until_ms
+
+    def at(self, in_ms: float, event: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self.now_ms + in_ms, self._order, event))
+
+    def owners(self) -> dict[Partition, list[str]]:
+        """Who works on each partition at this moment."""
+        owners: dict[Partition, list[str]] = {}
+        for name, process in self.processes.items():
+            for one in process.consumer.consuming:
+                owners.setdefault(one, []).append(name)
+        return owners
+
+    # The network.
+
+    def _work(self, process: Process) -> None:
+        """Let a consumer do what is due."""
+        if process.is_over or process.paused_until_ms > self.now_ms:
+            return
+        while process.inbox:
+            process.inbox.pop(0)()
+        send = process.consumer.poll(self.now_ms)
+        if send is not None:
+            self._send(process, send)
+        deadline_ms = process.consumer.next_deadline_ms
+        if deadline_ms is not None:
+            self.at(max(deadline_ms - self.now_ms, 0.0), partial(self._due, process, deadline_ms))
+
+    def _due(self, process: Process, deadline_ms: float) -> None:
+        if process.consumer.next_deadline_ms == deadline_ms:
+            self._work(process)
+
+    def _send(self, process: Process, send: Send) -> None:
+        self.messages += 1
+        process.sent = send.number
+        frame = encode_request(send.number, process.name, send.request)
+        self._later(lambda: self._arrives(process, send, frame))
+
+    def _arrives(self, process: Process, send: Send, frame: bytes) -> None:
+        is_there = send.to is None or (send.to == self.term and self.coordinator.state.value != "Down")
+        if process.is_over or process.sent != send.number:
+            return
+        if not is_there:
+            self._later(lambda: self._receives(process, send, None))
+            return
+        header, request = decode_request(frame[LENGTH_BYTES:])
+        origin = RewriteOrigin((process, send), header, "/127.0.0.1")
+        self._decided(self.coordinator.handle(request, origin, self.now))
+
+    def _decided(self, results: list[RewriteResult]) -> None:
+        for result in results:
+            if result.cause is not None:
+                self._log.append(result.cause, result.records)
+            for connection in result.closes:
+                assert isinstance(connection, tuple)
+                self._hang_up(connection[0])
+            for origin, response in result.answers:
+                assert isinstance(origin.connection, tuple)
+                process, send = origin.connection
+                if process.name not in self.deaf and process.sent == send.number:
+                    self.messages += 1
+                    frame = encode_response(origin.header, response)[LENGTH_BYTES:]
+                    self._later(partial(self._receives, process, send, frame))
+        self._arm()
+
+    def _receives(self, process: Process, send: Send, frame: bytes | None) -> None:
+        if process.is_over or process.sent != send.number:
+            return
+        if process.paused_until_ms > self.now_ms:
+            process.inbox.append(lambda: self._receives(process, send, frame))
+            return
+        if frame is None:
+            process.consumer.lost(send.number, self.now_ms)
+        else:
+            _, response = decode_response(send.request, frame)
+            process.consumer.answered(send.number, response, self.now_ms)
+        self._work(process)
+
+    def _hang_up(self, process: Process) -> None:
+        """Close a consumer's connection to the coordinator."""
+        number, process.sent = process.sent, -1
+        self._later(lambda: self._hung_up(process, number))
+
+    def _hung_up(self, process: Process, number: int) -> None:
+        if process.is_over:
+            return
+        if process.paused_until_ms > self.now_ms:
+            process.inbox.append(lambda: self._hung_up(process, number))
+            return
+        if process.sent == -1:
+            process.consumer.lost(number, self.now_ms)
+            process.consumer.disconnected(self.now_ms)
+            self._work(process)
+
+    def _later(self, event: Callable[[], None]) -> None:
+        self.at(self._random.uniform(*self._delay_ms), event)
+
+    # The coordinator's node.
+
+    def _elected(self, term: int, loading_ms: float) -> None:
+        if term == self.term:
+            self.coordinator.elected()
+            self.at(loading_ms, lambda: self._loaded(term))
+
+    def _loaded(self, term: int) -> None:
+        if term == self.term:
+            self._decided(self.coordinator.loaded(self.now))
+
+    def _arm(self) -> None:
+        deadline_ms = self.coordinator.next_deadline_ms
+        if deadline_ms is not None:
+            term = self.term
+            self.at(max(deadline_ms - self.now_ms, 0.0), lambda: self._ticks(term, deadline_ms))
+
+    def _ticks(self, term: int, deadline_ms: float) -> None:
+        if term == self.term and self.coordinator.next_deadline_ms == deadline_ms:
+            self._decided(self.coordinator.tick(self.now))
+
+    def _locate(self, group_id: str) -> RewriteBroker | None:
+        if self.coordinator.state.value == "Down":
+            return None
+        return RewriteBroker(node_id=self.term, host="127.0.0.1", port=9_092)
+
+    def _fresh_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:08x}"

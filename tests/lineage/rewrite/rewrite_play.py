@@ -1,0 +1,132 @@
+"""Stories of seed 000's protocol: a log in memory, random schedules, and what must hold after every event."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from coordinator.state.projection import Projection
+from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
+from lineage.rewrite.playing import Play
+from records import Cause, RawRecord, RewriteGroupKey, RewriteGroupValue, Stamped
+
+GROUP = "g"
+SESSION_MS = 3_000
+SETTINGS = RewriteConsumerSettings(group_id=GROUP, session_timeout_ms=SESSION_MS)
+KEY = RewriteGroupKey(group_id=GROUP)
+
+
+class RewriteLog:
+    """Entries, and the projection that they were applied to, with its hash after each."""
+
+    def __init__(self) -> None:
+        self.projection = Projection()
+        self.groups = self.projection.old_groups
+        self.entries: list[tuple[Cause, tuple[RawRecord, ...]]] = []
+        self.hashes: list[int] = []
+
+    def append(self, cause: Cause, records: tuple[RawRecord, ...]) -> None:
+        self.entries.append((cause, records))
+        for one in records:
+            self.projection.apply(one, len(self.entries))
+        self.hashes.append(self.projection.state_hash)
+
+    @property
+    def stamped(self) -> list[Stamped]:
+        return [
+            Stamped(index, index, one)
+            for index, (_, records) in enumerate(self.entries, 1)
+            for one in records
+        ]
+
+    @property
+    def value(self) -> RewriteGroupValue:
+        return self.groups[KEY]
+
+    @property
+    def generations(self) -> list[Cause]:
+        return [cause for cause, records in self.entries if records[0].type == 1010]
+
+
+class RewriteStory:
+    """A play with a log, whose consumers commit and are watched."""
+
+    def __init__(
+        self, variant: str, seed: int = 1, counts: dict[str, int] | None = None, **others: Any
+    ) -> None:
+        self.random = random.Random(seed)
+        self.log = RewriteLog()
+        self.play = Play(variant, self.log, self.random, counts or {"t": 6}, watch=self._watch, **others)
+        self.joined = 0
+        self.silent_until_ms = 0.0
+        self.taken: Counter[Any] = Counter()
+        self.was_double = False
+
+    def join(
+        self, name: str, topics: tuple[str, ...] = ("t",), settings: RewriteConsumerSettings = SETTINGS
+    ) -> RewriteConsumerCore:
+        positions = {("t", number): number for number in range(6)}
+        return self.play.join(name, settings, topics, positions=lambda: positions)
+
+    def silence(self, for_ms: float) -> None:
+        """Consumers may be silent for so long: others may own their partitions meanwhile."""
+        self.silent_until_ms = max(self.silent_until_ms, self.play.now_ms + for_ms)
+
+    def settle(self) -> None:
+        self.play.run(4 * SESSION_MS)
+
+    def owners(self) -> dict[int, str]:
+        return {number: names[0] for (_, number), names in self.play.owners().items()}
+
+    def _watch(self) -> None:
+        double = {one: names for one, names in self.play.owners().items() if len(names) > 1}
+        self.was_double |= bool(double)
+        assert not double or self.play.now_ms < self.silent_until_ms, (self.play.now_ms, double)
+
+
+def play_schedule(variant: str, seed: int) -> RewriteStory:
+    """Joins, ends, pauses, kills, lost answers, growing topics and changed lists, then rest."""
+    story = RewriteStory(variant, seed, {"t": 6, "u": 3})
+    play, chance = story.play, story.random
+    consumers: list[RewriteConsumerCore] = []
+    for step in range(25):
+        names = list(play.processes)
+        what = chance.choices(
+            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop"], [6, 2, 2, 2, 2, 1, 2, 1]
+        )[0]
+        if what == "join" or not names:
+            consumers.append(story.join(f"c{step}", chance.choice([("t",), ("t", "u"), ("t", "later")])))
+        elif what == "leave":
+            play.leave(chance.choice(names))
+        elif what == "pause":
+            length_ms = chance.uniform(100, 2.5 * SESSION_MS)
+            story.silence(length_ms + SESSION_MS)
+            play.pause(chance.choice(names), length_ms)
+        elif what == "blink":
+            length_ms = chance.uniform(0.6, 1.2) * SESSION_MS
+            story.silence(length_ms + SESSION_MS)
+            play.pause(chance.choice(names), length_ms)
+            play.run(length_ms)
+        elif what == "kill":
+            down_ms = chance.uniform(10, SESSION_MS / 2)
+            play.kill(down_ms=down_ms, loading_ms=chance.uniform(1, 300))
+        elif what == "grow":
+            topic = chance.choice(["t", "u", "later"])
+            play.grow(topic, play.counts.get(topic, 0) + chance.randint(1, 3))
+        elif what == "subscribe":
+            play.processes[chance.choice(names)].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
+            if chance.random() < 0.5:
+                play.run(SESSION_MS / 3 + chance.uniform(0, 30))
+                play.kill(down_ms=10, loading_ms=1)
+        else:
+            play.deaf.update(names)
+            play.run(chance.uniform(10, 500))
+            play.kill()
+        play.run(chance.choice([5, 50, 500, SESSION_MS, 3 * SESSION_MS]))
+    if not play.processes:
+        consumers.append(story.join("last"))
+    play.run(20 * SESSION_MS)
+    for one in consumers:
+        story.taken.update(one.taken)
+    return story

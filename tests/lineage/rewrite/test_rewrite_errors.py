@@ -1,0 +1,323 @@
+"""Each error of seed 000, its number, and when it is answered; hostile bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
+from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.errors import RewriteError
+from lineage.rewrite.groups import Now, RewriteOrigin
+from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState
+from lineage.rewrite.messages import (
+    CommitPartition,
+    CommitTopic,
+    ConsumerMetadataRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    TopicNumbers,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from lineage.rewrite.playing import VARIANTS
+from lineage.rewrite.strategies import STRATEGIES
+from records import OffsetCommitKey, decode_record
+from wire.errors import MalformedFrame, UnsupportedApi
+
+from .rewrite_play import RewriteLog, RewriteStory
+
+both = pytest.mark.parametrize("variant", VARIANTS)
+E = RewriteError
+
+
+class Desk:
+    """A coordinator that answers requests at once, over bytes."""
+
+    def __init__(self, variant: str, state: str = "Ready", **settings: Any) -> None:
+        self.log, self.at_ms, self.ids = RewriteLog(), 0.0, 0
+        counts = {"t": 4}
+        self.coordinator: RewriteCoordinator = VARIANTS[variant][0](
+            self.log.groups, counts, self.fresh_id, lambda _: None, RewriteSettings(**settings)
+        )
+        if state != "Down":
+            self.coordinator.elected()
+        if state == "Ready":
+            self.coordinator.loaded(self.now)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.at_ms, 1_000_000 + int(self.at_ms))
+
+    def fresh_id(self) -> str:
+        self.ids += 1
+        return str(self.ids)
+
+    def ask(self, request: Any) -> Any:
+        """The answer to a request; None if it waits."""
+        header, decoded = decode_request(encode_request(7, "c", request)[4:])
+        assert decoded == request
+        mine = RewriteOrigin("connection", header)
+        found = None
+        for result in self.coordinator.handle(decoded, mine, self.now):
+            if result.cause is not None:
+                self.log.append(result.cause, result.records)
+            for origin, answer in result.answers:
+                if origin is mine:
+                    number, found = decode_response(request, encode_response(header, answer)[4:])
+                    assert number == 7
+        return found
+
+    def join(self, consumer_id: str = "", **fields: Any) -> Any:
+        given = {"session_timeout": 1_000, "topics": ["t"], "partition_assignment_strategy": "range"} | fields
+        return self.ask(JoinGroupRequest(group_id="g", consumer_id=consumer_id, **given))
+
+    def beat(self, consumer_id: str, generation: int = 1) -> int:
+        request = HeartbeatRequest(group_id="g", group_generation_id=generation, consumer_id=consumer_id)
+        return self.ask(request).error_code
+
+    def commit(self, consumer_id: str, generation: int = 1, **fields: Any) -> int:
+        one = CommitPartition(**({"partition": 0, "offset": 5} | fields))
+        topics = [CommitTopic(topic="t", partitions=[one])]
+        answer = self.ask(
+            OffsetCommitRequest(
+                group_id="g", group_generation_id=generation, consumer_id=consumer_id, topics=topics
+            )
+        )
+        return answer.topics[0].partitions[0].error_code
+
+
+def test_the_numbers_are_kafkas_later_ones() -> None:
+    assert (E.ILLEGAL_GENERATION, E.UNKNOWN_CONSUMER, E.NEED_REBALANCE, E.ILLEGAL_PROTOCOL_STATE) == (
+        22,
+        25,
+        27,
+        200,
+    )
+    assert (E.COORDINATOR_STARTUP_NOT_COMPLETE, E.NOT_COORDINATOR_FOR_GROUP) == (14, 16)
+
+
+@pytest.mark.parametrize(
+    ("variant", "state", "join", "others"),
+    [
+        ("design", "Down", E.NOT_COORDINATOR_FOR_GROUP, E.NOT_COORDINATOR_FOR_GROUP),
+        ("design", "CatchUp", E.ILLEGAL_PROTOCOL_STATE, E.COORDINATOR_STARTUP_NOT_COMPLETE),
+        ("thread", "Down", E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_NOT_AVAILABLE),
+        ("thread", "CatchUp", E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_coordinator_that_does_not_serve(variant: str, state: str, join: int, others: int) -> None:
+    desk = Desk(variant, state)
+    assert (desk.join().error_code, desk.beat("x"), desk.commit("x")) == (join, others, others)
+    assert desk.ask(ConsumerMetadataRequest(group_id="g")).error_code == E.COORDINATOR_NOT_AVAILABLE
+
+
+@both
+def test_an_unknown_id_is_refused_and_moves_no_consumer(variant: str) -> None:
+    desk = Desk(variant)
+    assert desk.beat("x") == E.UNKNOWN_CONSUMER  # a first Heartbeat does not open the conversation
+    first = desk.join()
+    assert (first.error_code, first.group_generation_id, first.consumer_id) == (0, 1, "g-1")
+    refused = desk.join("x")
+    assert (refused.error_code, desk.beat("x"), desk.commit("x")) == (E.UNKNOWN_CONSUMER,) * 3
+    assert desk.beat("g-1") == E.NONE
+    assert len(desk.log.entries) == 1
+
+
+def test_generations_are_checked_by_the_design_only() -> None:
+    design, thread = Desk("design"), Desk("thread")
+    for desk in (design, thread):
+        desk.join()
+    for generation in (0, 2):
+        assert design.beat("g-1", generation) == design.commit("g-1", generation) == E.ILLEGAL_GENERATION
+        assert thread.beat("g-1", generation) == thread.commit("g-1", generation) == E.NONE
+
+
+@pytest.mark.parametrize(
+    ("variant", "code"), [("design", E.ILLEGAL_GENERATION), ("thread", E.NEED_REBALANCE)]
+)
+def test_a_rebalance_is_told_by_heartbeats_and_commits_go_on(variant: str, code: int) -> None:
+    desk = Desk(variant)
+    desk.join()
+    assert desk.join() is None  # another one, which waits for the first
+    assert (desk.beat("g-1"), desk.commit("g-1")) == (code, E.NONE)
+    assert desk.join("g-1").group_generation_id == 2
+    assert [one.consumer_id for one in desk.log.value.consumers] == ["g-1", "g-2"]
+
+
+@both
+def test_an_empty_id_from_a_known_consumer_costs_a_session(variant: str) -> None:
+    desk = Desk(variant)
+    desk.join()
+    assert desk.join() is None
+    assert desk.coordinator.next_deadline_ms == 1_000
+    desk.at_ms = 999
+    assert desk.coordinator.tick(desk.now) == []
+    desk.at_ms = 1_000
+    (result,) = [one for one in desk.coordinator.tick(desk.now) if one.cause]
+    desk.log.append(result.cause, result.records)
+    assert [one.consumer_id for one in desk.log.value.consumers] == ["g-2"]
+
+
+def test_joining_again_costs_the_design_a_generation_and_the_thread_nothing() -> None:
+    for variant, generation in (("design", 2), ("thread", 1)):
+        desk = Desk(variant)
+        desk.join()
+        assert desk.join("g-1").group_generation_id == generation
+
+
+@both
+def test_what_a_join_may_not_ask_for(variant: str) -> None:
+    desk = Desk(variant, max_session_timeout_ms=1_000, consumers_max=2, subscription_bytes_max=100)
+    fixed = [TopicNumbers(topic="t", partitions=[1])]
+    for fields, code in [
+        ({"session_timeout": 1_001}, E.SESSION_TIMEOUT_TOO_HIGH),
+        ({"session_timeout": 0}, E.INVALID_REQUEST),
+        ({"topics": ["x" * 101]}, E.INVALID_REQUEST),
+        ({"partition_assignment_strategy": "sticky"}, E.UNKNOWN_PARTITIONING_STRATEGY),
+        ({"partitions": fixed}, E.INCONSISTENT_PARTITIONING_STRATEGY),
+    ]:
+        assert desk.join(**fields).error_code == code
+    desk.join()
+    for fields in ({"partition_assignment_strategy": "roundrobin"}, {"topics": [], "partitions": fixed}):
+        assert desk.join(**fields).error_code == E.INCONSISTENT_PARTITIONING_STRATEGY
+    assert desk.join("g-1", partition_assignment_strategy="roundrobin").error_code == E.NONE  # alone it may
+    assert desk.join(partition_assignment_strategy="roundrobin") is None
+    assert desk.join(partition_assignment_strategy="roundrobin").error_code == E.GROUP_TOO_LARGE
+
+
+@both
+def test_fixed_partitions_are_owned_by_the_one_consumer_that_asks(variant: str) -> None:
+    desk = Desk(variant)
+    fixed = [TopicNumbers(topic="t", partitions=[1, 9])]
+    owned = desk.join(topics=[], partitions=fixed).partitions_to_own
+    assert [(one.topic, one.partitions) for one in owned] == [("t", [1])]
+    assert desk.join(topics=[], partitions=fixed).error_code == E.INCONSISTENT_PARTITIONING_STRATEGY
+    other = [TopicNumbers(topic="t", partitions=[2])]
+    assert desk.join(topics=[], partitions=other) is None
+
+
+@both
+def test_commits_keep_their_timestamp_which_is_the_base_of_retention(variant: str) -> None:
+    desk = Desk(variant)
+    desk.join()
+    assert desk.commit("g-1", timestamp=77) == desk.commit("g-1") == E.NONE
+    commits = [decode_record(records[0]) for _, records in desk.log.entries[1:]]
+    assert [one.value.commit_timestamp_ms for one in commits] == [77, 1_000_000]
+    assert commits[0].key == OffsetCommitKey(group_id="g", topic="t", partition=0)
+    assert desk.commit("g-1", partition=4) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert desk.commit("g-1", metadata="x" * 5_000) == E.OFFSET_METADATA_TOO_LARGE
+
+
+@both
+def test_a_strategy_that_fails_is_told_and_tried_again(variant: str) -> None:
+    broken = [True]
+
+    def sometimes(topics_of: Any, counts: Any) -> Any:
+        return {} if broken[0] else STRATEGIES["range"](topics_of, counts)
+
+    desk = Desk(variant, strategies={"mine": sometimes})
+    assert desk.join(partition_assignment_strategy="mine").error_code == E.UNKNOWN
+    broken[0] = False
+    given = desk.join(partition_assignment_strategy="mine")
+    assert given.error_code == E.NONE
+    broken[0] = True
+    fewer = {"topics": [], "partition_assignment_strategy": "mine"}
+    assert desk.join(given.consumer_id, **fewer).error_code == E.NONE
+    assert desk.join(given.consumer_id, partition_assignment_strategy="mine").error_code == E.UNKNOWN
+    assert desk.beat(given.consumer_id) != E.UNKNOWN_CONSUMER
+
+
+@both
+def test_what_a_consumer_does_when_join_group_fails(variant: str) -> None:
+    _, table = VARIANTS[variant]
+    states = {state for state, event in table if event is RewriteConsumerEvent.REFUSED}
+    for state in states:
+        for code, event in (
+            (E.UNKNOWN, RewriteConsumerEvent.NOT_READY),
+            (E.SESSION_TIMEOUT_TOO_HIGH, RewriteConsumerEvent.REFUSED),
+        ):
+            consumer = RewriteConsumerCore(table, RewriteConsumerSettings(group_id="g"), ("t",))
+            consumer.state = state
+            consumer._next = JoinGroupRequest(group_id="g")
+            send = consumer.poll(0)
+            consumer.answered(send.number, JoinGroupResponse(error_code=code), 0)
+            assert consumer.taken[state, event] == 1
+            if event is RewriteConsumerEvent.REFUSED:
+                assert consumer.state in (RewriteConsumerState.DOWN, RewriteConsumerState.INIT)
+                assert (consumer.failure, consumer.consuming, consumer.poll(10**6)) == (
+                    code,
+                    frozenset(),
+                    None,
+                )
+            else:
+                assert isinstance(consumer.poll(100).request, JoinGroupRequest)
+
+
+def test_a_heartbeat_frequency_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"heartbeat\.frequency is 0"):
+        RewriteConsumerSettings(group_id="g", heartbeat_frequency=0)
+
+
+def test_strategies_share_out_every_partition_once() -> None:
+    topics_of = {"a": ("t", "u"), "b": ("t",), "c": ("u",)}
+    counts = {"t": 5, "u": 2}
+    for strategy in STRATEGIES.values():
+        owned = strategy(topics_of, counts)
+        assert sorted(one for part in owned.values() for one in part) == [
+            *(("t", n) for n in range(5)),
+            *(("u", n) for n in range(2)),
+        ]
+        assert all(topic in topics_of[one] for one, part in owned.items() for topic, _ in part)
+
+
+def test_hostile_bytes_raise_nothing_but_our_own_errors() -> None:
+    chance = random.Random(5)
+    frames = [
+        encode_request(1, "c", one)[4:]
+        for one in (
+            JoinGroupRequest(
+                group_id="g", topics=["t", "u"], partitions=[TopicNumbers(topic="t", partitions=[1])]
+            ),
+            HeartbeatRequest(group_id="g", group_generation_id=1, consumer_id="x"),
+            OffsetCommitRequest(
+                group_id="g", topics=[CommitTopic(topic="t", partitions=[CommitPartition()])]
+            ),
+            ConsumerMetadataRequest(group_id="g"),
+        )
+    ]
+    refused = served = 0
+    desk = Desk("design")
+    for _ in range(5_000):
+        frame = bytearray(chance.choice(frames))
+        for _ in range(chance.randint(1, 3)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        del frame[chance.choice([len(frame), chance.randrange(len(frame))]) :]
+        try:
+            header, request = decode_request(bytes(frame))
+        except (MalformedFrame, UnsupportedApi):
+            refused += 1
+            continue
+        served += 1
+        for result in desk.coordinator.handle(request, RewriteOrigin("x", header), desk.now):
+            if result.cause is not None:
+                desk.log.append(result.cause, result.records)
+            for origin, answer in result.answers:
+                encode_response(origin.header, answer)
+    assert refused > 1_000
+    assert served > 500
+
+
+@both
+def test_joins_of_one_consumer_that_is_asked_twice_are_answered_once(variant: str) -> None:
+    story = RewriteStory(variant)
+    story.join("a")
+    story.join("b")
+    story.settle()
+    assert len(story.log.value.consumers) == 2
