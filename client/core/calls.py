@@ -140,6 +140,8 @@ class PendingCalls(Generic[K]):
 
     def due(self, now_ms: float) -> list[PendingCall[K]]:
         """End calls that are late. Returns those whose next attempt is due."""
+        if not self._calls:
+            return []
         for call in self._calls:
             call.expire(now_ms)
         self._calls = [call for call in self._calls if call.waiters or call.in_flight]
@@ -152,6 +154,8 @@ class PendingCalls(Generic[K]):
 
     def wait_ms(self, now_ms: float) -> float:
         """Return the time until an attempt is due, or a caller's deadline."""
+        if not self._calls:
+            return FOREVER
         ends = [waiter.deadline_ms for call in self._calls for waiter in call.waiters]
         first = self._calls[:1] if self._one_by_one else self._calls
         attempts = [call.next_ms for call in first if not call.in_flight]

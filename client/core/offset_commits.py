@@ -48,8 +48,8 @@ class OffsetCommits:
         self._tell = tell
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self._next_ms = env.now_ms() + settings.auto_commit_interval_ms
-        self._pending: set[Future[None]] = set()
-        """Commits that nobody waits for."""
+        self._pending: dict[Future[None], None] = {}
+        """Commits that nobody waits for, in the order in which they were made."""
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets of partitions that a commit without offsets has."""
@@ -80,7 +80,7 @@ class OffsetCommits:
         deadline_ms = self._now_ms() + self._settings.default_api_timeout_ms
         future = self._start(offsets, deadline_ms, retries=retries)
         if future is not None:
-            self._pending.add(future)
+            self._pending[future] = None
             future.add_done_callback(partial(self._ended, offsets, callback))
 
     def wait_for_pending(self, deadline_ms: float) -> Steps[None]:
@@ -130,7 +130,7 @@ class OffsetCommits:
 
     def _ended(self, offsets: Offsets, callback: CommitCallback | None, future: Future[None]) -> None:
         """Called on the background side: pass the end to the application side."""
-        self._pending.discard(future)
+        self._pending.pop(future, None)
         error = future.exception()
         callback = callback or self.on_commit
         if callback is not None or error is not None:

@@ -33,7 +33,7 @@ from client.core.events import (
     SeekEvent,
 )
 from client.core.list_offsets import ListOffsetsManager
-from client.core.requests import FOREVER, PollResult
+from client.core.requests import FOREVER, NOTHING, PollResult
 from client.core.setting_kinds import reset_duration_ms
 from client.core.settings import ConsumerSettings
 from client.core.types import (
@@ -85,6 +85,9 @@ TRANSITIONS: Final[dict[tuple[FetchState, PositionEvent], FetchState]] = {
     (_S.FETCHING, _E.NO_RESET): _S.AWAIT_SEEK,
 }
 """The next state. assign() and seek() begin anew, in INITIALIZING, AWAIT_RESET or FETCHING."""
+
+_SOUGHT: Final = (_S.INITIALIZING, _S.AWAIT_RESET)
+"""The states of a partition whose first offset another manager is asked for."""
 
 
 class PartitionPosition:
@@ -293,6 +296,8 @@ class PositionManager:
 
     def poll(self, now_ms: float) -> PollResult:
         """Ask the other managers; they make the requests."""
+        if not [one for one in self._positions if one.state in _SOUGHT and not one.is_asked]:
+            return NOTHING
         if waiting := self._waiting(FetchState.INITIALIZING, now_ms):
             then = partial(self._ended, waiting, self._positions.committed)
             if self._committed is None:
@@ -303,11 +308,7 @@ class PositionManager:
             timestamps = {partition: one.reset_timestamp for partition, one in waiting.items()}
             then = partial(self._ended, waiting, self._begin_by_time)
             self._offsets.fetch(timestamps, then, now_ms + self._timeout_ms)
-        later = [
-            one.next_ms
-            for one in self._positions
-            if one.state in (FetchState.INITIALIZING, FetchState.AWAIT_RESET) and not one.is_asked
-        ]
+        later = [one.next_ms for one in self._positions if one.state in _SOUGHT and not one.is_asked]
         return PollResult((), max(min(later, default=FOREVER) - now_ms, 0.0))
 
     def _waiting(self, state: FetchState, now_ms: float) -> dict[TopicPartition, PartitionPosition]:

@@ -54,8 +54,8 @@ class VirtualConsumer:
         self.is_dead = False
         self.calls: list[RunningCall] = []
         """Calls that have not ended."""
-        self.waiters: set[RunningCall] = set()
-        """Those that wait for news of the background side."""
+        self.waiters: dict[RunningCall, None] = {}
+        """Those that wait for news of the background side, in the order in which they began to."""
         self.assembly = assemble(settings, env, backend, self.wake)
         self.application = self.assembly.application
         self.passes = 0
@@ -141,13 +141,13 @@ class RunningCall:
 
     def resume_soon(self) -> None:
         """Go on after a wait for news."""
-        self._consumer.waiters.discard(self)
+        self._consumer.waiters.pop(self, None)
         self._consumer.call_later(0.0, self._resume, self._turn)
 
     def _resume(self, turn: int, sent: Any = None, thrown: BaseException | None = None) -> None:
         if turn == self._turn and not self._consumer.is_dead and not self.has_ended:
             self._turn += 1
-            self._consumer.waiters.discard(self)
+            self._consumer.waiters.pop(self, None)
             self._go(sent, thrown)
 
     def _resume_after(self, ms: float, thrown: BaseException | None = None) -> None:
@@ -197,7 +197,7 @@ class RunningCall:
                 is_over = effect.until_ms <= now_ms or (effect.future is not None and effect.future.done())
                 if self._consumer.events or is_over:
                     return False
-                self._consumer.waiters.add(self)
+                self._consumer.waiters[self] = None
                 self._resume_after(effect.until_ms - now_ms)
                 self._resume_with(effect.future)
             case CallAnswer():

@@ -638,6 +638,23 @@ def test_unsubscribe_that_raises_can_be_followed_by_a_subscription(script: Backg
     script.subscribe()
 
 
+def test_close_waits_for_commits_in_the_order_in_which_they_were_made(script: BackgroundScript) -> None:
+    script.own(0)
+    for at in range(50):
+        script.app.commit_async({part(0): offset(at)}, None)
+    made = [event.future for event in script.take_sent(CommitEvent)]
+    waited: list[Any] = []
+
+    def answer(effect: Effect) -> None:
+        if isinstance(effect, CallAnswer):
+            waited.append(effect.future)
+            effect.future.set_result(None)
+
+    script.on_wait = answer
+    script.run(script.app.close(None))
+    assert [one for one in waited if one in made] == made
+
+
 def test_close_ends_in_time_when_nothing_answers(caplog: pytest.LogCaptureFixture) -> None:
     script = BackgroundScript()
     script.own(0)

@@ -126,7 +126,7 @@ ABLATIONS = [
     Ablation(commit_alone, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(count_what_is_in_memory, ("power failure everywhere",), sync_ms=20.0),
     Ablation(truncate_behind_every_message, ("kill -9", "cut", "reset connections"), repeats=True),
-    Ablation(serve_at_once, ("kill -9 of a leader", "power failure everywhere"), duration_ms=8_000.0),
+    Ablation(serve_at_once, ("kill -9 of a leader", "power failure everywhere"), sync_ms=5.0),
     Ablation(answer_at_once, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(vote_for_shorter_logs, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(vote_during_a_lease, ("reset heard late",)),
