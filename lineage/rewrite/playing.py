@@ -8,6 +8,7 @@ killed takes down its connections and what its coordinator kept in memory; the n
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,7 +91,8 @@ class Play:
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.processes: dict[str, Process] = {}
-        self.messages = 0
+        self.messages: Counter[str] = Counter()
+        """Requests and answers that were sent, by name."""
         self.term = 1
         self.deaf: set[str] = set()
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
@@ -189,7 +191,7 @@ class Play:
             self._work(process)
 
     def _send(self, process: Process, send: Send) -> None:
-        self.messages += 1
+        self.messages[type(send.request).__name__] += 1
         process.sent = send.number
         frame = encode_request(send.number, process.name, send.request)
         self._later(lambda: self._arrives(process, send, frame))
@@ -216,7 +218,7 @@ class Play:
                 assert isinstance(origin.connection, tuple)
                 process, send = origin.connection
                 if process.name not in self.deaf and process.sent == send.number:
-                    self.messages += 1
+                    self.messages[type(response).__name__] += 1
                     frame = encode_response(origin.header, response)[LENGTH_BYTES:]
                     self._later(partial(self._receives, process, send, frame))
         self._arm()

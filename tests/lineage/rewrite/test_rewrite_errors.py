@@ -93,6 +93,37 @@ class Desk:
         return answer.topics[0].partitions[0].error_code
 
 
+def test_the_layout_is_the_texts() -> None:
+    """Written by hand from seed 000, "Request formats"; the header is version 1 of Kafka's."""
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout=3_000,
+        topics=["t"],
+        consumer_id="",
+        partition_assignment_strategy="range",
+    )
+    body = "00016700000bb8000000010001740000000572616e6765"
+    assert encode_request(7, "c", join).hex() == "00000022000b000000000007000163" + body
+    header, _ = decode_request(encode_request(7, "c", join)[4:])
+    joined = JoinGroupResponse(
+        group_generation_id=2, consumer_id="g-1", partitions_to_own=[TopicNumbers(topic="t", partitions=[5])]
+    )
+    answer = "0000000000020003672d31000000010001740000000100000005"
+    assert encode_response(header, joined).hex() == "0000001e00000007" + answer
+    beat = HeartbeatRequest(group_id="g", group_generation_id=2, consumer_id="g-1")
+    assert encode_request(8, "c", beat)[4:].hex() == "000c000000000008000163000167000000020003672d31"
+    one = CommitPartition(partition=5, offset=9, timestamp=7, metadata="m")
+    commit = OffsetCommitRequest(
+        group_id="g",
+        group_generation_id=2,
+        consumer_id="g-1",
+        topics=[CommitTopic(topic="t", partitions=[one])],
+    )
+    committed = "000167000000020003672d31000000010001740000000100000005"
+    tail = "0000000000000009000000000000000700016d"
+    assert encode_request(9, "c", commit)[4:].hex() == "0008000100000009000163" + committed + tail
+
+
 def test_the_numbers_are_kafkas_later_ones() -> None:
     assert (E.ILLEGAL_GENERATION, E.UNKNOWN_CONSUMER, E.NEED_REBALANCE, E.ILLEGAL_PROTOCOL_STATE) == (
         22,
@@ -321,3 +352,4 @@ def test_joins_of_one_consumer_that_is_asked_twice_are_answered_once(variant: st
     story.join("b")
     story.settle()
     assert len(story.log.value.consumers) == 2
+    assert story.play.messages["JoinGroupRequest"] == story.play.messages["JoinGroupResponse"] == 3
