@@ -226,6 +226,8 @@ def test_in_the_end_each_partition_has_one_owner_among_those_that_stay(player: o
     assert (last.unowned, last.double) == (0, 0)
     owners = {one.member for one in result.ledger.holdings if one.to_ms == schedule.end_ms}
     assert owners == {"ann", "eve"}
-    assert result.figures.double_s > 0, "a member that was put out for being slow works on"
+    is_put_out = result.name != "Push"  # which has everyone wait for the slow one
+    assert (result.figures.double_s > 0) is is_put_out, "who is put out for being slow works on"
     assert result.figures.messages.total() > 100
-    assert (result.figures.needless_stops > 0) == (result.name == "Classic"), "eager members give up all"
+    gives_up_all = result.name in ("Push", "Classic")
+    assert (result.figures.needless_stops > 0) is gives_up_all

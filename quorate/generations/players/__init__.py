@@ -1,5 +1,6 @@
 """The protocols that play, oldest first.
 
+push        the push protocol, seed 004
 on_cluster  what players have in common whose coordinator is a cluster of three nodes
 classic     the classic protocol: eager, or cooperative
 consumer    the consumer group protocol, KIP-848
@@ -10,10 +11,10 @@ from __future__ import annotations
 from quorate.generations.contest import Player
 from quorate.generations.players.classic import ClassicPlayer
 from quorate.generations.players.consumer import ConsumerPlayer
+from quorate.generations.players.push import PushPlayer
 
 
 def players(*, has_cooperative: bool = False) -> list[Player]:
     """Return new players, oldest protocol first."""
-    eager: list[Player] = [ClassicPlayer()]
     cooperative: list[Player] = [ClassicPlayer(is_cooperative=True)] if has_cooperative else []
-    return [*eager, *cooperative, ConsumerPlayer()]
+    return [PushPlayer(), ClassicPlayer(), *cooperative, ConsumerPlayer()]

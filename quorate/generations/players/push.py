@@ -1,0 +1,373 @@
+"""The push protocol (seed 004): the coordinator pings, stops and starts its consumers; `lineage.push`.
+
+Coordinator and consumers are the package's own, without sockets; here they get connections, three brokers
+and time. A network thread answers Pings. Stop and Start wait until the program polls, and so does what comes
+after them on the connection: a program that is slow is late with its answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from cluster.simulator import World
+from cluster.simulator.world import START_WALL_MS
+from coordinator.state.projection import Projection
+from history.render import plural
+from lineage.push.consumer import (
+    Action,
+    AskBroker,
+    CloseConnection,
+    GiveUp,
+    PushConsumerCore,
+    RegisterAt,
+    SendAnswer,
+)
+from lineage.push.decisions import (
+    ConnectionClosed,
+    Event,
+    Failover,
+    FrameReceived,
+    PushDecision,
+    PushMoment,
+    PushSettings,
+    Registered,
+)
+from lineage.push.messages import (
+    Broker,
+    Command,
+    PingRequest,
+    RegisterRequest,
+    decode_lookup_response,
+    frame,
+    lookup_response,
+    partition_number,
+)
+from lineage.push.protocol import PushGroup
+from quorate.generations.contest import HEARTBEAT_MS, POLL_MS, SESSION_MS
+from quorate.generations.ledger import Ledger, RunFigures
+from quorate.generations.schedule import (
+    GrowTopic,
+    Join,
+    KillCoordinator,
+    Leave,
+    Schedule,
+    ScheduledEvent,
+    Slow,
+)
+from records import PushGroupKey, PushGroupValue, encode_record, offset_commit_key
+
+GROUP: Final = "generations"
+LINK_MS: Final = 1.0
+"""Time of one message."""
+COMMIT_MS: Final = 2.0
+"""Time until an entry is committed."""
+ELECTION_MS: Final = 1_500.0
+"""Time from a coordinator's end to the next one: about that of an election in the product."""
+RESUME_MS: Final = 1_000.0
+"""Time until an operator starts a consumer again that found no broker."""
+RETRIES: Final = SESSION_MS // HEARTBEAT_MS - 1
+"""Failed Pings are repeated so often, which makes up about a session timeout."""
+BROKERS: Final = [Broker(creator_id=f"b{one}", id=one, host=f"b{one}", port=9) for one in range(3)]
+ADDRESSES: Final = tuple((one.host, one.port) for one in BROKERS)
+SIZE_BYTES: Final = 4
+
+
+class PushPlayer:
+    """Seed 004, with the seed's failover: a new coordinator waits for all to register again."""
+
+    name = "Push"
+    idea = (
+        "The coordinator calls the consumers: it pings them, and for each change sends Stop to all, waits "
+        "for the last answer, and sends Start to all; a new one waits until they have registered again."
+    )
+
+    def sentence(self, figures: RunFigures) -> str:
+        return (
+            "Every change, and every new coordinator, stopped all members until the last one had answered: "
+            f"{plural(figures.needless_stops, 'needless stop')}, and {figures.unowned_s:,.0f} "
+            "partition-seconds without work."
+        )
+
+    def begin(self, schedule: Schedule, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = World(schedule.seed)
+        self.rng = random.Random(f"{schedule.seed}/push")
+        self.topics = dict(schedule.topics)
+        self.view = _View(self.topics)
+        self.members: dict[str, _PushMember] = {}
+        self.lines: dict[int, _Line] = {}
+        self.numbers = count(1)
+        self.leader: int | None = None
+        self.down: set[int] = set()
+        self._next_leader = 0
+        self._group: PushGroup | None = None
+        self._incarnation = 0
+        self._elect(Failover.LOG)
+
+    def run_until(self, at_ms: float) -> None:
+        self.world.run_for(max(at_ms - self.world.now_ms, 0.0))
+
+    def meet(self, event: ScheduledEvent) -> None:
+        match event:
+            case Join():
+                self.members[event.member] = _PushMember(self, event.member)
+            case Leave():
+                self.members.pop(event.member).leave()
+            case Slow():
+                self.members[event.member].slow(event.for_ms)
+            case GrowTopic():
+                self.topics[event.topic] = event.num_partitions
+                self.tell(PushMoment.TOPICS_CHANGED)
+            case KillCoordinator():
+                self._kill(event.for_ms)
+
+    # The coordinator.
+
+    def _elect(self, failover: Failover = Failover.WAIT) -> None:
+        """A broker becomes coordinator, with the state of the log; the first one has nothing to wait for."""
+        self._incarnation += 1
+        while self._next_leader in self.down:
+            self._next_leader = (self._next_leader + 1) % len(BROKERS)
+        self.leader = self._next_leader
+        settings = PushSettings(topics=tuple(self.topics), failover=failover)
+        self._group = PushGroup(GROUP, settings, self.view)
+        self.tell(PushMoment.LOADED)
+
+    def _kill(self, for_ms: float) -> None:
+        if self.leader is None:
+            return
+        killed, self.leader, self._group = self.leader, None, None
+        self.down.add(killed)
+        self._incarnation += 1
+        for line in list(self.lines.values()):
+            self.close(line)
+        self.later(ELECTION_MS, self._elect)
+        self.later(for_ms, lambda: self.down.discard(killed))
+
+    def tell(self, event: Event) -> None:
+        """Let the coordinator decide; its messages leave when its entry is committed."""
+        group = self._group
+        if group is None:
+            return
+        now_ms = int(self.world.now_ms)
+        decision = group.on(event, now_ms, START_WALL_MS + now_ms)
+        self.view.write(decision)
+        self.later(COMMIT_MS, lambda: self._committed(decision))
+        if group.next_ms is not None:
+            self.later(max(group.next_ms - self.world.now_ms, 0.0), lambda: self._look(group))
+
+    def _look(self, group: PushGroup) -> None:
+        is_due = group.next_ms is not None and group.next_ms <= self.world.now_ms
+        if group is self._group and is_due:
+            self.tell(PushMoment.TIME_PASSED)
+
+    def _committed(self, decision: PushDecision) -> None:
+        for number, command in decision.sends:
+            if (line := self.lines.get(number)) is not None:
+                self.ledger.message(type(command).__name__.removesuffix("Request"))
+                self._to_member(line, command)
+        for number, _ in decision.closes:
+            if (line := self.lines.get(number)) is not None:
+                self.close(line)
+
+    def _to_member(self, line: _Line, command: Command | None) -> None:
+        self.later(LINK_MS, lambda: line.member.reached(line, command))
+
+    def close(self, line: _Line) -> None:
+        """Close a connection from the coordinator's side."""
+        if self.lines.pop(line.number, None) is not None:
+            self._to_member(line, None)
+            self.tell(ConnectionClosed(line.number))
+
+    # What members use.
+
+    def later(self, delay_ms: float, do: Callable[[], object]) -> None:
+        self.world.at(self.world.now_ms + delay_ms, do)
+
+    def register(self, member: _PushMember, action: RegisterAt) -> _Line:
+        """Open a connection to an address, and send Register."""
+        line = _Line(next(self.numbers), member)
+        incarnation = self._incarnation
+
+        def reach() -> None:
+            if self.leader is None or ADDRESSES[self.leader] != action.address:
+                self._to_member(line, None)
+            elif incarnation == self._incarnation and line.is_open:
+                self.lines[line.number] = line
+                self.tell(Registered(line.number, action.request))
+
+        self.ledger.message("Register")
+        self.later(LINK_MS, reach)
+        return line
+
+    def answer(self, line: _Line, payload: bytes) -> None:
+        """Carry an answer of a member."""
+
+        def reach() -> None:
+            if line.number in self.lines:
+                self.tell(FrameReceived(line.number, payload))
+
+        self.later(LINK_MS, reach)
+
+    def hang_up(self, line: _Line) -> None:
+        """Close a connection from the member's side."""
+        line.is_open = False
+
+        def reach() -> None:
+            if self.lines.pop(line.number, None) is not None:
+                self.tell(ConnectionClosed(line.number))
+
+        self.later(LINK_MS, reach)
+
+
+class _View:
+    """What the coordinator reads of its log."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self._topics = topics
+        self._projection = Projection()
+        self._index = 0
+
+    def value(self) -> PushGroupValue | None:
+        return self._projection.old_groups.get(PushGroupKey(group_id=GROUP))
+
+    def committed(self, topic: str, partition: int) -> int:
+        found = self._projection.offsets.get(offset_commit_key(GROUP, topic, partition))
+        return -1 if found is None else found.offset
+
+    def num_partitions(self, topic: str) -> int:
+        return self._topics.get(topic, 0)
+
+    def write(self, decision: PushDecision) -> None:
+        if decision.records:
+            self._index += 1
+            self._projection.apply_all([encode_record(one) for one in decision.records], self._index)
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """One connection of a member to the coordinator."""
+
+    number: int
+    member: _PushMember
+    is_open: bool = True
+    held: deque[Command] = field(default_factory=deque)
+    """What came while the program did not poll."""
+
+
+class _PushMember:
+    """A consumer and its program."""
+
+    def __init__(self, player: PushPlayer, name: str) -> None:
+        register = RegisterRequest(
+            group_id=GROUP,
+            consumer_id=name,
+            auto_commit=True,
+            ping_interval_ms=HEARTBEAT_MS,
+            max_ping_retries=RETRIES,
+        )
+        self._player = player
+        self._name = name
+        self._core = PushConsumerCore(register, ADDRESSES)
+        self._line: _Line | None = None
+        self._slow_until_ms = 0.0
+        self._is_leaving = self._has_ended = False
+        self._lookups = 0
+        self._act(self._core.begin())
+
+    def slow(self, for_ms: float) -> None:
+        """Do not poll for so long."""
+        self._slow_until_ms = self._now_ms + for_ms
+        self._player.later(for_ms, self._poll)
+
+    def leave(self) -> None:
+        """Quit as soon as the program polls."""
+        self._is_leaving = True
+        self._poll()
+
+    @property
+    def _now_ms(self) -> float:
+        return self._player.world.now_ms
+
+    @property
+    def _is_slow(self) -> bool:
+        return self._now_ms < self._slow_until_ms
+
+    def _poll(self) -> None:
+        if self._is_slow or self._has_ended:
+            return
+        if self._is_leaving:
+            self._act(self._core.quit())
+            self._has_ended = True
+            return
+        while self._line is not None and self._line.held:
+            self._take(self._line.held.popleft())
+
+    def reached(self, line: _Line, command: Command | None) -> None:
+        """Take what came on a connection; None is its end."""
+        if line is not self._line or self._has_ended:
+            return
+        if command is None:
+            self._line = None
+            self._act(self._core.closed())
+        elif line.held or not isinstance(command, PingRequest):
+            line.held.append(command)
+            self._player.later(POLL_MS * self._player.rng.random(), self._poll)
+        else:
+            self._take(command)
+
+    def _take(self, command: Command) -> None:
+        self._act(self._core.received(frame(command)[SIZE_BYTES:], int(self._now_ms)))
+
+    def _tick(self) -> None:
+        is_due = self._core.next_ms is not None and self._core.next_ms <= self._now_ms
+        is_held = self._line is not None and self._line.held
+        if is_due and not is_held and not self._has_ended:
+            self._act(self._core.time_passed(int(self._now_ms)))
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case AskBroker():
+                    self._ask(action)
+                case RegisterAt():
+                    self._line = self._player.register(self, action)
+                case SendAnswer() if self._line is not None:
+                    self._player.ledger.message(type(action.answer).__name__)
+                    self._player.answer(self._line, frame(action.answer, action.version)[SIZE_BYTES:])
+                case CloseConnection() if self._line is not None:
+                    line, self._line = self._line, None
+                    self._player.hang_up(line)
+                case GiveUp():
+                    self._player.later(RESUME_MS, self._resume)
+        parts = {(topic, partition_number(name)) for topic, name in self._core.positions}
+        self._player.ledger.works_on(self._name, parts, self._now_ms)
+        if self._core.next_ms is not None:
+            self._player.later(max(self._core.next_ms - self._now_ms, 0.0), self._tick)
+
+    def _resume(self) -> None:
+        if not self._has_ended:
+            self._act(self._core.begin())
+
+    def _ask(self, action: AskBroker) -> None:
+        self._lookups += 1
+        lookup = self._lookups
+        broker = ADDRESSES.index(action.address)
+        self._player.ledger.message("Lookup")
+
+        def answered() -> None:
+            if self._has_ended or lookup != self._lookups:
+                return
+            response = None
+            if broker not in self._player.down:
+                self._player.ledger.message("Lookup")
+                answer = lookup_response(self._player.leader, BROKERS)
+                response = decode_lookup_response(frame(answer)[SIZE_BYTES:])
+            self._act(self._core.looked_up(response, int(self._now_ms)))
+
+        self._player.later(2 * LINK_MS, answered)
