@@ -234,7 +234,8 @@ class _View:
         self._index = 0
 
     def value(self) -> PushGroupValue | None:
-        return self._projection.old_groups.get(PushGroupKey(group_id=GROUP))
+        found = self._projection.old_groups.get(PushGroupKey(group_id=GROUP))
+        return found if isinstance(found, PushGroupValue) else None
 
     def committed(self, topic: str, partition: int) -> int:
         found = self._projection.offsets.get(offset_commit_key(GROUP, topic, partition))
