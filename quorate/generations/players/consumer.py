@@ -45,8 +45,9 @@ class ConsumerPlayer(ClusterPlayer):
     def sentence(self, figures: RunFigures) -> str:
         return (
             f"Only what moved stopped: {plural(figures.moves, 'move')}, "
-            f"{plural(figures.needless_stops, 'needless stop')}, and {figures.unowned_s:,.0f} "
-            "partition-seconds without work."
+            f"{plural(figures.needless_stops, 'needless stop')}, {figures.unowned_s:,.0f} "
+            f"partition-seconds without work; who was slow for too long did {figures.doubled_items:,} items "
+            "that others did too."
         )
 
 

@@ -1,0 +1,106 @@
+"""The rewrite's protocol (seed 000): JoinGroup with assignment by the coordinator; `lineage.rewrite`.
+
+Its package plays a group in virtual time. A consumer of this protocol sends heartbeats from the thread that
+polls, so a program that is slow is silent, too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coordinator.state.projection import Projection
+from history.render import plural
+from lineage.rewrite.consumer import RewriteConsumerSettings
+from lineage.rewrite.playing import Play
+from quorate.generations.contest import HEARTBEAT_MS, SESSION_MS
+from quorate.generations.ledger import Ledger, Part, RunFigures
+from quorate.generations.schedule import (
+    GrowTopic,
+    Join,
+    KillCoordinator,
+    Leave,
+    Schedule,
+    ScheduledEvent,
+    Slow,
+)
+from records import Cause, RawRecord
+
+GROUP: Final = "generations"
+ELECTION_MS: Final = 1_500.0
+"""Time from a coordinator's end to the next one: about that of an election in the product."""
+
+
+class _ProjectedLog:
+    """The coordinator's log: entries change a projection."""
+
+    def __init__(self) -> None:
+        self._projection = Projection()
+        self._index = 0
+        self.groups: Mapping[Any, Any] = self._projection.old_groups
+
+    def append(self, cause: Cause, records: tuple[RawRecord, ...]) -> None:
+        self._index += 1
+        self._projection.apply_all(list(records), self._index)
+
+
+class RewritePlayer:
+    """Seed 000, in the design's variant."""
+
+    name = "Assigned JoinGroup"
+    idea = (
+        "The coordinator tells all members at their next heartbeat to join again, waits for the slowest, and "
+        "answers each JoinGroup with what it gets."
+    )
+
+    def sentence(self, figures: RunFigures) -> str:
+        return (
+            "Every change had all members join again, and who was slow was silent: "
+            f"{plural(figures.needless_stops, 'needless stop')}, {figures.doubled_items:,} items done "
+            f"twice, and {figures.unowned_s:,.0f} partition-seconds without work."
+        )
+
+    def begin(self, schedule: Schedule, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._counts = dict(schedule.topics)
+        self._works_on: dict[str, frozenset[Part]] = {}
+        self._slow_until_ms: dict[str, float] = {}
+        chance = random.Random(f"{schedule.seed}/rewrite")
+        self._play = Play("design", _ProjectedLog(), chance, self._counts, watch=self._look)
+        self._play.messages = ledger.messages
+
+    def run_until(self, at_ms: float) -> None:
+        self._play.run(max(at_ms - self._play.now_ms, 0.0))
+
+    def meet(self, event: ScheduledEvent) -> None:
+        match event:
+            case Join():
+                settings = RewriteConsumerSettings(
+                    group_id=GROUP,
+                    session_timeout_ms=SESSION_MS,
+                    heartbeat_frequency=SESSION_MS // HEARTBEAT_MS,
+                )
+                self._play.join(event.member, settings, sorted(self._counts))
+            case Leave():
+                slow_ms = self._slow_until_ms.get(event.member, 0.0) - self._play.now_ms
+                self._play.at(max(slow_ms, 0.0), lambda: self._play.leave(event.member))
+            case Slow():
+                self._slow_until_ms[event.member] = self._play.now_ms + event.for_ms
+                self._play.pause(event.member, event.for_ms)
+            case GrowTopic():
+                self._play.grow(event.topic, event.num_partitions)
+            case KillCoordinator():
+                self._play.kill(down_ms=ELECTION_MS)
+
+    def _look(self) -> None:
+        """Tell the ledger what has changed."""
+        processes = self._play.processes
+        for name in [one for one in self._works_on if one not in processes]:
+            del self._works_on[name]
+            self._ledger.works_on(name, set(), self._play.now_ms)
+        for name, process in processes.items():
+            parts = process.consumer.consuming
+            if parts != self._works_on.get(name):
+                self._works_on[name] = parts
+                self._ledger.works_on(name, parts, self._play.now_ms)
