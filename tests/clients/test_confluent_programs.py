@@ -413,7 +413,7 @@ def wrong_calls(stage: Stage) -> Any:
     found["assign after close"] = raised(lambda: consumer.assign([stage.at(0)]))
     found["subscribe after close"] = raised(lambda: consumer.subscribe([TOPIC]))
     found["close after close"] = raised(consumer.close)
-    found["no group"] = raised(lambda: kafka.Consumer({"bootstrap.servers": "127.0.0.1:1"}))
+    found["no group"] = raised(lambda: kafka.Consumer({"bootstrap.servers": "127.0.0.1:1"}).close())
     found["unknown setting"] = raised(lambda: kafka.Consumer(stage.settings | {"no.such.setting": 1}))
     return found
 
