@@ -47,7 +47,8 @@ def generations(
     claim(out, force=force)
     schedule = draw(churn, members, minutes)
     results = play_all(players(has_cooperative=cooperative), schedule, _tell)
-    say(write_page(out, generations_page(schedule, results), force=force))
+    text = generations_page(schedule, results, has_cooperative=cooperative)
+    say(write_page(out, text, force=force))
 
 
 def _tell(result: PlayerResult) -> None:

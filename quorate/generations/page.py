@@ -57,7 +57,9 @@ ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
 """Name, unit, value and format of each figure."""
 
 
-def generations_page(schedule: Schedule, results: Sequence[PlayerResult]) -> str:
+def generations_page(
+    schedule: Schedule, results: Sequence[PlayerResult], *, has_cooperative: bool = False
+) -> str:
     """Return the whole HTML file."""
     what = sentence_list([plural(_count(schedule, kind), name) for kind, name in _NAMES.items()])
     partitions = plural(sum(schedule.topics.values()), "partition")
@@ -77,14 +79,15 @@ def generations_page(schedule: Schedule, results: Sequence[PlayerResult]) -> str
             )
         ),
         styles=("generations.css",),
-        rests_on=[_provenance(schedule)],
+        rests_on=[_provenance(schedule, has_cooperative=has_cooperative)],
     )
 
 
-def _provenance(schedule: Schedule) -> str:
+def _provenance(schedule: Schedule, *, has_cooperative: bool) -> str:
+    option = " --cooperative" if has_cooperative else ""
     return (
         f"Quorate {RELEASE}: quorate generations --members {schedule.members} --churn {schedule.seed} "
-        f"--minutes {schedule.minutes:g}. Played in virtual time: the same command gives the same bytes."
+        f"--minutes {schedule.minutes:g}{option}. Played in virtual time: the same command gives the same bytes."
     )
 
 
@@ -274,7 +277,8 @@ def _method() -> str:
     timeouts = (
         f"All have a heartbeat interval of {duration(HEARTBEAT_MS)}, a session timeout of "
         f"{duration(SESSION_MS)} and a poll interval (rebalance timeout) of {duration(POLL_INTERVAL_MS)}. A "
-        "slow member does not poll, but works on, and its client goes on sending heartbeats."
+        "slow member does not poll, but works on; its client goes on sending heartbeats if its protocol has "
+        "another thread for them."
     )
     counted = (
         "Time to stable is from an event to the last change of ownership before the next event, if every "
