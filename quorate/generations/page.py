@@ -87,7 +87,8 @@ def _provenance(schedule: Schedule, *, has_cooperative: bool) -> str:
     option = " --cooperative" if has_cooperative else ""
     return (
         f"Quorate {RELEASE}: quorate generations --members {schedule.members} --churn {schedule.seed} "
-        f"--minutes {schedule.minutes:g}{option}. Played in virtual time: the same command gives the same bytes."
+        f"--minutes {schedule.minutes:g}{option}. "
+        "Played in virtual time: the same command gives the same bytes."
     )
 
 
