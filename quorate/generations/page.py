@@ -271,9 +271,10 @@ def _messages(results: Sequence[PlayerResult]) -> str:
 
 def _method() -> str:
     played = (
-        "The same schedule, drawn from the seed, is played to each protocol by whole members and a real "
-        "coordinator in virtual time. A member works on a partition from when its program is given it until "
-        f"the program gives it up; each partition has {ITEMS_PER_SECOND} items of work a second."
+        "The same schedule, drawn from the seed, is played to each protocol in virtual time, by whole "
+        "members. Classic and KIP-848 have three whole nodes. The two older coordinators are alone, and a "
+        "new one leads 1.5 s after a kill. A member works on a partition from when its program is given it "
+        f"until the program gives it up; each partition has {ITEMS_PER_SECOND} items of work a second."
     )
     timeouts = (
         f"All have a heartbeat interval of {duration(HEARTBEAT_MS)}, a session timeout of "
