@@ -327,8 +327,8 @@ class SyncConsumer:
         """End the thread of a consumer that was not closed, with a warning. Its member does not leave."""
         thread: BackgroundThread | None = getattr(self, "_thread", None)
         if thread is not None and not self._application.is_closed:
+            thread.abandon()  # first: the warning may be an error
             warnings.warn(f"unclosed consumer {self!r}", ResourceWarning, source=self, stacklevel=2)
-            thread.abandon()
 
     # How calls run.
 
