@@ -19,8 +19,10 @@ NOT_OF_CONSUMER_GROUPS = {
     ReasonKind.MEMBER_REPLACED,
     ReasonKind.JOIN_TIMED_OUT,
     ReasonKind.SYNC_TIMED_OUT,
+    ReasonKind.MEMBER_REJOINED,
 }
-"""Reasons of operators, of classic groups (tests/classic) and of changes between the protocols."""
+"""Reasons of operators, of classic groups (tests/classic), of changes between the protocols, and of the old
+protocols (tests/lineage)."""
 
 REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in NOT_OF_CONSUMER_GROUPS}
 
