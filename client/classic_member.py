@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Set
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from client.core.member.states import COORDINATOR_MOVED
 from wire.apis import ApiKey
 from wire.embedded import (
     ConsumerProtocolAssignment,
@@ -67,9 +68,6 @@ class Phase(Enum):
     UNJOINED = "JoinGroup"
     SYNCING = "SyncGroup"
     STABLE = "Heartbeat"
-
-
-MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class Then(Enum):
@@ -172,7 +170,7 @@ class ClassicMachine:
 
     def answered(self, api_key: int, answer: Any) -> Then:
         """Take the answer to `next_request`, None if there is none; return when the next request is due."""
-        if answer is None or answer.error_code in MOVED:
+        if answer is None or answer.error_code in COORDINATOR_MOVED:
             if self.phase is Phase.SYNCING:
                 self.phase = Phase.UNJOINED
             return Then.MOVED

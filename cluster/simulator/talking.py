@@ -9,7 +9,6 @@ from cluster.simulator.host import VirtualHost
 from cluster.simulator.wiretap import Wiretap
 from raftlog.env.host import Stream, StreamHandler, Timer
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
 from wire.framing import Framer
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.protocol import decode_response, encode_request
@@ -23,8 +22,6 @@ RETRY_MS: Final = 100.0
 
 Then = Callable[[Any], None]
 """Called with the answer, or with None if there will be none and the request's outcome is unknown."""
-
-MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class CallbackConnection(StreamHandler):

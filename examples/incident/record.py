@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from client.core.member.states import COORDINATOR_MOVED
 from cluster.simulator import Machine, Network, SimCluster, WireClient, World
 from cluster.simulator.machine import DATA_DIR, KAFKA_PORT, address_of
-from cluster.simulator.talking import MOVED, RETRY_MS, CallbackConnection
+from cluster.simulator.talking import RETRY_MS, CallbackConnection
 from cluster.simulator.world import START_WALL_MS
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.actors import Actor
@@ -109,7 +110,7 @@ class Consumer(Actor):
     def _told(self, member_id: str, answer: Any) -> None:
         self._is_asking = False
         code = None if answer is None else answer.error_code
-        if code is None or code in MOVED:
+        if code is None or code in COORDINATOR_MOVED:
             self.caller.moved()
         elif member_id != self.member_id:
             return  # it has left meanwhile

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from quorate.generations.ledger import Ledger, RunFigures
 from quorate.generations.schedule import GrowTopic, Schedule, ScheduledEvent
 
+GROUP: Final = "generations"
+"""The group that every player plays."""
 HEARTBEAT_MS: Final = 3_000
 """Kafka's default of heartbeat.interval.ms."""
 SESSION_MS: Final = 10_000
@@ -21,6 +23,8 @@ POLL_INTERVAL_MS: Final = 15_000
 """max.poll.interval.ms, which is the rebalance timeout too: a program that is slow for longer is out."""
 METADATA_MS: Final = 30_000
 """How often a client asks for the topics' numbers of partitions."""
+ELECTION_MS: Final = 1_500.0
+"""Time from the end of a coordinator that is alone to the next one, about that of a real election."""
 POLL_MS: Final = 500.0
 """How long a poll of a program that is not slow takes: work on what it got, and the call itself."""
 

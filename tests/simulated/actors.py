@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from client.core.member.states import COORDINATOR_MOVED
 from cluster.simulator import Network, VirtualHost, World
-from cluster.simulator.talking import MOVED, CallbackConnection, Caller
+from cluster.simulator.talking import CallbackConnection, Caller
 from raftlog.env.simulated_files import SimFiles
 from tests.simulated.chronicle import Chronicle, Write
 from tests.support.requests import commit_request
@@ -65,7 +66,7 @@ class Actor:
         code = None if answer is None else answer.topics[0].partitions[0].error_code
         if code == 0:
             write.acked_ms = self.world.now_ms
-        elif code is None or code in MOVED:
+        elif code is None or code in COORDINATOR_MOVED:
             self.caller.moved()
 
 
@@ -102,5 +103,5 @@ class Reader(Actor):
                 for part in topic.partitions
             }
             self.chronicle.read(self.group_id, sent_ms, self.world.now_ms, found)
-        elif code is None or code in MOVED:
+        elif code is None or code in COORDINATOR_MOVED:
             self.caller.moved()

@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
+from client.core.member.states import COORDINATOR_MOVED
 from cluster.simulator import ConnectionGone, WireClient
 from cluster.simulator.machine import KAFKA_PORT, address_of
-from cluster.simulator.talking import MOVED, CallbackConnection
+from cluster.simulator.talking import CallbackConnection
 from records import METADATA_SHARD, shard_of
 from tests.simulated.actors import HEARTBEAT_MS, Actor, Reader, Tool
 from tests.simulated.consumers import SimulatedConsumer
@@ -57,7 +58,7 @@ class Newcomer(Actor):
         connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, self._told)
 
     def _told(self, answer: Any) -> None:
-        if answer is None or answer.error_code in MOVED:
+        if answer is None or answer.error_code in COORDINATOR_MOVED:
             self.caller.moved()
         elif not answer.error_code and answer.assignment is not None and answer.assignment.topic_partitions:
             self.is_served = True

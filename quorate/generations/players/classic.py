@@ -21,9 +21,16 @@ from coordinator.assignors import (
     RangeAssignor,
     UniformAssignor,
 )
-from quorate.generations.contest import HEARTBEAT_MS, METADATA_MS, POLL_INTERVAL_MS, POLL_MS, SESSION_MS
+from quorate.generations.contest import (
+    GROUP,
+    HEARTBEAT_MS,
+    METADATA_MS,
+    POLL_INTERVAL_MS,
+    POLL_MS,
+    SESSION_MS,
+)
 from quorate.generations.ledger import RunFigures
-from quorate.generations.players.on_cluster import GROUP, ClusterPlayer, PlayedMember
+from quorate.generations.players.on_cluster import ClusterPlayer, PlayedMember
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 

@@ -13,9 +13,9 @@ from client.core.types import TopicPartition
 from cluster.simulator.client_connections import HostConnections
 from cluster.simulator.virtual_consumer import Sleep, VirtualConsumer
 from history.render import plural
-from quorate.generations.contest import METADATA_MS, POLL_INTERVAL_MS, POLL_MS
+from quorate.generations.contest import GROUP, METADATA_MS, POLL_INTERVAL_MS, POLL_MS
 from quorate.generations.ledger import RunFigures
-from quorate.generations.players.on_cluster import GROUP, ClusterPlayer, PlayedMember
+from quorate.generations.players.on_cluster import ClusterPlayer, PlayedMember
 
 CLOSE_MS: Final = 5_000.0
 SETTINGS: Final[dict[str, Any]] = {

@@ -9,7 +9,7 @@ from cluster.simulator import Network, SimCluster, VirtualHost, WireClient, Worl
 from cluster.simulator.machine import KAFKA_PORT, Machine, address_of
 from cluster.simulator.talking import Caller
 from cluster.simulator.wiretap import Wiretap
-from quorate.generations.contest import HEARTBEAT_MS, SESSION_MS
+from quorate.generations.contest import GROUP, HEARTBEAT_MS, SESSION_MS
 from quorate.generations.ledger import Ledger, Part, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
@@ -26,7 +26,6 @@ from wire.apis import ApiKey
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-GROUP: Final = "generations"
 NUM_NODES: Final = 3
 ADMIN_MS: Final = 5_000
 SETTINGS: Final[dict[str, Any]] = {

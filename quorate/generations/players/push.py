@@ -48,7 +48,7 @@ from lineage.push.messages import (
     partition_number,
 )
 from lineage.push.protocol import PushGroup
-from quorate.generations.contest import HEARTBEAT_MS, POLL_MS, SESSION_MS
+from quorate.generations.contest import ELECTION_MS, GROUP, HEARTBEAT_MS, POLL_MS, SESSION_MS
 from quorate.generations.ledger import Ledger, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
@@ -61,13 +61,10 @@ from quorate.generations.schedule import (
 )
 from records import PushGroupKey, PushGroupValue, encode_record, offset_commit_key
 
-GROUP: Final = "generations"
 LINK_MS: Final = 1.0
 """Time of one message."""
 COMMIT_MS: Final = 2.0
 """Time until an entry is committed."""
-ELECTION_MS: Final = 1_500.0
-"""Time from a coordinator's end to the next one: about that of an election in the product."""
 RESUME_MS: Final = 1_000.0
 """Time until an operator starts a consumer again that found no broker."""
 RETRIES: Final = SESSION_MS // HEARTBEAT_MS - 1

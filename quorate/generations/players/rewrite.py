@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from coordinator.state.projection import Projection
 from history.render import plural
 from lineage.rewrite.consumer import RewriteConsumerSettings
 from lineage.rewrite.playing import Play
-from quorate.generations.contest import HEARTBEAT_MS, SESSION_MS
+from quorate.generations.contest import ELECTION_MS, GROUP, HEARTBEAT_MS, SESSION_MS
 from quorate.generations.ledger import Ledger, Part, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
@@ -26,10 +26,6 @@ from quorate.generations.schedule import (
     Slow,
 )
 from records import Cause, RawRecord
-
-GROUP: Final = "generations"
-ELECTION_MS: Final = 1_500.0
-"""Time from a coordinator's end to the next one: about that of an election in the product."""
 
 
 class _ProjectedLog:
