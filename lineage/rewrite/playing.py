@@ -8,7 +8,6 @@ killed takes down its connections and what its coordinator kept in memory; the n
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +27,10 @@ from lineage.rewrite.messages import (
 from lineage.rewrite.strategies import Partition
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
 from records import Cause, RawRecord
+from wire.schema import Message
 
+Tap = Callable[[str, Message, bytes], None]
+"""Is told of each message as it is sent: the consumer's name, the message, its frame."""
 VARIANTS: dict[str, tuple[type[RewriteCoordinator], ConsumerTable]] = {
     "design": (DesignCoordinator, DESIGN_CONSUMER),
     "thread": (ThreadCoordinator, THREAD_CONSUMER),
@@ -67,7 +69,7 @@ class Process:
 
 
 class Play:
-    """One story. `watch` is called after every event; see `run`, `join`, `leave`, `pause`, `kill`, `grow`."""
+    """One story. `watch` is called after every event, `tap` for every message; see `run`, `join`, `leave`, `pause`, `kill`, `grow`."""
 
     def __init__(
         self,
@@ -79,20 +81,14 @@ class Play:
         settings: RewriteSettings | None = None,
         delay_ms: tuple[float, float] = (1.0, 10.0),
         watch: Callable[[], None] = lambda: None,
+        tap: Tap = lambda name, message, frame: None,
     ) -> None:
         make, self._consumer_table = VARIANTS[variant]
-        self._log, self._random, self.counts, self._delay_ms, self._watch = (
-            log,
-            random,
-            counts,
-            delay_ms,
-            watch,
-        )
+        self._log, self._random, self.counts, self._delay_ms = log, random, counts, delay_ms
+        self._watch, self._tap = watch, tap
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.processes: dict[str, Process] = {}
-        self.messages: Counter[str] = Counter()
-        """Requests and answers that were sent, by name."""
         self.term = 1
         self.deaf: set[str] = set()
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
@@ -191,9 +187,9 @@ class Play:
             self._work(process)
 
     def _send(self, process: Process, send: Send) -> None:
-        self.messages[type(send.request).__name__] += 1
         process.sent = send.number
         frame = encode_request(send.number, process.name, send.request)
+        self._tap(process.name, send.request, frame)
         self._later(lambda: self._arrives(process, send, frame))
 
     def _arrives(self, process: Process, send: Send, frame: bytes) -> None:
@@ -218,9 +214,9 @@ class Play:
                 assert isinstance(origin.connection, tuple)
                 process, send = origin.connection
                 if process.name not in self.deaf and process.sent == send.number:
-                    self.messages[type(response).__name__] += 1
-                    frame = encode_response(origin.header, response)[LENGTH_BYTES:]
-                    self._later(partial(self._receives, process, send, frame))
+                    frame = encode_response(origin.header, response)
+                    self._tap(process.name, response, frame)
+                    self._later(partial(self._receives, process, send, frame[LENGTH_BYTES:]))
         self._arm()
 
     def _receives(self, process: Process, send: Send, frame: bytes | None) -> None:

@@ -18,7 +18,7 @@ from history.telling.prose import explanation_text
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, ReasonKind, Record, Trigger
 from records.ids import METADATA_SHARD, shard_of, topic_id_text
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.support.classic_log import (
     ANN,
     BOB,
@@ -52,11 +52,11 @@ def facts() -> GroupRows:
 
 
 def test_a_classic_group_is_explained(told: Explanation) -> None:
-    golden("classic_explain.txt", explanation_text(told, UTC_STYLE))
+    golden("history/golden/classic_explain.txt", explanation_text(told, UTC_STYLE))
 
 
 def test_a_classic_group_as_a_timeline(told: Explanation) -> None:
-    golden("classic_timeline.txt", timeline_text(timeline(told), width=110, style=UTC_STYLE))
+    golden("history/golden/classic_timeline.txt", timeline_text(timeline(told), width=110, style=UTC_STYLE))
 
 
 def test_generations_are_epochs(facts: GroupRows) -> None:

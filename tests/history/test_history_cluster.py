@@ -24,7 +24,7 @@ from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
 from records.ids import METADATA_SHARD
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.support.disk_node import DiskHost
 from tests.support.memory_log import (
     GROUP,
@@ -92,13 +92,13 @@ def test_every_term_says_who_led_and_why(tmp_path: Path) -> None:
 
 def test_terms_as_a_table(tmp_path: Path) -> None:
     failovers(tmp_path)
-    golden("terms.txt", terms_text(terms(str(tmp_path)), width=150, style=UTC_STYLE))
+    golden("history/golden/terms.txt", terms_text(terms(str(tmp_path)), width=150, style=UTC_STYLE))
 
 
 def test_failovers_are_steps_of_a_groups_story(tmp_path: Path) -> None:
     failovers(tmp_path)
     told = explain(str(tmp_path), GROUP, style=UTC_STYLE)
-    golden("failover_explain.txt", explanation_text(told, UTC_STYLE))
+    golden("history/golden/failover_explain.txt", explanation_text(told, UTC_STYLE))
     steps = [step for step in told.steps if isinstance(step, TermStep)]
     said = "term 2: node 2 took over from node 1 (whose connection broke), at most 310 ms without a leader"
     assert steps[1].why == said

@@ -19,7 +19,7 @@ from raftlog.storage.archive import ARCHIVE, read_manifest, write_manifest
 from raftlog.storage.directory import NODE_FILE, NodeIdentity, format_node
 from raftlog.storage.metafile import write_meta
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, TermWhy, Trigger
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.report import count_fault
 from tests.support.disk_node import DiskNode
 from tests.support.long_story import GROUP, SMALL_SNAPSHOTS, long_story
@@ -202,14 +202,14 @@ def test_a_comparison_as_text(logs: ThreeLogs) -> None:
     logs.last[1] = 10
     logs.opens(2, 2, 3, term=2, previous=1)
     logs.fill(4, 2, 3, term=2)
-    golden("compare_same.txt", lines_of(compare(logs.paths), logs.folder))
+    golden("history/golden/compare_same.txt", lines_of(compare(logs.paths), logs.folder))
 
 
 def test_a_difference_as_text(logs: ThreeLogs) -> None:
     logs.entry(1, 3, records=[commit(0, 11), commit(1, 5)])
     logs.entry(2, records=[commit(0, 12), commit(1, 5)])
     logs.fill(2)
-    golden("compare_different.txt", lines_of(compare(logs.paths), logs.folder))
+    golden("history/golden/compare_different.txt", lines_of(compare(logs.paths), logs.folder))
 
 
 def test_a_comparison_as_json(logs: ThreeLogs) -> None:

@@ -25,7 +25,7 @@ from records import (
     shard_of,
 )
 from records.ids import METADATA_SHARD
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.support.memory_log import GROUP, NOON_MS, Writer, commit, group_epoch
 from tests.support.payments_log import group_log, metadata_log
 
@@ -36,7 +36,7 @@ SHARD = shard_of(GROUP, 4)
 
 def test_a_story_as_text(serve: Serve) -> None:
     node = serve({SHARD: group_log().log, METADATA_SHARD: metadata_log().log})
-    golden("story_dump.txt", dump_text(dump("node-1"), UTC_STYLE, node.catalog().name))
+    golden("history/golden/story_dump.txt", dump_text(dump("node-1"), UTC_STYLE, node.catalog().name))
 
 
 def test_json_lines_are_lossless(serve: Serve) -> None:

@@ -15,7 +15,7 @@ from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger
 from records.ids import METADATA_SHARD, shard_of
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.support.memory_log import (
     GROUP,
     NOON_MS,
@@ -50,12 +50,12 @@ def read(serve: Serve) -> Read:
 
 def test_a_story_is_explained(read: Read) -> None:
     told = read(group_log().log, metadata_log().log)
-    golden("story_explain.txt", explanation_text(told, UTC_STYLE))
+    golden("history/golden/story_explain.txt", explanation_text(told, UTC_STYLE))
 
 
 def test_a_story_as_a_timeline(read: Read) -> None:
     rows = timeline(read(group_log().log, metadata_log().log))
-    golden("story_timeline.txt", timeline_text(rows, width=110, style=UTC_STYLE))
+    golden("history/golden/story_timeline.txt", timeline_text(rows, width=110, style=UTC_STYLE))
 
 
 def test_without_the_metadata_shard_the_growth_is_still_named(read: Read) -> None:

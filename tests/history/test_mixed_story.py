@@ -13,7 +13,7 @@ from history.render import UTC_STYLE
 from history.telling.explain import explain
 from history.telling.prose import explanation_text
 from history.telling.timeline import timeline, timeline_text
-from tests.history.golden_texts import golden
+from tests.support.golden_texts import golden
 from tests.support.incidents.world import GROUP
 from tests.support.mixed_story import late_world, mixed_world
 
@@ -30,8 +30,8 @@ def facts(log: NodeLog) -> GroupRows:
 
 def test_upgrade_and_downgrade_are_told(log: NodeLog) -> None:
     told = explain(log, GROUP, style=UTC_STYLE)
-    golden("mixed_explain.txt", explanation_text(told, UTC_STYLE))
-    golden("mixed_timeline.txt", timeline_text(timeline(told), width=110, style=UTC_STYLE))
+    golden("history/golden/mixed_explain.txt", explanation_text(told, UTC_STYLE))
+    golden("history/golden/mixed_timeline.txt", timeline_text(timeline(told), width=110, style=UTC_STYLE))
 
 
 def test_epochs_and_sessions_say_their_protocol(facts: GroupRows) -> None:

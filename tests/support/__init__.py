@@ -57,6 +57,7 @@ Logs to read:
 Checks and means:
 
     group_view           a group by its records alone: a second opinion on the coordinator's
+    golden_texts         texts in files that must not change; REWRITE_GOLDEN=1 records them again
     replaying            logs replayed, and every window of them compacted
     write_order          the order of the records of an entry
     leader_state_checks  no due work of a leader is forgotten, and no state of deleted groups is kept

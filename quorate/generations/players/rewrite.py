@@ -26,6 +26,7 @@ from quorate.generations.schedule import (
     Slow,
 )
 from records import Cause, RawRecord
+from wire.schema import Message
 
 
 class _ProjectedLog:
@@ -63,8 +64,7 @@ class RewritePlayer:
         self._works_on: dict[str, frozenset[Part]] = {}
         self._slow_until_ms: dict[str, float] = {}
         chance = random.Random(f"{schedule.seed}/rewrite")
-        self._play = Play("design", _ProjectedLog(), chance, self._counts, watch=self._look)
-        self._play.messages = ledger.messages
+        self._play = Play("design", _ProjectedLog(), chance, self._counts, watch=self._look, tap=self._count)
 
     def run_until(self, at_ms: float) -> None:
         self._play.run(max(at_ms - self._play.now_ms, 0.0))
@@ -88,6 +88,9 @@ class RewritePlayer:
                 self._play.grow(event.topic, event.num_partitions)
             case KillCoordinator():
                 self._play.kill(down_ms=ELECTION_MS)
+
+    def _count(self, _name: str, message: Message, _frame: bytes) -> None:
+        self._ledger.message(type(message).__name__.removesuffix("Request").removesuffix("Response"))
 
     def _look(self) -> None:
         """Tell the ledger what has changed."""

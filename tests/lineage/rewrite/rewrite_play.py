@@ -8,8 +8,10 @@ from typing import Any
 
 from coordinator.state.projection import Projection
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
+from lineage.rewrite.machines import RewriteState
 from lineage.rewrite.playing import Play
-from records import Cause, RawRecord, RewriteGroupKey, RewriteGroupValue, Stamped
+from records import Cause, RawRecord, RewriteGroupKey, RewriteGroupValue, Stamped, decode_record
+from wire.schema import Message
 
 GROUP = "g"
 SESSION_MS = 3_000
@@ -57,7 +59,14 @@ class RewriteStory:
     ) -> None:
         self.random = random.Random(seed)
         self.log = RewriteLog()
-        self.play = Play(variant, self.log, self.random, counts or {"t": 6}, watch=self._watch, **others)
+        self.variant = variant
+        self.recorded: list[str] = []
+        """Messages and their bytes, entries, and states of the coordinator, in order, with ms."""
+        self.messages: Counter[type[Message]] = Counter()
+        self._noted: tuple[RewriteState, int] = (RewriteState.READY, 0)
+        self.play = Play(
+            variant, self.log, self.random, counts or {"t": 6}, watch=self._watch, tap=self._sent, **others
+        )
         self.joined = 0
         self.silent_until_ms = 0.0
         self.taken: Counter[Any] = Counter()
@@ -79,7 +88,27 @@ class RewriteStory:
     def owners(self) -> dict[int, str]:
         return {number: names[0] for (_, number), names in self.play.owners().items()}
 
+    def _sent(self, name: str, message: Message, frame: bytes) -> None:
+        self._note()
+        arrow = "<-" if type(message).__name__.endswith("Response") else "->"
+        self.messages[type(message)] += 1
+        self.recorded += [f"{self.play.now_ms:9.1f} {name} {arrow} {message}", f"{'':12}{frame.hex()}"]
+
+    def _note(self) -> None:
+        """Record a new state of the coordinator, and new entries."""
+        state, num_entries = self._noted
+        if self.play.coordinator.state is not state:
+            self.recorded.append(f"{self.play.now_ms:9.1f} coordinator: {self.play.coordinator.state.value}")
+        for cause, records in self.log.entries[num_entries:]:
+            value = decode_record(records[0]).value
+            is_group = isinstance(value, RewriteGroupValue)
+            reasons = ", ".join(one.kind.name for one in cause.reasons)
+            written = f"generation {value.generation}: {reasons}" if is_group else f"{len(records)} offsets"
+            self.recorded.append(f"{self.play.now_ms:9.1f} entry: {written}")
+        self._noted = (self.play.coordinator.state, len(self.log.entries))
+
     def _watch(self) -> None:
+        self._note()
         double = {one: names for one, names in self.play.owners().items() if len(names) > 1}
         self.was_double |= bool(double)
         assert not double or self.play.now_ms < self.silent_until_ms, (self.play.now_ms, double)

@@ -352,4 +352,4 @@ def test_joins_of_one_consumer_that_is_asked_twice_are_answered_once(variant: st
     story.join("b")
     story.settle()
     assert len(story.log.value.consumers) == 2
-    assert story.play.messages["JoinGroupRequest"] == story.play.messages["JoinGroupResponse"] == 3
+    assert story.messages[JoinGroupRequest] == story.messages[JoinGroupResponse] == 3

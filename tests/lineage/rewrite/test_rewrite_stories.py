@@ -1,4 +1,8 @@
-"""The five failover cases of seed 000 and its slow consumer, for both variants, over the protocol's bytes."""
+"""The five failover cases of seed 000 and its slow consumer, for both variants, over the protocol's bytes.
+
+`golden/` has what these nine stories sent: every frame of each variant, and what it says. The thread has no
+story in which a rebalance is cancelled: who was found dead is unknown to it at once, and joins anew.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from lineage.rewrite.machines import RewriteConsumerState, RewriteEvent, Rewrite
 from lineage.rewrite.messages import JoinGroupRequest
 from lineage.rewrite.playing import VARIANTS
 from records import ReasonKind
+from tests.support.golden_texts import golden
 
 from .rewrite_play import GROUP, SESSION_MS, RewriteStory
 
@@ -52,7 +57,17 @@ def all_join(story: RewriteStory) -> bool:
     return all(one._sent and isinstance(one._sent.request, JoinGroupRequest) for one in consumers)
 
 
-def ends_in(story: RewriteStory, generation: int, partitions: int) -> None:
+def ends_in(story: RewriteStory, generation: int, partitions: int, name: str = "") -> None:
+    """The group comes to rest in a generation; if the story has a name, all frames are the recorded ones."""
+
+    def rests() -> bool:
+        is_steady = story.play.coordinator.group_state(GROUP) in (RewriteState.STEADY, RewriteState.READY)
+        return is_steady and story.log.value.generation == generation
+
+    until(story, rests)
+    story.play.run(SESSION_MS)
+    if name:
+        golden(f"lineage/rewrite/golden/{name}-{story.variant}.txt", story.recorded)
     story.settle()
     assert story.log.value.generation == generation
     assert sorted(story.owners()) == list(range(partitions))
@@ -63,7 +78,7 @@ def test_case_1_the_new_coordinator_finds_the_change_that_the_old_one_did_not_ac
     story = two_consumers(variant)
     story.play.kill()
     story.play.counts["t"] = 9
-    ends_in(story, 3, 9)
+    ends_in(story, 3, 9, "case-1")
     assert ReasonKind.TOPIC_GROWN in [one.kind for one in story.log.generations[-1].reasons]
 
 
@@ -73,7 +88,7 @@ def test_case_2_told_in_part_the_group_rebalances_again(variant: str) -> None:
     story.play.grow("t", 8)
     until(story, lambda: len(group(story).told) == 1)
     story.play.kill()
-    ends_in(story, 3, 8)
+    ends_in(story, 3, 8, "case-2")
 
 
 @both
@@ -85,7 +100,7 @@ def test_case_2_a_consumer_that_is_back_before_the_failover_ends_costs_no_genera
     before = len(story.log.entries)
     story.play.kill(down_ms=100)
     story.play.resume("b")
-    ends_in(story, 2, 6)
+    ends_in(story, 2, 6, "case-2-recovered")
     commits = [cause for cause, _ in story.log.entries[before:]]
     assert all(cause.expiries == () for cause in commits)
 
@@ -96,7 +111,7 @@ def test_case_3_joined_in_part_the_group_rebalances_again(variant: str) -> None:
     story.play.grow("t", 8)
     until(story, lambda: len(group(story).waiting) == 1)
     story.play.kill()
-    ends_in(story, 3, 8)
+    ends_in(story, 3, 8, "case-3")
 
 
 @pytest.mark.parametrize(("variant", "generation"), [("design", 4), ("thread", 3)])
@@ -108,7 +123,7 @@ def test_case_4_a_generation_is_written_and_no_consumer_is_answered(variant: str
     story.play.deaf.update("ab")
     until(story, lambda: story.log.value.generation == 3)
     story.play.kill()
-    ends_in(story, generation, 8)
+    ends_in(story, generation, 8, "case-4")
 
 
 @pytest.mark.parametrize(("variant", "generation"), [("design", 4), ("thread", 3)])
@@ -120,7 +135,7 @@ def test_case_5_who_was_answered_goes_on_and_the_other_joins(variant: str, gener
     until(story, lambda: story.log.value.generation == 3)
     until(story, lambda: story.play.processes["a"].consumer.generation == 3)
     story.play.kill()
-    ends_in(story, generation, 8)
+    ends_in(story, generation, 8, "case-5")
 
 
 def slow_consumer(variant: str) -> RewriteStory:
@@ -139,7 +154,7 @@ def test_a_slow_consumer_cancels_the_rebalance_before_another_was_told(variant: 
     """The thread does not know the id any more, and the consumer joins anew."""
     story = slow_consumer(variant)
     story.play.resume("b")
-    ends_in(story, generation, 6)
+    ends_in(story, generation, 6, "slow-cancels")
     recovered = story.play.coordinator.taken[RewriteState.PREPARING, RewriteEvent.RECOVERED]
     assert recovered == (1 if variant == "design" else 0)
 
@@ -151,7 +166,7 @@ def test_a_slow_consumer_is_included_if_its_join_comes_before_the_answers(varian
     until(story, lambda: bool(group(story).told))
     story.play.pause("a", 400)
     story.play.resume("b")
-    ends_in(story, 3, 6)
+    ends_in(story, 3, 6, "slow-included")
     assert (story.play.processes["b"].consumer.consumer_id == old_id) is (variant == "design")
 
 
@@ -162,7 +177,7 @@ def test_a_slow_consumer_that_is_too_late_is_unknown_and_starts_another_round(va
     assert story.log.generations[-1].expiries[0].timeout_ms == SESSION_MS
     story.play.run(100)
     story.play.resume("b")
-    ends_in(story, 4, 6)
+    ends_in(story, 4, 6, "slow-too-late")
     unknown = [event for (_, event), count in story.play.processes["b"].consumer.taken.items() if count]
     assert any(event.name == "UNKNOWN" for event in unknown)
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parents[1]
 
 
 def golden(name: str, lines: Iterable[str]) -> None:
-    path, said = GOLDEN / name, "\n".join(lines) + "\n"
+    """Compare lines with a file of which `name` is the path below `tests`."""
+    path, said = TESTS / name, "\n".join(lines) + "\n"
     if os.environ.get("REWRITE_GOLDEN"):
         path.write_text(said)
     assert said == path.read_text()
