@@ -69,7 +69,9 @@ class Process:
 
 
 class Play:
-    """One story. `watch` is called after every event, `tap` for every message; see `run`, `join`, `leave`, `pause`, `kill`, `grow`."""
+    """One story: see `run`, `join`, `leave`, `pause`, `kill`, `grow`.
+
+    `watch` is called after every event, `tap` for every message."""
 
     def __init__(
         self,

@@ -18,7 +18,6 @@ from history.telling.prose import explanation_text
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, ReasonKind, Record, Trigger
 from records.ids import METADATA_SHARD, shard_of, topic_id_text
-from tests.support.golden_texts import golden
 from tests.support.classic_log import (
     ANN,
     BOB,
@@ -28,6 +27,7 @@ from tests.support.classic_log import (
     generation,
     group_log,
 )
+from tests.support.golden_texts import golden
 from tests.support.memory_log import GROUP, ORDERS, MemoryReader, Writer
 from tests.support.payments_log import metadata_log
 

@@ -24,8 +24,8 @@ from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
 from records.ids import METADATA_SHARD
-from tests.support.golden_texts import golden
 from tests.support.disk_node import DiskHost
+from tests.support.golden_texts import golden
 from tests.support.memory_log import (
     GROUP,
     commit,

@@ -19,9 +19,9 @@ from raftlog.storage.archive import ARCHIVE, read_manifest, write_manifest
 from raftlog.storage.directory import NODE_FILE, NodeIdentity, format_node
 from raftlog.storage.metafile import write_meta
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, TermWhy, Trigger
-from tests.support.golden_texts import golden
 from tests.report import count_fault
 from tests.support.disk_node import DiskNode
+from tests.support.golden_texts import golden
 from tests.support.long_story import GROUP, SMALL_SNAPSHOTS, long_story
 from tests.support.memory_log import commit, group_epoch
 from tests.support.three_logs import ThreeLogs

@@ -10,7 +10,7 @@ from coordinator.state.projection import Projection
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
 from lineage.rewrite.machines import RewriteState
 from lineage.rewrite.playing import Play
-from records import Cause, RawRecord, RewriteGroupKey, RewriteGroupValue, Stamped, decode_record
+from records import Cause, RawRecord, ReasonKind, RewriteGroupKey, RewriteGroupValue, Stamped, decode_record
 from wire.schema import Message
 
 GROUP = "g"
@@ -101,9 +101,10 @@ class RewriteStory:
             self.recorded.append(f"{self.play.now_ms:9.1f} coordinator: {self.play.coordinator.state.value}")
         for cause, records in self.log.entries[num_entries:]:
             value = decode_record(records[0]).value
-            is_group = isinstance(value, RewriteGroupValue)
-            reasons = ", ".join(one.kind.name for one in cause.reasons)
-            written = f"generation {value.generation}: {reasons}" if is_group else f"{len(records)} offsets"
+            written = f"{len(records)} offsets"
+            if isinstance(value, RewriteGroupValue):
+                reasons = ", ".join(ReasonKind(one.kind).name for one in cause.reasons)
+                written = f"generation {value.generation}: {reasons}"
             self.recorded.append(f"{self.play.now_ms:9.1f} entry: {written}")
         self._noted = (self.play.coordinator.state, len(self.log.entries))
 
