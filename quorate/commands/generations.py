@@ -24,8 +24,9 @@ def generations(
     minutes: Annotated[
         float, flag("--minutes", "Length of the schedule, in minutes of virtual time.", min=1.0, max=60.0)
     ] = 5.0,
-    cooperative: Annotated[
-        bool, flag("--cooperative", "Also play the classic protocol with cooperative rebalancing.")
+    variants: Annotated[
+        bool,
+        flag("--variants", "Also play the thread's JoinGroup and cooperative rebalancing."),
     ] = False,
     out: Annotated[Path, option("--out", "FILE", "The page, one self-contained HTML file.")] = Path(
         "generations.html"
@@ -46,8 +47,8 @@ def generations(
 
     claim(out, force=force)
     schedule = draw(churn, members, minutes)
-    results = play_all(players(has_cooperative=cooperative), schedule, _tell)
-    text = generations_page(schedule, results, has_cooperative=cooperative)
+    results = play_all(players(has_variants=variants), schedule, _tell)
+    text = generations_page(schedule, results, has_variants=variants)
     say(write_page(out, text, force=force))
 
 

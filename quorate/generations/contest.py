@@ -35,7 +35,9 @@ class Player(Protocol):
     name: str
     """A short name."""
     idea: str
-    """How partitions change hands in it, in a sentence."""
+    """How partitions change hands in it, in a sentence.
+
+    A protocol that replaced another one has `why`, too."""
 
     def begin(self, schedule: Schedule, ledger: Ledger) -> None:
         """Make the world with the schedule's topics and a coordinator that is ready; time 0 is after that."""
@@ -59,6 +61,8 @@ class PlayerResult:
     sentence: str
     ledger: Ledger
     figures: RunFigures
+    why: str = ""
+    """Why it replaced the protocol before it."""
 
 
 def play(player: Player, schedule: Schedule) -> PlayerResult:
@@ -75,7 +79,8 @@ def play(player: Player, schedule: Schedule) -> PlayerResult:
     player.run_until(schedule.end_ms)
     ledger.close(schedule.end_ms)
     figures = ledger.figures(event_times(schedule))
-    return PlayerResult(player.name, player.idea, player.sentence(figures), ledger, figures)
+    why = getattr(player, "why", "")
+    return PlayerResult(player.name, player.idea, player.sentence(figures), ledger, figures, why)
 
 
 def play_all(

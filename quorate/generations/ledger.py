@@ -24,6 +24,8 @@ from typing import Final
 Part = tuple[str, int]
 """(topic name, partition)."""
 
+COORDINATORS_REQUESTS: Final = ("Ping", "Stop", "Start")
+"""Names of requests from a coordinator to a member; all others are a member's."""
 ITEMS_PER_SECOND: Final = 10
 """Items of work that each partition has each second."""
 
@@ -71,6 +73,11 @@ class RunFigures:
     def needless_items(self) -> int:
         """Items of work that waited because work stopped needlessly."""
         return round(self.needless_s * ITEMS_PER_SECOND)
+
+    @property
+    def calls(self) -> int:
+        """Requests that the coordinator sent; it waits for each one's answer."""
+        return sum(self.messages[name] for name in COORDINATORS_REQUESTS)
 
     @property
     def settled_median_s(self) -> float:

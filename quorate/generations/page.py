@@ -49,6 +49,12 @@ ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
     ("time to stable, median", "seconds after an event", lambda one: one.settled_median_s, ",.1f"),
     ("time to stable, longest", "seconds after an event", lambda one: one.settled_max_s, ",.1f"),
     ("messages", "requests and answers", lambda one: one.messages.total(), ",.0f"),
+    (
+        "begun by the coordinator",
+        "requests, from its one loop",
+        lambda one: one.calls,
+        ",.0f",
+    ),
     ("moves", "partitions that changed members", lambda one: one.moves, ",.0f"),
     ("work done twice", "items", lambda one: one.doubled_items, ",.0f"),
     ("stopped needlessly", "times", lambda one: one.needless_stops, ",.0f"),
@@ -58,13 +64,13 @@ ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
 
 
 def generations_page(
-    schedule: Schedule, results: Sequence[PlayerResult], *, has_cooperative: bool = False
+    schedule: Schedule, results: Sequence[PlayerResult], *, has_variants: bool = False
 ) -> str:
     """Return the whole HTML file."""
     what = sentence_list([plural(_count(schedule, kind), name) for kind, name in _NAMES.items()])
     partitions = plural(sum(schedule.topics.values()), "partition")
     return page(
-        title=f"{_number(len(results))} generations of one protocol",
+        title="Four generations of one protocol",
         lead=(
             f"the same {duration(schedule.end_ms)} of {plural(schedule.members, 'member')} and "
             f"{partitions}, seed {schedule.seed}: {what}"
@@ -79,12 +85,12 @@ def generations_page(
             )
         ),
         styles=("generations.css",),
-        rests_on=[_provenance(schedule, has_cooperative=has_cooperative)],
+        rests_on=[_provenance(schedule, has_variants=has_variants)],
     )
 
 
-def _provenance(schedule: Schedule, *, has_cooperative: bool) -> str:
-    option = " --cooperative" if has_cooperative else ""
+def _provenance(schedule: Schedule, *, has_variants: bool) -> str:
+    option = " --variants" if has_variants else ""
     return (
         f"Quorate {RELEASE}: quorate generations --members {schedule.members} --churn {schedule.seed} "
         f"--minutes {schedule.minutes:g}{option}. "
@@ -101,11 +107,6 @@ _NAMES: Final[dict[type[ScheduledEvent], str]] = {
 }
 
 
-def _number(count: int) -> str:
-    names = ("No", "One", "Two", "Three", "Four", "Five")
-    return names[count] if count < len(names) else str(count)
-
-
 def _count(schedule: Schedule, kind: type[ScheduledEvent]) -> int:
     return sum(isinstance(event, kind) for event in schedule.disturbances)
 
@@ -113,7 +114,9 @@ def _count(schedule: Schedule, kind: type[ScheduledEvent]) -> int:
 def _sentences(results: Sequence[PlayerResult]) -> str:
     made = "\n".join(
         f'<li><h3>{escaped(one.name)}</h3><p class="cost">{escaped(one.sentence)}</p>'
-        f'<p class="idea">{escaped(one.idea)}</p></li>'
+        f'<p class="idea">{escaped(one.idea)}</p>'
+        + (f'<p class="why">{escaped(one.why)}</p>' if one.why else "")
+        + "</li>"
         for one in results
     )
     return f'<ol class="generations">{made}</ol>'

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from quorate.app import run
-from quorate.generations.contest import PlayerResult, event_times, play
+from quorate.generations.contest import PlayerResult, event_times, play, play_all
 from quorate.generations.ledger import Ledger, LedgerStep
-from quorate.generations.page import generations_page
+from quorate.generations.page import ROWS, generations_page
 from quorate.generations.players import players
 from quorate.generations.schedule import (
     KINDS,
@@ -28,6 +28,7 @@ from quorate.generations.schedule import (
     Slow,
     draw,
 )
+from tests.support.golden_texts import golden
 
 MEMBERS, SEED, MINUTES = 3, 2, 1.0
 VOID_TAGS = {"meta", "rect", "path", "br", "line"}
@@ -211,6 +212,17 @@ def test_an_existing_page_is_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     assert there.read_text() == "mine"
 
 
+def test_the_figures_of_every_protocol_and_variant_are_the_recorded_ones() -> None:
+    """Each kind of event happens at least once. A figure changes only with the code of what is compared."""
+    schedule = draw(SEED, MEMBERS, 2.5)
+    lines = []
+    for result in play_all(players(has_variants=True), schedule):
+        figures = [f"{title}: {value_of(result.figures):{form}}" for title, _, value_of, form in ROWS]
+        names = [f"{name}: {count}" for name, count in sorted(result.figures.messages.items())]
+        lines += [result.name, *(f"    {one}" for one in (*figures, *names))]
+    golden("quorate/golden/generations.txt", lines)
+
+
 def slow_schedule() -> Schedule:
     """Three members, one of which is slow for longer than its poll interval while another one leaves."""
     joins = (Join(0.0, "ann"), Join(100.0, "bob"), Join(200.0, "eve"))
@@ -218,7 +230,7 @@ def slow_schedule() -> Schedule:
     return Schedule(1, 3, 1.4, {"orders": 6}, (*joins, *later))
 
 
-@pytest.mark.parametrize("player", players(has_cooperative=True), ids=lambda player: player.name)
+@pytest.mark.parametrize("player", players(has_variants=True), ids=lambda player: player.name)
 def test_in_the_end_each_partition_has_one_owner_among_those_that_stay(player: object) -> None:
     schedule = slow_schedule()
     result = play(player, schedule)
@@ -229,5 +241,5 @@ def test_in_the_end_each_partition_has_one_owner_among_those_that_stay(player: o
     is_put_out = result.name != "Push"  # which has everyone wait for the slow one
     assert (result.figures.double_s > 0) is is_put_out, "who is put out for being slow works on"
     assert result.figures.messages.total() > 100
-    gives_up_all = result.name in ("Push", "Assigned JoinGroup", "Classic")
+    gives_up_all = result.name in ("Push", "Assigned JoinGroup", "Assigned JoinGroup, thread", "Classic")
     assert (result.figures.needless_stops > 0) is gives_up_all

@@ -1,7 +1,7 @@
 """The protocols that play, oldest first.
 
 push        the push protocol, seed 004
-rewrite     the protocol of the coordinator's rewrite, seed 000
+rewrite     the protocol of the coordinator's rewrite, seed 000: as designed, or as its thread has it
 on_cluster  what players have in common whose coordinator is a cluster of three nodes
 classic     the classic protocol: eager, or cooperative
 consumer    the consumer group protocol, KIP-848
@@ -16,7 +16,14 @@ from quorate.generations.players.push import PushPlayer
 from quorate.generations.players.rewrite import RewritePlayer
 
 
-def players(*, has_cooperative: bool = False) -> list[Player]:
-    """Return new players, oldest protocol first."""
-    cooperative: list[Player] = [ClassicPlayer(is_cooperative=True)] if has_cooperative else []
-    return [PushPlayer(), RewritePlayer(), ClassicPlayer(), *cooperative, ConsumerPlayer()]
+def players(*, has_variants: bool = False) -> list[Player]:
+    """Return new players, oldest protocol first, each variant after its protocol."""
+    found: list[tuple[Player, bool]] = [
+        (PushPlayer(), False),
+        (RewritePlayer(), False),
+        (RewritePlayer("thread"), True),
+        (ClassicPlayer(), False),
+        (ClassicPlayer(is_cooperative=True), True),
+        (ConsumerPlayer(), False),
+    ]
+    return [player for player, is_variant in found if has_variants or not is_variant]

@@ -55,6 +55,10 @@ class ClassicPlayer(ClusterPlayer):
                 "All members give up everything and join again for every change; one of them, the leader, "
                 "assigns all partitions anew."
             )
+            self.why = (
+                "It replaced assignment by the coordinator so that users' assignors run in their own "
+                "programs; heartbeats from another thread keep a slow member in the group."
+            )
 
     def new_member(self, name: str) -> PlayedMember:
         return _ClassicConsumer(self, name, is_cooperative=self.is_cooperative)

@@ -39,6 +39,11 @@ class ConsumerPlayer(ClusterPlayer):
         "heartbeat; only partitions that move stop."
     )
 
+    why = (
+        "It replaced the classic protocol so that no member waits for another: there is no barrier, and the "
+        "coordinator alone knows who gets what."
+    )
+
     def new_member(self, name: str) -> PlayedMember:
         return _Consumer(self, name)
 

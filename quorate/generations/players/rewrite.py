@@ -43,13 +43,27 @@ class _ProjectedLog:
 
 
 class RewritePlayer:
-    """Seed 000, in the design's variant."""
+    """Seed 000, in the design's variant or in the thread's."""
 
-    name = "Assigned JoinGroup"
-    idea = (
-        "The coordinator tells all members at their next heartbeat to join again, waits for the slowest, and "
-        "answers each JoinGroup with what it gets."
+    why = (
+        "It replaced push so that members call the coordinator, which need not call each of them, and so "
+        "that a new coordinator goes on with what the log says."
     )
+
+    def __init__(self, variant: str = "design") -> None:
+        self._variant = variant
+        if variant == "thread":
+            self.name = "Assigned JoinGroup, thread"
+            self.idea = (
+                "The same with fewer states: after a failover members stop and join again, which gives "
+                "them what they had; who was found dead is forgotten at once."
+            )
+        else:
+            self.name = "Assigned JoinGroup"
+            self.idea = (
+                "The coordinator tells all members at their next heartbeat to join again, waits for the "
+                "slowest, and answers each JoinGroup with what it gets."
+            )
 
     def sentence(self, figures: RunFigures) -> str:
         return (
@@ -64,7 +78,9 @@ class RewritePlayer:
         self._works_on: dict[str, frozenset[Part]] = {}
         self._slow_until_ms: dict[str, float] = {}
         chance = random.Random(f"{schedule.seed}/rewrite")
-        self._play = Play("design", _ProjectedLog(), chance, self._counts, watch=self._look, tap=self._count)
+        self._play = Play(
+            self._variant, _ProjectedLog(), chance, self._counts, watch=self._look, tap=self._count
+        )
 
     def run_until(self, at_ms: float) -> None:
         self._play.run(max(at_ms - self._play.now_ms, 0.0))
