@@ -43,6 +43,14 @@ from lineage.rewrite.strategies import Partition
 from wire.schema import Message
 
 _MEMBERS = frozenset({RewriteConsumerState.PART, RewriteConsumerState.IN_GROUP})
+_EVENTS_OF_COMMIT = (
+    RewriteConsumerEvent.LOST,
+    RewriteConsumerEvent.UNKNOWN,
+    RewriteConsumerEvent.REBALANCE,
+    RewriteConsumerEvent.COMMIT_FAILED,
+    RewriteConsumerEvent.NOT_READY,
+    RewriteConsumerEvent.COMMITTED,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,8 @@ class RewriteConsumerSettings:
     """`session.timeout.ms`, `heartbeat.frequency` (heartbeats in a session), and what the text leaves open.
 
     A round may last as long as the slowest consumer's session, so JoinGroup waits for `join_sessions` of its
-    own. `whitelist` and `blacklist` are regular expressions over topic names, used in place of `topics`.
+    own. A consumer commits every `commit_interval_ms`; with 0 only before it sends JoinGroup. `whitelist` and
+    `blacklist` are regular expressions over topic names, used in place of `topics`.
     Raises ValueError for a frequency of 0."""
 
     group_id: str
@@ -59,6 +68,7 @@ class RewriteConsumerSettings:
     strategy: str = "range"
     backoff_ms: int = 100
     join_sessions: int = 2
+    commit_interval_ms: int = 0
     whitelist: str = ""
     blacklist: str = ""
 
@@ -101,7 +111,7 @@ class RewriteConsumerCore:
         self.failure: int | None = None
         self.taken: Counter[tuple[RewriteConsumerState, RewriteConsumerEvent]] = Counter()
         self._next: Message | None = None
-        self._next_ms = self._beat_ms = self._lost_ms = 0.0
+        self._next_ms = self._beat_ms = self._commit_ms = self._lost_ms = 0.0
         self._sent: Send | None = None
         self._number = 0
 
@@ -110,13 +120,19 @@ class RewriteConsumerCore:
         return self.owned if self.is_consuming else frozenset()
 
     @property
+    def _commits(self) -> bool:
+        return self._settings.commit_interval_ms > 0
+
+    @property
     def next_deadline_ms(self) -> float | None:
         """Monotonic ms at which `poll` has something to do."""
         if self._sent is not None:
             return self._lost_ms
         if self._next is not None:
             return self._next_ms
-        return self._beat_ms if self.state in _MEMBERS else None
+        if self.state not in _MEMBERS:
+            return None
+        return min(self._beat_ms, self._commit_ms) if self._commits else self._beat_ms
 
     def start(self, now_ms: float) -> None:
         self._on(RewriteConsumerEvent.STARTED, now_ms)
@@ -151,6 +167,9 @@ class RewriteConsumerCore:
             self._on(RewriteConsumerEvent.SUBSCRIBED, now_ms)
         if self._next is None and self.state in _MEMBERS and now_ms >= self._beat_ms:
             self._next, self._next_ms = self._heartbeat(), now_ms
+        if self._next is None and self.state in _MEMBERS and self._commits and now_ms >= self._commit_ms:
+            self._next, self._next_ms = self._commit(), now_ms
+            self._commit_ms = now_ms + self._settings.commit_interval_ms
         if self._next is None or now_ms < self._next_ms:
             return None
         request, self._next = self._next, None
@@ -161,7 +180,8 @@ class RewriteConsumerCore:
         self._sent = Send(self._number, to, request)
         sessions = self._settings.join_sessions if isinstance(request, JoinGroupRequest) else 1
         self._lost_ms = now_ms + sessions * self._settings.session_timeout_ms
-        self._beat_ms = now_ms + self._settings.session_timeout_ms / self._settings.heartbeat_frequency
+        if not isinstance(request, OffsetCommitRequest):
+            self._beat_ms = now_ms + self._settings.session_timeout_ms / self._settings.heartbeat_frequency
         return self._sent
 
     def lost(self, number: int, now_ms: float) -> None:
@@ -208,12 +228,13 @@ class RewriteConsumerCore:
             self._on(RewriteConsumerEvent.ALIVE, now_ms)
 
     def _on_commit(self, response: OffsetCommitResponse, now_ms: float) -> None:
-        """A commit that fails for another reason than a lost coordinator is left out: work is repeated."""
+        """The first event of `_EVENTS_OF_COMMIT` that is an answer's and that the variant has in this state.
+
+        What the variant has no event for is left out: work is repeated."""
         codes = {one.error_code for topic in response.topics for one in topic.partitions}
-        events = {EVENT_OF_ERROR.get(code) for code in codes}
-        order = (RewriteConsumerEvent.LOST, RewriteConsumerEvent.UNKNOWN, RewriteConsumerEvent.COMMITTED)
+        events = {EVENT_OF_ERROR.get(code, RewriteConsumerEvent.COMMIT_FAILED) for code in codes if code}
         events.add(RewriteConsumerEvent.COMMITTED)
-        event = next(one for one in order if one in events and (self.state, one) in self._table)
+        event = next(one for one in _EVENTS_OF_COMMIT if one in events and (self.state, one) in self._table)
         self._on(event, now_ms)
 
     def _on(self, event: RewriteConsumerEvent, now_ms: float) -> None:
@@ -230,6 +251,7 @@ class RewriteConsumerCore:
                     at_ms = now_ms + self._settings.backoff_ms
                 case RewriteAction.OWN:
                     self.is_consuming = True
+                    self._commit_ms = now_ms + self._settings.commit_interval_ms
                     self._beat_ms = (
                         now_ms + self._settings.session_timeout_ms / self._settings.heartbeat_frequency
                     )
@@ -238,7 +260,7 @@ class RewriteConsumerCore:
                 case RewriteAction.DISCOVER:
                     self._next = ConsumerMetadataRequest(group_id=self._settings.group_id)
                 case RewriteAction.COMMIT:
-                    self._next = self._commit() or self._join_group()
+                    self._next = self._commit() or (None if self.state in _MEMBERS else self._join_group())
                 case RewriteAction.JOIN:
                     self._next = self._join_group()
                 case RewriteAction.BEAT:

@@ -97,7 +97,8 @@ class RewriteConsumerEvent(Enum):
     REBALANCE = "a heartbeat or commit is answered IllegalGeneration or NeedRebalance"
     UNKNOWN = "the coordinator does not know the consumer's id"
     SUBSCRIBED = "its list of topics has changed"
-    COMMITTED = "the commit before JoinGroup is answered"
+    COMMITTED = "a commit is answered"
+    COMMIT_FAILED = "a commit is refused for another reason"
     REFUSED = "JoinGroup is refused for good"
 
 
@@ -130,6 +131,7 @@ DESIGN_CONSUMER: ConsumerTable = {
     (_S.STARTUP, _E.NOT_READY): (_S.STARTUP, (_A.BACK_OFF, _A.JOIN)),
     (_S.STARTUP, _E.REFUSED): (_S.DOWN, _REFUSED),
     (_S.PART, _E.ALIVE): (_S.PART, ()),
+    (_S.PART, _E.COMMITTED): (_S.PART, ()),
     (_S.PART, _E.REBALANCE): (_S.STOPPED, (_A.STOP, _A.COMMIT)),
     (_S.PART, _E.SUBSCRIBED): (_S.STOPPED, (_A.STOP, _A.COMMIT)),
     (_S.PART, _E.UNKNOWN): (_S.RESURRECT, (_A.STOP, _A.FORGET, _A.JOIN)),
@@ -154,12 +156,15 @@ THREAD_CONSUMER: ConsumerTable = {
     (_S.DISCOVERY, _E.FOUND): (_S.JOINING, (_A.STOP, _A.COMMIT)),
     (_S.DISCOVERY, _E.LOST): (_S.DISCOVERY, _AGAIN),
     (_S.JOINING, _E.COMMITTED): (_S.JOINING, (_A.JOIN,)),
+    (_S.JOINING, _E.COMMIT_FAILED): (_S.JOINING, (_A.BACK_OFF, _A.COMMIT)),
     (_S.JOINING, _E.JOINED): (_S.IN_GROUP, (_A.OWN,)),
     (_S.JOINING, _E.LOST): (_S.DISCOVERY, _AGAIN),
     (_S.JOINING, _E.NOT_READY): (_S.JOINING, (_A.BACK_OFF, _A.JOIN)),
     (_S.JOINING, _E.UNKNOWN): (_S.JOINING, (_A.FORGET, _A.JOIN)),
     (_S.JOINING, _E.REFUSED): (_S.INIT, _REFUSED),
     (_S.IN_GROUP, _E.ALIVE): (_S.IN_GROUP, ()),
+    (_S.IN_GROUP, _E.COMMITTED): (_S.IN_GROUP, ()),
+    (_S.IN_GROUP, _E.COMMIT_FAILED): (_S.IN_GROUP, (_A.BACK_OFF, _A.COMMIT)),
     (_S.IN_GROUP, _E.LOST): (_S.DISCOVERY, _AGAIN),
     (_S.IN_GROUP, _E.REBALANCE): (_S.JOINING, (_A.STOP, _A.COMMIT)),
     (_S.IN_GROUP, _E.UNKNOWN): (_S.JOINING, (_A.STOP, _A.FORGET, _A.JOIN)),

@@ -16,6 +16,7 @@ from wire.schema import Message
 GROUP = "g"
 SESSION_MS = 3_000
 SETTINGS = RewriteConsumerSettings(group_id=GROUP, session_timeout_ms=SESSION_MS)
+COMMITTING = RewriteConsumerSettings(group_id=GROUP, session_timeout_ms=SESSION_MS, commit_interval_ms=700)
 KEY = RewriteGroupKey(group_id=GROUP)
 
 
@@ -126,7 +127,8 @@ def play_schedule(variant: str, seed: int) -> RewriteStory:
             ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop"], [6, 2, 2, 2, 2, 1, 2, 1]
         )[0]
         if what == "join" or not names:
-            consumers.append(story.join(f"c{step}", chance.choice([("t",), ("t", "u"), ("t", "later")])))
+            topics = chance.choice([("t",), ("t", "u"), ("t", "later")])
+            consumers.append(story.join(f"c{step}", topics, (SETTINGS, COMMITTING)[step % 2]))
         elif what == "leave":
             play.leave(chance.choice(names))
         elif what == "pause":

@@ -11,10 +11,18 @@ from lineage.rewrite.machines import (
     THREAD_CONSUMER,
     THREAD_COORDINATOR,
     ConsumerTable,
+    RewriteConsumerEvent,
+    RewriteConsumerState,
     RewriteState,
     Table,
 )
 
+_OF_COMMIT = (
+    RewriteConsumerEvent.COMMITTED,
+    RewriteConsumerEvent.LOST,
+    RewriteConsumerEvent.UNKNOWN,
+    RewriteConsumerEvent.COMMIT_FAILED,
+)
 _NAMES_OF_THREAD = {RewriteState.PREPARING: "PrepReba"}
 
 
@@ -25,7 +33,7 @@ def sections() -> dict[str, str]:
         "### The design's consumer": _consumer(DESIGN_CONSUMER),
         "### The thread's coordinator": _coordinator(THREAD_COORDINATOR, _NAMES_OF_THREAD),
         "### The thread's consumer": _consumer(THREAD_CONSUMER),
-        "### The thread's subroutines 20 to 40": _fetching(),
+        "### The thread's subroutines 10 to 40": _fetching(),
     }
     return {heading: "\n".join(lines) + "\n" for heading, lines in parts.items()}
 
@@ -49,8 +57,30 @@ def _consumer(table: ConsumerTable) -> Iterator[str]:
 
 def _fetching() -> Iterator[str]:
     yield from ("| Subroutine | Its request is | Next |", "|---|---|---|")
-    for (runs, outcome), to in FETCHING.items():
-        yield f"| {runs.value} {runs.name} | {outcome.value} | {to.value} {to.name} |"
+    rows = [
+        ("10_COMMIT", event.name, event.value, THREAD_CONSUMER[state, event][0].value)
+        for state in (RewriteConsumerState.IN_GROUP, RewriteConsumerState.JOINING)
+        for event in _OF_COMMIT
+    ]
+    rows = [*dict.fromkeys((a, name, says, _after_commit(name, to)) for a, name, says, to in rows)]
+    rows += [
+        (f"{runs.value}_{runs.name}", outcome.name, outcome.value, f"{to.value}_{to.name}")
+        for (runs, outcome), to in FETCHING.items()
+    ]
+    for runs, _, says, to in rows:
+        yield f"| {runs.replace('_', ' ', 1)} | {says} | {to.replace('_', ' ', 1)} |"
+    yield from _diagram(f"{_id(runs)} --> {_id(to)} : {name}" for runs, name, _, to in rows)
+
+
+def _id(name: str) -> str:
+    """Mermaid's names of states do not begin with a number."""
+    number, _, rest = name.partition("_")
+    return f"{rest}_{number}" if rest else name
+
+
+def _after_commit(name: str, to: str) -> str:
+    """The fourth outcome commits again; after the others the consumer is in a state."""
+    return "10_COMMIT" if name == RewriteConsumerEvent.COMMIT_FAILED.name else to
 
 
 def _diagram(arrows: Iterable[str]) -> Iterator[str]:

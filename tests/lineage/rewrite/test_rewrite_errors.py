@@ -14,12 +14,18 @@ from lineage.rewrite.groups import Now, RewriteOrigin
 from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState
 from lineage.rewrite.messages import (
     CommitPartition,
+    CommittedPartition,
+    CommittedTopic,
     CommitTopic,
     ConsumerMetadataRequest,
+    ConsumerMetadataResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     OffsetCommitRequest,
+    OffsetCommitResponse,
+    RewriteBroker,
     TopicNumbers,
     decode_request,
     decode_response,
@@ -289,6 +295,72 @@ def test_what_a_consumer_does_when_join_group_fails(variant: str) -> None:
                 )
             else:
                 assert isinstance(consumer.poll(100).request, JoinGroupRequest)
+
+
+def in_group(variant: str) -> RewriteConsumerCore:
+    """A consumer that owns t-0 and commits 5 every 200 ms, in generation 1 since ms 0."""
+    settings = RewriteConsumerSettings(group_id="g", session_timeout_ms=900, commit_interval_ms=200)
+    consumer = RewriteConsumerCore(VARIANTS[variant][1], settings, ("t",), positions=lambda: {("t", 0): 5})
+    consumer.start(0)
+    found = ConsumerMetadataResponse(coordinator=RewriteBroker(node_id=1))
+    consumer.answered(consumer.poll(0).number, found, 0)
+    owned = [TopicNumbers(topic="t", partitions=[0])]
+    joined = JoinGroupResponse(group_generation_id=1, consumer_id="g-1", partitions_to_own=owned)
+    consumer.answered(consumer.poll(0).number, joined, 0)
+    return consumer
+
+
+def committed(code: int) -> OffsetCommitResponse:
+    partitions = [CommittedPartition(partition=0, error_code=code)]
+    return OffsetCommitResponse(topics=[CommittedTopic(topic="t", partitions=partitions)])
+
+
+@both
+def test_a_consumer_commits_in_its_interval_and_its_heartbeats_go_on(variant: str) -> None:
+    consumer = in_group(variant)
+    sent = []
+    while consumer.next_deadline_ms <= 600:
+        at_ms = consumer.next_deadline_ms
+        send = consumer.poll(at_ms)
+        sent.append((at_ms, type(send.request)))
+        is_commit = isinstance(send.request, OffsetCommitRequest)
+        consumer.answered(send.number, committed(E.NONE) if is_commit else HeartbeatResponse(), at_ms)
+    commit, beat = OffsetCommitRequest, HeartbeatRequest
+    assert sent == [(200, commit), (300, beat), (400, commit), (600, beat), (600, commit)]
+
+
+@pytest.mark.parametrize(
+    ("variant", "code", "state"),
+    [
+        ("design", E.NOT_COORDINATOR_FOR_GROUP, RewriteConsumerState.REDISCOVER),
+        ("design", E.UNKNOWN_CONSUMER, RewriteConsumerState.RESURRECT),
+        ("design", E.ILLEGAL_GENERATION, RewriteConsumerState.STOPPED),
+        ("design", E.COORDINATOR_STARTUP_NOT_COMPLETE, RewriteConsumerState.PART),
+        ("design", E.OFFSET_METADATA_TOO_LARGE, RewriteConsumerState.PART),
+        ("thread", E.COORDINATOR_NOT_AVAILABLE, RewriteConsumerState.DISCOVERY),
+        ("thread", E.UNKNOWN_CONSUMER, RewriteConsumerState.JOINING),
+        ("thread", E.OFFSET_METADATA_TOO_LARGE, RewriteConsumerState.IN_GROUP),
+    ],
+)
+def test_what_a_consumer_does_when_a_commit_fails(variant: str, code: int, state: object) -> None:
+    consumer = in_group(variant)
+    consumer.answered(consumer.poll(200).number, committed(code), 200)
+    assert consumer.state is state
+    assert consumer.consumer_id == ("" if code == E.UNKNOWN_CONSUMER else "g-1")
+
+
+@pytest.mark.parametrize("state", [RewriteConsumerState.IN_GROUP, RewriteConsumerState.JOINING])
+def test_the_thread_repeats_a_commit_that_is_refused_after_the_backoff(state: RewriteConsumerState) -> None:
+    """Subroutine 10, step 10c."""
+    consumer = in_group("thread")
+    if state is RewriteConsumerState.JOINING:
+        consumer.subscribe(("t", "u"))
+    first = consumer.poll(200)
+    assert isinstance(first.request, OffsetCommitRequest)
+    consumer.answered(first.number, committed(E.OFFSET_METADATA_TOO_LARGE), 200)
+    assert (consumer.state, consumer.next_deadline_ms) == (state, 300)
+    assert consumer.poll(300).request == first.request
+    assert consumer.taken[state, RewriteConsumerEvent.COMMIT_FAILED] == 1
 
 
 def test_a_heartbeat_frequency_of_zero_is_refused() -> None:
