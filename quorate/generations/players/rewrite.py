@@ -45,11 +45,6 @@ class _ProjectedLog:
 class RewritePlayer:
     """Seed 000, in the design's variant or in the thread's."""
 
-    why = (
-        "It replaced push so that members call the coordinator, which need not call each of them, and so "
-        "that a new coordinator goes on with what the log says."
-    )
-
     def __init__(self, variant: str = "design") -> None:
         self._variant = variant
         if variant == "thread":
@@ -63,6 +58,10 @@ class RewritePlayer:
             self.idea = (
                 "The coordinator tells all members at their next heartbeat to join again, waits for the "
                 "slowest, and answers each JoinGroup with what it gets."
+            )
+            self.why = (
+                "It replaced push so that members call the coordinator, which need not call each of them, "
+                "and so that a new coordinator goes on with what the log says."
             )
 
     def sentence(self, figures: RunFigures) -> str:

@@ -17,6 +17,8 @@ GROUP = "g"
 SESSION_MS = 3_000
 SETTINGS = RewriteConsumerSettings(group_id=GROUP, session_timeout_ms=SESSION_MS)
 COMMITTING = RewriteConsumerSettings(group_id=GROUP, session_timeout_ms=SESSION_MS, commit_interval_ms=700)
+FINDING_MS = 300
+"""Until a consumer has found a coordinator that serves: two backoffs, and messages."""
 KEY = RewriteGroupKey(group_id=GROUP)
 
 
@@ -83,6 +85,12 @@ class RewriteStory:
         """Consumers may be silent for so long: others may own their partitions meanwhile."""
         self.silent_until_ms = max(self.silent_until_ms, self.play.now_ms + for_ms)
 
+    def kill(self, down_ms: float = 500.0, loading_ms: float = 50.0) -> None:
+        """Kill the coordinator: who was silent hears from the next one that others own its partitions."""
+        if self.play.now_ms < self.silent_until_ms:
+            self.silent_until_ms += down_ms + loading_ms + FINDING_MS
+        self.play.kill(down_ms=down_ms, loading_ms=loading_ms)
+
     def settle(self) -> None:
         self.play.run(4 * SESSION_MS)
 
@@ -142,7 +150,7 @@ def play_schedule(variant: str, seed: int) -> RewriteStory:
             play.run(length_ms)
         elif what == "kill":
             down_ms = chance.uniform(10, SESSION_MS / 2)
-            play.kill(down_ms=down_ms, loading_ms=chance.uniform(1, 300))
+            story.kill(down_ms, chance.uniform(1, 300))
         elif what == "grow":
             topic = chance.choice(["t", "u", "later"])
             play.grow(topic, play.counts.get(topic, 0) + chance.randint(1, 3))
@@ -150,11 +158,11 @@ def play_schedule(variant: str, seed: int) -> RewriteStory:
             play.processes[chance.choice(names)].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
             if chance.random() < 0.5:
                 play.run(SESSION_MS / 3 + chance.uniform(0, 30))
-                play.kill(down_ms=10, loading_ms=1)
+                story.kill(10, 1)
         else:
             play.deaf.update(names)
             play.run(chance.uniform(10, 500))
-            play.kill()
+            story.kill()
         play.run(chance.choice([5, 50, 500, SESSION_MS, 3 * SESSION_MS]))
     if not play.processes:
         consumers.append(story.join("last"))
