@@ -25,6 +25,14 @@ group; its `send_offsets_to_transaction` then never ends. While the broker is li
 """
 
 
+MEETING_MS: Final = 1_000
+"""After a start this node waits so long for links to the others before it tells clients who they are.
+
+Its first links are up within milliseconds, one after the other. An answer between two of them would leave out
+a live node, and a client may then wait for a coordinator there for ever (see `LISTED_AFTER_LOSS_MS`).
+"""
+
+
 class Membership:
     """The nodes of one cluster as seen from one of them. `runtimes` are its shards by number."""
 
@@ -52,6 +60,11 @@ class Membership:
         if self._links is None:
             return self.nodes
         return self._with_own([*self._links.peers.values(), *self._links.lost_within(LISTED_AFTER_LOSS_MS)])
+
+    @property
+    def has_met_all(self) -> bool:
+        """Whether every node has been in contact since the start, or `MEETING_MS` were spent on it."""
+        return self._links is None or self._links.have_met(MEETING_MS)
 
     def _with_own(self, peers: Iterable[PeerInfo]) -> tuple[NodeInfo, ...]:
         others = map(self._node_info, peers)

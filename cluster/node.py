@@ -277,6 +277,11 @@ class Node:
         return self._membership.listed_nodes
 
     @property
+    def has_met_all(self) -> bool:
+        """Whether this node has had time to meet the others, and so may tell clients who they are."""
+        return self._membership.has_met_all
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """The ids of all nodes of the cluster, in contact or not."""
         return self._membership.voters

@@ -52,6 +52,10 @@ class KafkaNode(Protocol):
         """The nodes that clients are told of: those in contact and, for some seconds, those just lost."""
 
     @property
+    def has_met_all(self) -> bool:
+        """Whether this node has had time since its start to meet the others."""
+
+    @property
     def voters(self) -> Sequence[int]:
         """The ids of all nodes of the cluster, in contact or not, this one included."""
 

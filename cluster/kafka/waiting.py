@@ -89,8 +89,9 @@ class LeaderWaits:
             self._timer = self._host.call_later(LEADER_POLL_MS, self._look)
 
     def _are_led(self, shards: frozenset[int]) -> bool:
+        """Whether all have leaders, and this node has met the others: a client keeps what it is told."""
         leader_of = self._node.leader_of
-        return all(leader_of(shard) is not None for shard in shards)
+        return self._node.has_met_all and all(leader_of(shard) is not None for shard in shards)
 
     def _look(self) -> None:
         self._timer = None

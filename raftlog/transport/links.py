@@ -83,6 +83,7 @@ class Links:
         self._secret = b""
         self._boots: Boots
         self._listener: Listener | None = None
+        self._listening_since_ms: float | None = None
         self._is_stopped = False
         self._is_outdated = False
         self._is_flush_due = False
@@ -134,7 +135,7 @@ class Links:
             listener.close()
             return
         self._listener = listener
-        self._ticked_ms = self._host.monotonic_ms()
+        self._ticked_ms = self._listening_since_ms = self._host.monotonic_ms()
         self._host.call_later(TICK_MS, self._tick)
         for peer in self._configured.values():
             if peer.is_dialled:
@@ -184,6 +185,13 @@ class Links:
     def peers(self) -> Mapping[int, PeerInfo]:
         """The links that are up, by node id; a snapshot, as a change replaces the mapping."""
         return self._peers
+
+    def have_met(self, meeting_ms: float) -> bool:
+        """Whether every peer has had a link since the start, or has had `meeting_ms` for it."""
+        if all(peer.info is not None for peer in self._configured.values()):
+            return True
+        since_ms = self._listening_since_ms
+        return since_ms is not None and self._host.monotonic_ms() - since_ms >= meeting_ms
 
     def lost_within(self, period_ms: float) -> list[PeerInfo]:
         """Return what is known of the peers whose link has been down for less than `period_ms`."""

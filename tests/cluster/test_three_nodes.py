@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from cluster.http.shard_metrics import GAUGES, LOG_COUNTERS, LOG_GAUGES, RUNTIME_COUNTERS
-from cluster.membership import LISTED_AFTER_LOSS_MS
+from cluster.membership import LISTED_AFTER_LOSS_MS, MEETING_MS
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.runtime.shard_state import ShardState
 from cluster.settings import SettingsError
-from cluster.simulator import Network, World
+from cluster.simulator import Network, WireClient, World
+from cluster.simulator.client import ConnectionGone
 from cluster.simulator.machine import KAFKA_PORT, Machine
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
 from tests.report import count_fault
@@ -22,6 +24,7 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -114,7 +117,34 @@ def test_a_node_that_was_never_met_is_not_listed() -> None:
     for node_id in (1, 2):
         nodes.cluster[node_id].boot()
     nodes.cluster.wait_for_leader(METADATA_SHARD)
-    assert [info.node_id for info in nodes.cluster[1].node.listed_nodes] == [1, 2]
+    booted_ms = nodes.world.now_ms
+    answer = nodes.ask(1, ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+    assert [broker.node_id for broker in answer.brokers] == [1, 2]
+    assert nodes.world.now_ms - booted_ms < MEETING_MS + 100
+
+
+def first_client(nodes: ThreeNodes, node_id: int) -> WireClient:
+    """A client that is connected within a millisecond of when the node begins to listen."""
+    client = nodes.client(node_id)
+    while not client.is_connected:
+        with suppress(ConnectionGone):
+            client.connect()
+        nodes.world.run_for(1)
+    return client
+
+
+def test_a_restarted_node_names_the_others_from_its_first_answer_on(nodes: ThreeNodes) -> None:
+    """Its links come up one after the other, and a client asks as soon as it may connect."""
+    cluster, leader = nodes.cluster, nodes.cluster.wait_for_leader(METADATA_SHARD)
+    restarted, far = cluster.others(leader)
+    cluster[restarted].kill()
+    nodes.network.slow_down(cluster[restarted].name, cluster[far].name, 50)
+    cluster[restarted].boot()
+    client = first_client(nodes, restarted)
+    described = client.send(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest())
+    listed = client.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+    assert [broker.node_id for broker in listed.brokers] == [1, 2, 3]
+    assert [broker.broker_id for broker in described.response.brokers] == [1, 2, 3]
 
 
 # A change of leaders.

@@ -98,6 +98,8 @@ class FakeNode:
     def leader_of(self, shard: int) -> NodeInfo | None:
         return self.leaders.get(shard, self.info)
 
+    has_met_all = True
+
     @property
     def listed_nodes(self) -> tuple[NodeInfo, ...]:
         return (*self.nodes, *self.lost)
