@@ -16,7 +16,7 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from coordinator import admin, removal
+from coordinator import admin, oldgroups, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.classic.departing import timer_ended
@@ -44,6 +44,7 @@ from coordinator.offsets.retention import expire_offsets
 from coordinator.offsets.transactional import commit_in_transaction
 from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
+from coordinator.state.projection import OldGroupKey
 from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
@@ -124,8 +125,9 @@ class GroupShard:
 
     @property
     def newest_topic_version(self) -> int:
-        """The catalog version that created the newest topic of any committed offset."""
-        return self.projection.offsets.newest_topic_version
+        """The catalog version that created the newest topic of any committed offset, or of any group of an
+        old protocol."""
+        return max(self.projection.offsets.newest_topic_version, self.projection.newest_old_topic)
 
     @property
     def num_sessions(self) -> int:
@@ -184,6 +186,8 @@ class GroupShard:
     ) -> Steps | Message:
         """Return the steps that decide a request, or its answer if that takes none; frequent ones first."""
         groups = self.groups
+        if groups.projection.old_ids:
+            oldgroups.refuse_members(groups, request)
         match request:
             case ConsumerGroupHeartbeatRequest():
                 if not request.member_epoch and is_prepared_first(groups, request.group_id, ctx):
@@ -405,6 +409,18 @@ class GroupShard:
     def on_transactions_changed(self, changes: Iterable[tuple[str, TransactionValue]]) -> None:
         """Note committed records of transactional ids, among them decisions that the shard has to follow."""
         self.groups.decisions.learn(changes, self.projection)
+
+    def followed_old_group(self, ctx: Context, group_id: str) -> None:
+        """Note that an entry of a coordinator of an old protocol was appended and applied.
+
+        It must be told before the next request is handled: the group's offsets, or the group, may expire, and
+        a group of another protocol may have given way."""
+        self.settings = ctx.settings
+        self.groups.followed_old_group(group_id, ctx)
+
+    def ids_for(self, key: type[OldGroupKey]) -> oldgroups.IdsForOldGroups:
+        """What coordinators of the old protocol with this class of key ask about other groups."""
+        return oldgroups.IdsForOldGroups(self.groups, key)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
         """Note that the configs of these groups changed; the groups may belong to any shard."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -41,17 +41,20 @@ from lineage.rewrite.messages import (
     TopicNumbers,
 )
 from lineage.rewrite.strategies import STRATEGIES, Assignment, Strategy, checked
+from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics, is_another_topic
 from records import (
     Cause,
     OffsetCommitKey,
     OffsetCommitValue,
     Phases,
+    RawRecord,
     Reason,
     ReasonKind,
     Record,
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
+    RewritePartitions,
     RewriteTopic,
     Trigger,
     encode_record,
@@ -61,21 +64,29 @@ from wire.schema import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSettings:
-    """Server-side settings; the bounds keep a group's record well below the size of an entry."""
+    """Server-side settings. All bounds together keep a group's record well below the size of an entry.
+
+    `subscription_bytes_max` is for one consumer, `subscriptions_bytes_max` for all of a group. Of a group's
+    partitions, in the order of their topics, those beyond `partitions_max` have no owner.
+    `commit_bytes_max` is for the records of one OffsetCommit. Longer client ids are cut."""
 
     max_session_timeout_ms: int = 30_000
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
     consumers_max: int = 1_000
     subscription_bytes_max: int = 8_192
+    subscriptions_bytes_max: int = 1 << 21
+    partitions_max: int = 200_000
     group_id_bytes_max: int = 1_024
+    client_id_bytes_max: int = 256
     metadata_bytes_max: int = 4_096
+    commit_bytes_max: int = 8 << 20
 
 
 class RewriteCoordinator(ABC):
     """The groups of one shard. `groups` are their records by key, and may hold other keys too.
 
-    `counts` is the catalog: topic → number of partitions. `locate` names the coordinator of a group, None if
-    there is none. `taken` counts the transitions of the variant's table.
+    `topics` is the catalog. `locate` names the coordinator of a group, None if there is none. `others` are
+    the groups of other kinds. `taken` counts the transitions of the variant's table.
     """
 
     TABLE: ClassVar[Table]
@@ -83,12 +94,14 @@ class RewriteCoordinator(ABC):
     def __init__(
         self,
         groups: Mapping[Any, Any],
-        counts: Mapping[str, int],
+        topics: Topics,
         fresh_id: Callable[[], str],
         locate: Callable[[str], RewriteBroker | None],
         settings: RewriteSettings | None = None,
+        others: OtherGroups | None = None,
     ) -> None:
-        self._records, self._counts, self._fresh_id, self._locate = groups, counts, fresh_id, locate
+        self._records, self._topics, self._fresh_id, self._locate = groups, topics, fresh_id, locate
+        self._others = NoOtherGroups() if others is None else others
         self._settings = RewriteSettings() if settings is None else settings
         self._groups: dict[str, LiveGroup] = {}
         self._timers: list[tuple[float, str, str]] = []
@@ -175,7 +188,7 @@ class RewriteCoordinator(ABC):
         results: list[RewriteResult] = []
         for group_id, group in list(self._groups.items()):
             value = self._record(group_id)
-            new = [one for one in differences(value, self._counts) if one not in group.reasons]
+            new = [one for one in differences(value, self._topics) if one not in group.reasons]
             if new:
                 self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
                 results += self._go_on(group_id, group, now)
@@ -239,9 +252,7 @@ class RewriteCoordinator(ABC):
 
     def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
         settings, consumer_id = self._settings, request.consumer_id
-        size = sum(len(topic.encode()) for topic in request.topics) + 8 * sum(
-            len(one.topic.encode()) + len(one.partitions) for one in request.partitions
-        )
+        size = subscription_bytes(request.topics, request.partitions)
         group_id_bytes = len(request.group_id.encode())
         if (
             not 0 < group_id_bytes <= settings.group_id_bytes_max
@@ -256,11 +267,29 @@ class RewriteCoordinator(ABC):
             return RewriteError.UNKNOWN_PARTITIONING_STRATEGY
         if consumer_id and (consumer_id not in group.sessions or self._is_removed(group, consumer_id)):
             return RewriteError.UNKNOWN_CONSUMER
+        if not group.sessions and (refused := self._others.refusal(request.group_id)) is not None:
+            is_taken = refused.is_taken
+            return (
+                RewriteError.INCONSISTENT_PARTITIONING_STRATEGY if is_taken else RewriteError.GROUP_TOO_LARGE
+            )
         if not consumer_id and len(group.sessions) + len(group.newcomers) >= settings.consumers_max:
+            return RewriteError.GROUP_TOO_LARGE
+        if size + self._others_bytes(request, group) > settings.subscriptions_bytes_max:
             return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
         return RewriteError.NONE
+
+    def _others_bytes(self, request: JoinGroupRequest, group: LiveGroup) -> int:
+        """The bytes of what the group's other consumers ask for."""
+        waiting = {id_: one.request for id_, one in group.waiting.items() if id_ != request.consumer_id}
+        joined = [*waiting.values(), *(one.request for one in group.newcomers)]
+        size = sum(subscription_bytes(one.topics, one.partitions) for one in joined)
+        return size + sum(
+            subscription_bytes(one.topics, one.fixed)
+            for one in self._record(request.group_id).consumers
+            if one.consumer_id not in waiting and one.consumer_id != request.consumer_id
+        )
 
     def _asks_the_same(self, request: JoinGroupRequest, before: RewriteConsumer) -> bool:
         has_strategy = self._record(request.group_id).strategy == request.partition_assignment_strategy
@@ -308,21 +337,24 @@ class RewriteCoordinator(ABC):
             *((f"{group_id}-{self._fresh_id()}", one) for one in group.newcomers),
         ]
         joined = dict(sorted(named))
-        counts = self._counts_of(joined)
+        topics = self._topics_of(joined)
         strategy = next((one.request.partition_assignment_strategy for one in joined.values()), "")
         try:
-            owned = self._assign(strategy, joined, counts)
+            owned = self._assign(strategy, joined, self._shared(topics))
         except Exception:  # a user's strategy: its consumers are told, and may try again
             return [self._strategy_failed(group_id, group, now)]
         value = RewriteGroupValue(
             generation=self._record(group_id).generation + 1,
             strategy=strategy,
-            topics=tuple(RewriteTopic(num_partitions=count, name=name) for name, count in counts.items()),
+            topics=tuple(
+                RewriteTopic(num_partitions=count, name=name, topic_id=topic_id)
+                for name, (topic_id, count) in topics.items()
+            ),
             consumers=tuple(
                 RewriteConsumer(
                     session_timeout_ms=one.request.session_timeout,
                     consumer_id=id_,
-                    client_id=one.origin.header.client_id or "",
+                    client_id=self._client_id(one),
                     client_host=one.origin.host,
                     topics=wanted(one.request)[0],
                     fixed=wanted(one.request)[1],
@@ -343,8 +375,19 @@ class RewriteCoordinator(ABC):
         )
         answers = tuple((one.origin, _joined(value, id_)) for id_, one in joined.items())
         record = encode_record(Record(RewriteGroupKey(group_id=group_id), value))
+        records = (*self._make_way(group_id), record)
         self._end(group_id, group, joined, now)
-        return [RewriteResult(group_id, cause, (record,), answers)]
+        return [RewriteResult(group_id, cause, records, answers)]
+
+    def _make_way(self, group_id: str) -> tuple[RawRecord, ...]:
+        """What must come before the record of a group that has no consumers in the log."""
+        if self._record(group_id).consumers:
+            return ()
+        return self._others.records_that_make_way(group_id)
+
+    def _client_id(self, one: Waiting) -> str:
+        name = (one.origin.header.client_id or "").encode()[: self._settings.client_id_bytes_max]
+        return name.decode(errors="ignore")
 
     def _end(self, group_id: str, group: LiveGroup, joined: dict[str, Waiting], now: Now) -> None:
         group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
@@ -359,16 +402,26 @@ class RewriteCoordinator(ABC):
         if not joined:
             del self._groups[group_id]
 
-    def _counts_of(self, joined: dict[str, Waiting]) -> dict[str, int]:
-        """The partitions of every topic that is asked for; a topic need not exist yet."""
-        names = {topic for one in joined.values() for topic in wanted(one.request)[0]}
-        return {name: self._counts.get(name, 0) for name in sorted(names)}
+    def _topics_of(self, joined: dict[str, Waiting]) -> dict[str, Topic]:
+        """Every topic that is asked for, or of which partitions are; it need not exist yet."""
+        asked = [wanted(one.request) for one in joined.values()]
+        names = {topic for topics, _ in asked for topic in topics}
+        names |= {one.topic for _, fixed in asked for one in fixed}
+        return {name: self._topics.get(name, NO_TOPIC) for name in sorted(names)}
+
+    def _shared(self, topics: Mapping[str, Topic]) -> dict[str, int]:
+        """How many partitions of each topic are shared out: all, up to the bound for a group."""
+        room, shared = self._settings.partitions_max, {}
+        for name, (_, count) in topics.items():
+            shared[name] = min(count, room)
+            room -= shared[name]
+        return shared
 
     def _assign(self, strategy: str, joined: dict[str, Waiting], counts: dict[str, int]) -> Assignment:
         asked = {id_: wanted(one.request) for id_, one in joined.items()}
         if any(fixed for _, fixed in asked.values()):
             return {
-                id_: sorted(one for one in partitions_of(fixed) if one[1] < self._counts.get(one[0], 0))
+                id_: sorted(one for one in partitions_of(fixed) if one[1] < counts[one[0]])
                 for id_, (_, fixed) in asked.items()
             }
         topics_of = {id_: topics for id_, (topics, _) in asked.items()}
@@ -397,11 +450,13 @@ class RewriteCoordinator(ABC):
         if error is not RewriteError.NONE:
             return _refusal(request, origin, error)
         records, topics = [], []
+        shared = {one.name: one for one in self._record(request.group_id).topics}
         for topic in request.topics:
             partitions = []
+            topic_id, count = self._topic_of(shared.get(topic.topic), topic.topic)
             for one in topic.partitions:
                 code = RewriteError.NONE
-                if not 0 <= one.partition < self._counts.get(topic.topic, 0):
+                if not 0 <= one.partition < count:
                     code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
                 elif len((one.metadata or "").encode()) > self._settings.metadata_bytes_max:
                     code = RewriteError.OFFSET_METADATA_TOO_LARGE
@@ -411,11 +466,16 @@ class RewriteCoordinator(ABC):
                     )
                     at_ms = one.timestamp if one.timestamp >= 0 else now.wall
                     value = OffsetCommitValue(
-                        offset=one.offset, commit_timestamp_ms=at_ms, metadata=one.metadata or ""
+                        offset=one.offset,
+                        commit_timestamp_ms=at_ms,
+                        metadata=one.metadata or "",
+                        topic_id=topic_id,
                     )
                     records.append(encode_record(Record(key, value)))
                 partitions.append(CommittedPartition(partition=one.partition, error_code=code))
             topics.append(CommittedTopic(topic=topic.topic, partitions=partitions))
+        if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:
+            return _refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         cause = Cause(
             trigger=Trigger.OFFSETS_COMMITTED,
             member_id=request.consumer_id,
@@ -423,6 +483,13 @@ class RewriteCoordinator(ABC):
         )
         answers = ((origin, OffsetCommitResponse(topics=topics)),)
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
+
+    def _topic_of(self, shared: RewriteTopic | None, name: str) -> Topic:
+        """The topic that a consumer's offsets are of: the one shared out, even if it was created again."""
+        topic_id, count = self._topics.get(name, NO_TOPIC)
+        if shared is not None and count and is_another_topic(shared.topic_id, topic_id):
+            return shared.topic_id, shared.num_partitions
+        return topic_id, count
 
     # Sessions.
 
@@ -464,6 +531,16 @@ class RewriteCoordinator(ABC):
 def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """The topics and the fixed partitions that a consumer asks for, as its record has them."""
     return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
+
+
+TOPIC_BYTES = 8
+"""What a name or a number in a subscription takes of a record besides a name's own bytes, at most."""
+
+
+def subscription_bytes(topics: Iterable[str], partitions: Iterable[TopicNumbers | RewritePartitions]) -> int:
+    """Bytes that a subscription takes of the group's record, at most."""
+    size = sum(TOPIC_BYTES + len(topic.encode()) for topic in topics)
+    return size + sum(TOPIC_BYTES * (1 + len(one.partitions)) + len(one.topic.encode()) for one in partitions)
 
 
 def _joined(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:

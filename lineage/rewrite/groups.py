@@ -6,13 +6,14 @@ generation without it is written, so that a consumer that is back in time costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lineage.rewrite.machines import RewriteState
 from lineage.rewrite.messages import JoinGroupRequest, TopicNumbers
 from lineage.rewrite.strategies import Partition
+from lineage.shard import NO_TOPIC, Topics, is_another_topic
 from records import Cause, Expiry, RawRecord, Reason, ReasonKind, RewriteGroupValue, RewritePartitions
 from wire.protocol import RequestHeader
 from wire.schema import Message
@@ -129,12 +130,14 @@ def partitions_of(topics: Iterable[RewritePartitions | TopicNumbers]) -> set[Par
     return {(one.topic, number) for one in topics for number in one.partitions}
 
 
-def differences(value: RewriteGroupValue, counts: Mapping[str, int]) -> list[Reason]:
+def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
     """Why the group's topics demand another generation: each whose partitions are not those shared out."""
     found = []
     for topic in value.topics:
-        now = counts.get(topic.name, 0)
-        if now != topic.num_partitions:
+        topic_id, now = topics.get(topic.name, NO_TOPIC)
+        if now and is_another_topic(topic.topic_id, topic_id):
+            found.append(Reason(ReasonKind.TOPIC_RECREATED, topic=topic.name))
+        elif now != topic.num_partitions:
             created = ReasonKind.TOPIC_CREATED if topic.num_partitions == 0 else ReasonKind.TOPIC_GROWN
             found.append(Reason(created if now else ReasonKind.TOPIC_DELETED, topic=topic.name))
     return found

@@ -132,7 +132,8 @@ def play_schedule(variant: str, seed: int) -> RewriteStory:
     for step in range(25):
         names = list(play.processes)
         what = chance.choices(
-            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop"], [6, 2, 2, 2, 2, 1, 2, 1]
+            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop", "recreate"],
+            [6, 2, 2, 2, 2, 1, 2, 1, 1],
         )[0]
         if what == "join" or not names:
             topics = chance.choice([("t",), ("t", "u"), ("t", "later")])
@@ -154,6 +155,9 @@ def play_schedule(variant: str, seed: int) -> RewriteStory:
         elif what == "grow":
             topic = chance.choice(["t", "u", "later"])
             play.grow(topic, play.counts.get(topic, 0) + chance.randint(1, 3))
+        elif what == "recreate":
+            topic = chance.choice(["t", "u"])
+            play.recreate(topic, play.counts[topic])
         elif what == "subscribe":
             play.processes[chance.choice(names)].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
             if chance.random() < 0.5:

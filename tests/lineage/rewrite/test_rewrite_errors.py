@@ -46,11 +46,13 @@ E = RewriteError
 class Desk:
     """A coordinator that answers requests at once, over bytes."""
 
-    def __init__(self, variant: str, state: str = "Ready", **settings: Any) -> None:
+    def __init__(
+        self, variant: str, state: str = "Ready", others: Any = None, topics: Any = None, **settings: Any
+    ) -> None:
         self.log, self.at_ms, self.ids = RewriteLog(), 0.0, 0
-        counts = {"t": 4}
+        self.topics = topics or {"t": (bytes(15) + b"t", 4)}
         self.coordinator: RewriteCoordinator = VARIANTS[variant][0](
-            self.log.groups, counts, self.fresh_id, lambda _: None, RewriteSettings(**settings)
+            self.log.groups, self.topics, self.fresh_id, lambda _: None, RewriteSettings(**settings), others
         )
         if state != "Down":
             self.coordinator.elected()
@@ -250,6 +252,16 @@ def test_commits_keep_their_timestamp_which_is_the_base_of_retention(variant: st
     assert commits[0].key == OffsetCommitKey(group_id="g", topic="t", partition=0)
     assert desk.commit("g-1", partition=4) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert desk.commit("g-1", metadata="x" * 5_000) == E.OFFSET_METADATA_TOO_LARGE
+
+
+@both
+def test_a_commit_that_does_not_fit_into_an_entry_is_refused(variant: str) -> None:
+    desk = Desk(variant, commit_bytes_max=100)
+    desk.join()
+    num_entries = len(desk.log.entries)
+    assert desk.commit("g-1", metadata="x" * 100) == E.INVALID_COMMIT_OFFSET_SIZE
+    assert len(desk.log.entries) == num_entries
+    assert desk.commit("g-1") == E.NONE
 
 
 @both
