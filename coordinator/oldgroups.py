@@ -43,6 +43,9 @@ _PROTOCOLS: Mapping[type[OldGroupKey], str] = {
     PushGroupKey: "the push protocol (seed 004)",
 }
 
+TYPE_NAMES: Mapping[type[OldGroupKey], str] = {RewriteGroupKey: "rewrite", PushGroupKey: "push"}
+"""Types of groups in the HTTP API. Kafka's clients know few types, so its APIs say "classic"."""
+
 _REFUSALS: Mapping[type[Message], ErrorCode] = {
     ConsumerGroupHeartbeatRequest: ErrorCode.GROUP_ID_NOT_FOUND,
     ExtendedConsumerGroupHeartbeatRequest: ErrorCode.GROUP_ID_NOT_FOUND,

@@ -153,6 +153,11 @@ class GroupShard:
                 classic = self.groups.classic.get(group_id)
                 members += group.num_members + (len(classic.members) if classic is not None else 0)
                 looked_at += group.num_members  # computing the state may visit each member
+            elif group_id in self.projection.old_ids:
+                groups[admin.CLASSIC, admin.state_of(self.groups, group_id)] += 1
+                consumers = sum(len(old.consumers) for _, old in self.projection.old_groups_of(group_id))
+                members += consumers
+                looked_at += consumers
             elif self.projection.has_offsets(group_id):  # otherwise the group was removed meanwhile
                 num_simple += 1
             if looked_at >= COUNTED_PER_STEP:

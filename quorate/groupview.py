@@ -79,7 +79,8 @@ def lines(
 def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
     name, told = printable(view["group_id"]), []
     if view["type"] != "consumer":
-        return wrapped(f"group {name}: {view['state']}, of type {view['type']}", width)
+        generation = f", generation {view['epoch']}" if view["epoch"] else ""
+        return wrapped(f"group {name}: {view['state']}, of type {view['type']}{generation}", width)
     first = (
         f"group {name}: {view['state']}, group epoch {view['epoch']}, "
         f"assignment epoch {view['assignment_epoch']}, assignor {printable(view['assignor'] or '-')}"
