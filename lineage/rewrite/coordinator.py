@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from lineage.rewrite.bounds import bytes_of_others, cut, shared_out, subscription_bytes
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import (
     LiveGroup,
@@ -54,7 +55,6 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
-    RewritePartitions,
     RewriteTopic,
     Trigger,
     encode_record,
@@ -274,22 +274,12 @@ class RewriteCoordinator(ABC):
             )
         if not consumer_id and len(group.sessions) + len(group.newcomers) >= settings.consumers_max:
             return RewriteError.GROUP_TOO_LARGE
-        if size + self._others_bytes(request, group) > settings.subscriptions_bytes_max:
+        others_size = bytes_of_others(self._record(request.group_id), group, consumer_id)
+        if size + others_size > settings.subscriptions_bytes_max:
             return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
         return RewriteError.NONE
-
-    def _others_bytes(self, request: JoinGroupRequest, group: LiveGroup) -> int:
-        """The bytes of what the group's other consumers ask for."""
-        waiting = {id_: one.request for id_, one in group.waiting.items() if id_ != request.consumer_id}
-        joined = [*waiting.values(), *(one.request for one in group.newcomers)]
-        size = sum(subscription_bytes(one.topics, one.partitions) for one in joined)
-        return size + sum(
-            subscription_bytes(one.topics, one.fixed)
-            for one in self._record(request.group_id).consumers
-            if one.consumer_id not in waiting and one.consumer_id != request.consumer_id
-        )
 
     def _asks_the_same(self, request: JoinGroupRequest, before: RewriteConsumer) -> bool:
         has_strategy = self._record(request.group_id).strategy == request.partition_assignment_strategy
@@ -340,7 +330,7 @@ class RewriteCoordinator(ABC):
         topics = self._topics_of(joined)
         strategy = next((one.request.partition_assignment_strategy for one in joined.values()), "")
         try:
-            owned = self._assign(strategy, joined, self._shared(topics))
+            owned = self._assign(strategy, joined, shared_out(topics, self._settings.partitions_max))
         except Exception:  # a user's strategy: its consumers are told, and may try again
             return [self._strategy_failed(group_id, group, now)]
         value = RewriteGroupValue(
@@ -354,7 +344,7 @@ class RewriteCoordinator(ABC):
                 RewriteConsumer(
                     session_timeout_ms=one.request.session_timeout,
                     consumer_id=id_,
-                    client_id=self._client_id(one),
+                    client_id=cut(one.origin.header.client_id or "", self._settings.client_id_bytes_max),
                     client_host=one.origin.host,
                     topics=wanted(one.request)[0],
                     fixed=wanted(one.request)[1],
@@ -385,10 +375,6 @@ class RewriteCoordinator(ABC):
             return ()
         return self._others.records_that_make_way(group_id)
 
-    def _client_id(self, one: Waiting) -> str:
-        name = (one.origin.header.client_id or "").encode()[: self._settings.client_id_bytes_max]
-        return name.decode(errors="ignore")
-
     def _end(self, group_id: str, group: LiveGroup, joined: dict[str, Waiting], now: Now) -> None:
         group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
         if group.state is RewriteState.REBALANCING:
@@ -408,14 +394,6 @@ class RewriteCoordinator(ABC):
         names = {topic for topics, _ in asked for topic in topics}
         names |= {one.topic for _, fixed in asked for one in fixed}
         return {name: self._topics.get(name, NO_TOPIC) for name in sorted(names)}
-
-    def _shared(self, topics: Mapping[str, Topic]) -> dict[str, int]:
-        """How many partitions of each topic are shared out: all, up to the bound for a group."""
-        room, shared = self._settings.partitions_max, {}
-        for name, (_, count) in topics.items():
-            shared[name] = min(count, room)
-            room -= shared[name]
-        return shared
 
     def _assign(self, strategy: str, joined: dict[str, Waiting], counts: dict[str, int]) -> Assignment:
         asked = {id_: wanted(one.request) for id_, one in joined.items()}
@@ -531,16 +509,6 @@ class RewriteCoordinator(ABC):
 def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """The topics and the fixed partitions that a consumer asks for, as its record has them."""
     return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
-
-
-TOPIC_BYTES = 8
-"""What a name or a number in a subscription takes of a record besides a name's own bytes, at most."""
-
-
-def subscription_bytes(topics: Iterable[str], partitions: Iterable[TopicNumbers | RewritePartitions]) -> int:
-    """Bytes that a subscription takes of the group's record, at most."""
-    size = sum(TOPIC_BYTES + len(topic.encode()) for topic in topics)
-    return size + sum(TOPIC_BYTES * (1 + len(one.partitions)) + len(one.topic.encode()) for one in partitions)
 
 
 def _joined(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import oldgroups
 from coordinator.limits import GroupSettings, Limits
 from lineage.push.decisions import Failover
-from records import OffsetCommitKey, OffsetCommitValue, Trigger, decode_record
-from tests.kip848.classic_groups import MINUTE_MS
+from records import OffsetCommitKey, OffsetCommitValue, RewriteConsumer, Trigger, decode_record
 from tests.support.classic_member import ClassicConsumer
 from tests.support.group_client import Client
 from tests.support.leader_state_checks import nothing_is_forgotten, nothing_is_left
@@ -30,6 +28,7 @@ from wire.messages.offset_delete import (
 
 GROUPS = ("g", "h")
 TOPICS = ("orders", "more")
+MINUTE_MS = 60_000
 RETENTION_MS = 30 * MINUTE_MS
 CHECK_MS = 5 * MINUTE_MS
 SETTINGS = GroupSettings(offsets_retention_ms=RETENTION_MS, offsets_retention_check_interval_ms=CHECK_MS)
@@ -64,12 +63,12 @@ class Offsets:
 
 
 def subscribed(world: World, group_id: str) -> set[str]:
+    """What the group's members subscribe to, by what they asked for."""
     projection = world.shard.projection
     topics: set[str] = set()
     for _, value in projection.old_groups_of(group_id):
-        found = oldgroups.subscribed_topics(value)
-        assert found is not None or not value.consumers or not value.topics
-        topics |= set(TOPICS) if found is None else found
+        for one in value.consumers:  # those of push groups have all topics, which are a setting
+            topics.update(one.topics if isinstance(one, RewriteConsumer) else TOPICS)
     group = projection.groups.get(group_id)
     return topics | set(group.subscriptions if group is not None and group.is_consumer else ())
 

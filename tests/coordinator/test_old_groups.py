@@ -22,7 +22,6 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.kip848.classic_groups import MINUTE_MS
 from tests.support.classic_member import ClassicConsumer
 from tests.support.group_client import Client
 from tests.support.leader_state_checks import nothing_is_forgotten, nothing_is_left
@@ -48,6 +47,7 @@ from wire.messages.offset_delete import (
 )
 from wire.messages.sync_group import SyncGroupRequest
 
+MINUTE_MS = 60_000
 WEEK_MS = 7 * 24 * 60 * MINUTE_MS
 CHECK_MS = 10 * MINUTE_MS
 ORDERS_0, ORDERS_1 = ("orders", 0), ("orders", 1)
@@ -309,6 +309,14 @@ def test_old_groups_count_against_the_maximum() -> None:
     old.stop_all("r")
     assert world.join("a", group_id="r").error_code == E.NONE
     assert "r" in world.shard.projection.groups, "what takes an id over is no new group"
+
+
+def test_a_classic_group_takes_the_place_of_an_empty_consumer_group_at_the_maximum() -> None:
+    world, _ = a_world(groups_max=1)
+    world.join("a")
+    world.heartbeat("a", -1)
+    assert ClassicConsumer(world, "c").join() is None
+    assert ClassicConsumer(world, "c", group_id="h").join().error_code == E.COORDINATOR_NOT_AVAILABLE
 
 
 def _join_request(group_id: str) -> ConsumerGroupHeartbeatRequest:

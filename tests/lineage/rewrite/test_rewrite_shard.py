@@ -12,8 +12,8 @@ from lineage.rewrite.messages import TopicNumbers
 from lineage.rewrite.playing import VARIANTS
 from records import GroupMetadataKey, RawRecord, ReasonKind, Record, decode_record, encode_record
 
+from .rewrite_desk import Desk
 from .rewrite_play import SESSION_MS, RewriteStory
-from .test_rewrite_errors import Desk
 
 both = pytest.mark.parametrize("variant", VARIANTS)
 E = RewriteError
