@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from cluster.runtime.slices import finished
+from coordinator import views
 from coordinator.limits import Limits
+from coordinator.state.machines import ClassicState
+from history.render import MemberNames
 from lineage.rewrite.errors import RewriteError
+from quorate.groupview import lines
 from records import (
     PushConsumer,
     PushGroupKey,
@@ -508,3 +515,56 @@ def test_a_recreated_topic_is_noticed_and_its_offsets_begin_anew(begin: Callable
     else:
         assert old.beat(value.consumers[0].consumer_id) == RewriteError.ILLEGAL_GENERATION
     assert world.fetch() == {}
+
+
+# Views.
+
+
+def view_of(world: World, group_id: str) -> Any:
+    view = finished(views.group_view(world.shard, group_id, world.now_ms, world.settings))
+    assert view is not None
+    return json.loads(json.dumps(view))
+
+
+def text_of(view: Any) -> list[str]:
+    return lines(view, {}, at_ms=None, names=MemberNames())
+
+
+def test_the_view_of_a_rewrite_group_shows_consumers_and_what_they_own() -> None:
+    world, old = a_world()
+    member = old.join("r", topics=("orders", "later")).consumer_id
+    view = view_of(world, "r")
+    assert (view["type"], view["state"], view["epoch"], view["num_members"]) == ("rewrite", "Stable", 1, 1)
+    assert (view["assignor"], view["topics"]["orders"]["num_partitions"]) == ("range", 4)
+    (one,) = view["members"]
+    assert (one["member_id"], one["client_id"], one["client_host"]) == (member, "client", "/127.0.0.1")
+    assert (one["member_epoch"], one["assigned"]) == (1, {"orders": [0, 1, 2, 3]})
+    assert one["subscribed_topics"] == ["later", "orders"]
+    text = text_of(view)
+    assert text[0] == "group r: Stable, of type rewrite, generation 1"
+    assert any("orders:0-3" in line for line in text)
+    old.stop_all("r")
+    assert text_of(view_of(world, "r"))[0] == "group r: Empty, of type rewrite, generation 2"
+
+
+def test_the_view_of_a_push_group_shows_the_states_of_its_consumers() -> None:
+    world, old = a_world()
+    old.register("p", "s")
+    view = view_of(world, "s")
+    assert (view["type"], view["state"], view["epoch"], view["members"][0]["state"]) == (
+        "push",
+        "Stable",
+        0,
+        "STARTED",
+    )
+    assert text_of(view)[0] == "group s: Stable, of type push"
+    assert [one["type"] for one in map(partial(views.group_summary, world.shard), ["s"])] == ["push"]
+    old.join("r")
+    assert views.list_groups(world.shard) == ["r", "s"]
+    page = finished(views.page_of_groups([world.shard], "", 10))
+    assert [(one["group_id"], one["type"], one["members"]) for one in page] == [
+        ("r", "rewrite", 1),
+        ("s", "push", 1),
+    ]
+    counts = finished(world.shard.counting())
+    assert (counts.groups["classic", ClassicState.STABLE], counts.groups.total(), counts.members) == (2, 2, 2)
