@@ -104,16 +104,16 @@ class Schedule:
             self.rewrite.setdefault(group_id, []).append(answer.consumer_id)
 
     def old_commit(self, group_id: str) -> None:
-        value = next((one for _, one in self.world.shard.projection.old_groups_of(group_id)), None)
+        """A consumer of the group commits, by the reply to a Ping or by OffsetCommit."""
         for connection, (of, _) in list(self.old.lines.items()):
-            if of == group_id and self.world.shard.projection.old_ids:
+            if of == group_id:
                 if self.random.random() < 0.5:
                     self.old.pong(connection, self.random.randrange(100))
                 return
-        if value is None or not hasattr(value, "generation") or not value.consumers:
-            return
-        one = self.random.choice(value.consumers)
-        if not one.topics or self.old.rewrite.group_state(group_id).value not in ("Steady", "Ready"):
+        groups = self.world.shard.projection.old_groups_of(group_id)
+        consumers = [one for _, value in groups for one in value.consumers]
+        one: Any = self.random.choice(consumers or [None])
+        if one is None or self.old.rewrite.group_state(group_id).value not in ("Steady", "Ready"):
             return
         at_ms = self.random.choice([-1, -1, self.now_ms - RETENTION_MS + MINUTE_MS])
         part = self.random.choice(one.topics), self.random.randrange(3)

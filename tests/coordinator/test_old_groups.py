@@ -124,7 +124,8 @@ def test_members_of_other_protocols_are_refused_and_told_why(
     begin(old)
     before = len(world.log)
     decision = world.shard.handle(api_key, version, request_, world.ctx())
-    assert decision.reply.error_code == code
+    reply: Any = decision.reply
+    assert reply.error_code == code
     assert "with 1 consumer. Stop them, or use another id." in decision.refusal
     assert (decision.cause, len(world.log)) == (None, before)
 
@@ -542,7 +543,7 @@ def test_the_view_of_a_rewrite_group_shows_consumers_and_what_they_own() -> None
     assert one["subscribed_topics"] == ["later", "orders"]
     text = text_of(view)
     assert text[0] == "group r: Stable, of type rewrite, generation 1"
-    assert any("orders:0-3" in line for line in text)
+    assert [line.split() for line in text[5:7]] == [["MEMBER", "OWNS"], [member, "orders:0-3"]]
     old.stop_all("r")
     assert text_of(view_of(world, "r"))[0] == "group r: Empty, of type rewrite, generation 2"
 
