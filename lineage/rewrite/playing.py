@@ -24,7 +24,7 @@ from lineage.rewrite.messages import (
     encode_request,
     encode_response,
 )
-from lineage.rewrite.strategies import Partition
+from lineage.rewrite.strategies import Assignment, Partition, StrategyJob
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
 from records import Cause, RawRecord
 from wire.schema import Message
@@ -35,6 +35,8 @@ VARIANTS: dict[str, tuple[type[RewriteCoordinator], ConsumerTable]] = {
     "design": (DesignCoordinator, DESIGN_CONSUMER),
     "thread": (ThreadCoordinator, THREAD_CONSUMER),
 }
+Ask = Callable[[StrategyJob], tuple[float, Assignment | None, str | None]]
+"""A user's strategy: how many ms a job takes, and its answer or error."""
 LENGTH_BYTES = 4
 WALL_MS = 1_700_000_000_000
 
@@ -69,9 +71,10 @@ class Process:
 
 
 class Play:
-    """One story: see `run`, `join`, `leave`, `pause`, `kill`, `grow`.
+    """One story: see `run`, `join`, `leave`, `pause`, `cut`, `kill`, `grow`.
 
-    `watch` is called after every event, `tap` for every message."""
+    `watch` is called after every event, `tap` for every message, `ask` for every job. A job that a failover
+    makes needless goes on, and its answer comes late."""
 
     def __init__(
         self,
@@ -84,10 +87,11 @@ class Play:
         delay_ms: tuple[float, float] = (1.0, 10.0),
         watch: Callable[[], None] = lambda: None,
         tap: Tap = lambda name, message, frame: None,
+        ask: Ask = lambda job: (0.0, None, f"no strategy {job.strategy} is installed"),
     ) -> None:
         make, self._consumer_table = VARIANTS[variant]
         self._log, self._random, self.counts, self._delay_ms = log, random, counts, delay_ms
-        self._watch, self._tap = watch, tap
+        self._watch, self._tap, self._ask = watch, tap, ask
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.processes: dict[str, Process] = {}
@@ -128,6 +132,10 @@ class Play:
         process = self.processes[name]
         process.paused_until_ms = self.now_ms
         self._work(process)
+
+    def cut(self, name: str) -> None:
+        """Close a consumer's connection to the coordinator: what it waits for is not answered."""
+        self._hang_up(self.processes[name])
 
     def kill(self, *, down_ms: float = 500.0, loading_ms: float = 50.0) -> None:
         """The coordinator's node dies; another is elected after `down_ms` and loads for `loading_ms`."""
@@ -219,7 +227,18 @@ class Play:
                     frame = encode_response(origin.header, response)
                     self._tap(process.name, response, frame)
                     self._later(partial(self._receives, process, send, frame[LENGTH_BYTES:]))
+            if result.job is not None:
+                self._start(result.job)
         self._arm()
+
+    def _start(self, job: StrategyJob) -> None:
+        took_ms, answer, error = self._ask(job)
+        if took_ms > job.deadline_ms:
+            took_ms, answer, error = job.deadline_ms, None, f"it took over {job.deadline_ms} ms"
+        self.at(took_ms, partial(self._ended, job, answer, error))
+
+    def _ended(self, job: StrategyJob, answer: Assignment | None, error: str | None) -> None:
+        self._decided(self.coordinator.strategy_ended(job.group_id, job.number, answer, error, self.now))
 
     def _receives(self, process: Process, send: Send, frame: bytes | None) -> None:
         if process.is_over or process.sent != send.number:
