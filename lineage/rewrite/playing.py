@@ -68,6 +68,8 @@ class Process:
     """What arrived while it was paused."""
     sent: int = 0
     """The request that its connection carries; one from before is answered on a closed connection."""
+    connections: int = 0
+    """How many connections to a coordinator have ended; one that has ended cannot be closed again."""
 
 
 class Play:
@@ -198,6 +200,7 @@ class Play:
 
     def _send(self, process: Process, send: Send) -> None:
         process.sent = send.number
+        process.connections += send.to is None
         frame = encode_request(send.number, process.name, send.request)
         self._tap(process.name, send.request, frame)
         self._later(lambda: self._arrives(process, send, frame))
@@ -210,7 +213,7 @@ class Play:
             self._later(lambda: self._receives(process, send, None))
             return
         header, request = decode_request(frame[LENGTH_BYTES:])
-        origin = RewriteOrigin((process, send), header, "/127.0.0.1")
+        origin = RewriteOrigin((process, send, process.connections), header, "/127.0.0.1")
         self._decided(self.coordinator.handle(request, origin, self.now))
 
     def _decided(self, results: list[RewriteResult]) -> None:
@@ -219,10 +222,12 @@ class Play:
                 self._log.append(result.cause, result.records)
             for connection in result.closes:
                 assert isinstance(connection, tuple)
-                self._hang_up(connection[0])
+                process, _, number = connection
+                if process.connections == number:
+                    self._hang_up(process)
             for origin, response in result.answers:
                 assert isinstance(origin.connection, tuple)
-                process, send = origin.connection
+                process, send, _ = origin.connection
                 if process.name not in self.deaf and process.sent == send.number:
                     frame = encode_response(origin.header, response)
                     self._tap(process.name, response, frame)
@@ -256,6 +261,7 @@ class Play:
     def _hang_up(self, process: Process) -> None:
         """Close a consumer's connection to the coordinator."""
         number, process.sent = process.sent, -1
+        process.connections += 1
         self._later(lambda: self._hung_up(process, number))
 
     def _hung_up(self, process: Process, number: int) -> None:

@@ -129,6 +129,14 @@ class RewriteStory:
             self.silent_until_ms += down_ms + loading_ms + FINDING_MS
         self.play.kill(down_ms=down_ms, loading_ms=loading_ms)
 
+    def run_until_asked(self) -> None:
+        """Let time pass until a user's strategy is asked, at most a session."""
+        for _ in range(SESSION_MS // 5):
+            group = self.play.coordinator._groups.get(GROUP)
+            if group is not None and group.asked is not None:
+                return
+            self.play.run(5)
+
     def settle(self) -> None:
         self.play.run(4 * SESSION_MS)
 
@@ -162,6 +170,13 @@ class RewriteStory:
         assert not double or self.play.now_ms < self.silent_until_ms, (self.play.now_ms, double)
 
 
+def _cut(play: Play, name: str, chance: random.Random) -> None:
+    """Close a consumer's connection; its list of topics may have changed before it joins again."""
+    if chance.random() < 0.5:
+        play.processes[name].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
+    play.cut(name)
+
+
 def play_schedule(variant: str, seed: int, strategy: str = "range") -> RewriteStory:
     """Joins, ends, pauses, kills, lost answers and connections, growing topics and changed lists, then rest.
 
@@ -176,8 +191,8 @@ def play_schedule(variant: str, seed: int, strategy: str = "range") -> RewriteSt
     for step in range(25):
         names = list(play.processes)
         what = chance.choices(
-            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop", "cut"],
-            [6, 2, 2, 2, 2, 1, 2, 1, 2],
+            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop", "cut", "asked"],
+            [6, 2, 2, 2, 2, 1, 2, 1, 1, 3],
         )[0]
         if what == "join" or not names:
             topics = chance.choice([("t",), ("t", "u"), ("t", "later")])
@@ -204,11 +219,14 @@ def play_schedule(variant: str, seed: int, strategy: str = "range") -> RewriteSt
             if chance.random() < 0.5:
                 play.run(SESSION_MS / 3 + chance.uniform(0, 30))
                 story.kill(10, 1)
+        elif what == "asked":
+            story.run_until_asked()
+            if chance.random() < 0.2:
+                play.grow("t", play.counts["t"] + 1)
+            else:
+                _cut(play, chance.choice(names), chance)
         elif what == "cut":
-            name = chance.choice(names)
-            if chance.random() < 0.5:
-                play.processes[name].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
-            play.cut(name)
+            _cut(play, chance.choice(names), chance)
         else:
             play.deaf.update(names)
             play.run(chance.uniform(10, 500))
