@@ -172,7 +172,7 @@ def test_the_job_says_what_a_strategy_may_know(variant: str) -> None:
 
 
 @both
-def test_nobody_is_answered_before_the_strategy_and_then_everybody(variant: str) -> None:
+def test_consumers_are_answered_when_the_strategy_has_ended(variant: str) -> None:
     hall = steady(variant)
     entries = len(hall.log.entries)
     hall.join("c")
@@ -463,7 +463,7 @@ def test_a_new_group_whose_first_round_fails_leaves_nothing(variant: str) -> Non
 
 
 @both
-def test_a_failure_with_nobody_left_alive_ends_the_generation(variant: str) -> None:
+def test_a_failure_without_a_consumer_alive_ends_the_generation(variant: str) -> None:
     hall = Hall(variant)
     hall.join("a")
     hall.first()
