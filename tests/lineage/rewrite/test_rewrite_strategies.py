@@ -222,6 +222,20 @@ def test_a_join_group_that_is_repeated_meanwhile_gets_the_rounds_answer(variant:
 
 
 @both
+def test_a_newcomer_in_the_round_that_joins_again_is_another_consumer(variant: str) -> None:
+    """It gave its JoinGroup up and has no id by which it could be recognised."""
+    hall = Hall(variant)
+    hall.join("a")
+    assert hall.join("a again") is None
+    hall.first()
+    assert [one.consumer_id for one in hall.log.value.consumers] == ["g-1"]
+    hall.tick(SESSION_MS)
+    hall.first()
+    assert (hall.generation("a again"), hall.owned("a again")) == (2, {"t": [0, 1, 2, 3]})
+    assert [one.consumer_id for one in hall.log.value.consumers] == ["g-2"]
+
+
+@both
 def test_a_changed_list_meanwhile_waits_for_the_next_round(variant: str) -> None:
     hall = steady(variant)
     hall.join("a3", "g-1", "t", "u")
