@@ -257,6 +257,16 @@ class Settings:
     num_partitions: int = _number(1, "partitions", 1, 100_000, "Kafka's default; partitions of a topic "
                                                                "created without a partition count.")
 
+    # Older group protocols (docs/generations.md).
+    lineage_push_port: int = _number(-1, "", -1, 65535,
+        "Port of the push protocol of 2012, on kafka.host; 0: any free port; -1: off, and nothing of it is "
+        "loaded.")
+    lineage_rewrite_port: int = _number(-1, "", -1, 65535,
+        "Port of the rewrite design's protocol of 2013, on kafka.host; 0: any free port; -1: off, and "
+        "nothing of it is loaded.")
+    lineage_rewrite_variant: str = _row("design",
+        "Whose rules the rewrite's coordinator follows: design, or thread, the comment under it.")
+
     # Limits on work that is not durable yet.
     runtime_uncommitted_bytes_max: int = _number(64 * MIB, "bytes", 1 * MIB, 4096 * MIB,
         "Bytes per shard that are appended and not committed; above it requests are refused with a "
@@ -424,6 +434,7 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
     _check_classic(settings)
     _check_scratch_log(settings)
+    _check_lineage(settings)
     if settings.group_consumer_migration_policy not in list(MigrationPolicy):
         raise SettingsError(
             f"group.consumer.migration.policy = {settings.group_consumer_migration_policy!r} must be one of "
@@ -463,6 +474,22 @@ def _check_scratch_log(settings: Settings) -> None:
                 f"{name.replace('_', '.')} = {size} must not exceed "
                 f"{larger_name.replace('_', '.')} = {larger}"
             )
+
+
+PUSH_NODE_ID_MAX = 32_767
+"""The push protocol names the coordinator by an int16."""
+
+
+def _check_lineage(settings: Settings) -> None:
+    if settings.lineage_push_port >= 0 and settings.node_id > PUSH_NODE_ID_MAX:
+        raise SettingsError(
+            f"node.id = {settings.node_id} does not fit the push protocol, whose coordinator_id is an int16: "
+            f"give the node an id from 0 to {PUSH_NODE_ID_MAX}, or leave lineage.push.port at -1"
+        )
+    if settings.lineage_rewrite_variant not in ("design", "thread"):
+        raise SettingsError(
+            f"lineage.rewrite.variant = {settings.lineage_rewrite_variant!r} must be design or thread"
+        )
 
 
 def _check_peers(settings: Settings) -> None:
