@@ -295,6 +295,11 @@ class Settings:
         """Whether groups of the classic protocol are served."""
         return "classic" in self.group_coordinator_rebalance_protocols
 
+    @property
+    def serves_lineage(self) -> bool:
+        """Whether an older group protocol is served."""
+        return max(self.lineage_push_port, self.lineage_rewrite_port) >= 0
+
     def limits(self) -> Limits:
         """Return the bounds of a shard, for the coordinator."""
         return Limits(
