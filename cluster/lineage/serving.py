@@ -16,7 +16,7 @@ from cluster.settings import Settings
 from raftlog.env.host import Host
 
 
-class ServingNode(Protocol):
+class LineageNode(Protocol):
     """The part of a Node that is used here."""
 
     host: Host
@@ -38,7 +38,7 @@ class ServingNode(Protocol):
 class LineageListeners:
     """The listeners that the settings turn on, for a node whose shards are made and not started."""
 
-    def __init__(self, node: ServingNode) -> None:
+    def __init__(self, node: LineageNode) -> None:
         self._node = node
         settings = node.settings
         self._doors = [ShardDoor(runtime) for runtime in node.shards]

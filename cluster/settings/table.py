@@ -259,11 +259,11 @@ class Settings:
 
     # Older group protocols (docs/generations.md).
     lineage_push_port: int = _number(-1, "", -1, 65535,
-        "Port of the push protocol of 2012, on kafka.host; 0: any free port; -1: off, and nothing of it is "
-        "loaded.")
+        "Port of the push protocol, Kafka's first design of a coordinator, on kafka.host; 0: any free port; "
+        "-1: off, and nothing of it is loaded.")
     lineage_rewrite_port: int = _number(-1, "", -1, 65535,
-        "Port of the rewrite design's protocol of 2013, on kafka.host; 0: any free port; -1: off, and "
-        "nothing of it is loaded.")
+        "Port of the protocol of Kafka's consumer rewrite design, on kafka.host; 0: any free port; -1: off, "
+        "and nothing of it is loaded.")
     lineage_rewrite_variant: str = _row("design",
         "Whose rules the rewrite's coordinator follows: design, or thread, the comment under it.")
 

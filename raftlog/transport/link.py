@@ -24,7 +24,6 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Concatenate, Final, ParamSpec, Protocol
 
-
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Host, Stream
 from raftlog.transport.contract import SelfDescription

@@ -66,7 +66,9 @@ class OldNodes(ThreeNodes):
         self.hosts[name] = VirtualHost(self.world, self.network, SimFiles(), name=name)
         return self.hosts[name]
 
-    def push(self, name: str, *, auto_commit: bool = True, group_id: str = GROUP, **others: Any) -> PushClient:
+    def push(
+        self, name: str, *, auto_commit: bool = True, group_id: str = GROUP, **others: Any
+    ) -> PushClient:
         """Start a consumer of the push protocol."""
         register = RegisterRequest(
             group_id=group_id,
@@ -76,7 +78,9 @@ class OldNodes(ThreeNodes):
             max_ping_retries=RETRIES,
         )
         brokers = self.brokers(PUSH_PORT)
-        client = PushClient(self._host(others.pop("machine", name)), register, brokers, gave_up=self.gave_up.append, **others)
+        client = PushClient(
+            self._host(others.pop("machine", name)), register, brokers, gave_up=self.gave_up.append, **others
+        )
         self.pushed[name] = client
         client.start()
         return client
@@ -118,13 +122,17 @@ class OldNodes(ThreeNodes):
         every = all(len(owners.get(("orders", number), [])) == 1 for number in range(partitions))
         return every and {name for each in owners.values() for name in each} == names
 
+    def _record(self, key: Any) -> Any:
+        machine = self.cluster[self.leader].node.shards[self.shard].machine
+        return machine.projection.old_groups.get(key)
+
     @property
     def push_record(self) -> PushGroupValue | None:
-        return self.runtime(self.leader).machine.projection.old_groups.get(PushGroupKey(group_id=GROUP))
+        return self._record(PushGroupKey(group_id=GROUP))
 
     @property
     def rewrite_record(self) -> RewriteGroupValue | None:
-        return self.runtime(self.leader).machine.projection.old_groups.get(RewriteGroupKey(group_id=GROUP))
+        return self._record(RewriteGroupKey(group_id=GROUP))
 
     def committed(self, partition: int) -> int | None:
         _, offsets = self.fetch(self.leader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lineage.push.consumer import ConsumerState
+from lineage.push.machines import ConsumerState
 from records import PushState
 from tests.cluster.old_protocols import PING_MS, PUSH_PORT, RETRIES, OldNodes
 from tests.report import count_fault
@@ -41,7 +41,7 @@ def test_a_consumer_that_quits_leaves_and_one_that_dies_is_missed(nodes: OldNode
     nodes.wait(lambda: nodes.is_shared({"c"}), within_ms=2 * PATIENCE_MS)
 
 
-def test_a_killed_coordinator_stops_nobody_with_failover_from_the_log(nodes: OldNodes) -> None:
+def test_a_killed_coordinator_stops_no_consumer_with_failover_from_the_log(nodes: OldNodes) -> None:
     for name in ("a", "b", "c"):
         nodes.push(name)
     nodes.wait(lambda: nodes.is_shared({"a", "b", "c"}))
@@ -128,7 +128,7 @@ def test_without_auto_commit_offsets_are_committed_by_offset_commit(nodes: OldNo
     assert codes[1] == 42  # INVALID_REQUEST
 
 
-def test_a_deposed_leader_pings_nobody_and_nobody_works_twice(nodes: OldNodes) -> None:
+def test_a_deposed_leader_pings_no_consumer_and_no_work_is_done_twice(nodes: OldNodes) -> None:
     """The old leader is cut off from the other nodes, not from the consumers."""
     for name in ("a", "b"):
         nodes.push(name)

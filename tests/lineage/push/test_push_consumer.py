@@ -8,7 +8,6 @@ import pytest
 
 from lineage.push.consumer import (
     LOOKUP_BACKOFF_MS,
-    LOOKUP_BACKOFF_MS,
     Action,
     AskBroker,
     CloseConnection,
