@@ -260,7 +260,15 @@ class Settings:
     num_partitions: int = _number(1, "partitions", 1, 100_000, "Kafka's default; partitions of a topic "
                                                                "created without a partition count.")
 
-    # Older group protocols.
+    # Older group protocols (docs/generations.md).
+    lineage_push_port: int = _number(-1, "", -1, 65535,
+        "Port of the push protocol, Kafka's first design of a coordinator, on kafka.host; 0: any free port; "
+        "-1: off, and nothing of it is loaded.")
+    lineage_rewrite_port: int = _number(-1, "", -1, 65535,
+        "Port of the protocol of Kafka's consumer rewrite design, on kafka.host; 0: any free port; -1: off, "
+        "and nothing of it is loaded.")
+    lineage_rewrite_variant: str = _row("design",
+        "Whose rules the rewrite's coordinator follows: design, or thread, the comment under it.")
     lineage_rewrite_max_session_timeout_ms: int = _number(30_000, "ms", 1, INT32_MAX,
         "max.session.timeout of seed 000 (generations.md), which names no default: that of Kafka's first "
         "release with sessions. A consumer that asks for a longer one is refused.")
@@ -295,6 +303,11 @@ class Settings:
     def serves_classic(self) -> bool:
         """Whether groups of the classic protocol are served."""
         return "classic" in self.group_coordinator_rebalance_protocols
+
+    @property
+    def serves_lineage(self) -> bool:
+        """Whether an older group protocol is served."""
+        return max(self.lineage_push_port, self.lineage_rewrite_port) >= 0
 
     def limits(self) -> Limits:
         """Return the bounds of a shard, for the coordinator."""
@@ -424,6 +437,7 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
     _check_classic(settings)
     _check_scratch_log(settings)
+    _check_lineage(settings)
     if settings.group_consumer_migration_policy not in list(MigrationPolicy):
         raise SettingsError(
             f"group.consumer.migration.policy = {settings.group_consumer_migration_policy!r} must be one of "
@@ -478,6 +492,22 @@ def _check_scratch_log(settings: Settings) -> None:
                 f"{name.replace('_', '.')} = {size} must not exceed "
                 f"{larger_name.replace('_', '.')} = {larger}"
             )
+
+
+PUSH_NODE_ID_MAX = 32_767
+"""The push protocol names the coordinator by an int16."""
+
+
+def _check_lineage(settings: Settings) -> None:
+    if settings.lineage_push_port >= 0 and settings.node_id > PUSH_NODE_ID_MAX:
+        raise SettingsError(
+            f"node.id = {settings.node_id} does not fit the push protocol, whose coordinator_id is an int16: "
+            f"give the node an id from 0 to {PUSH_NODE_ID_MAX}, or leave lineage.push.port at -1"
+        )
+    if settings.lineage_rewrite_variant not in ("design", "thread"):
+        raise SettingsError(
+            f"lineage.rewrite.variant = {settings.lineage_rewrite_variant!r} must be design or thread"
+        )
 
 
 def _check_peers(settings: Settings) -> None:

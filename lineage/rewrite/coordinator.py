@@ -132,9 +132,8 @@ class RewriteCoordinator(ABC):
             answer = ConsumerMetadataResponse(error_code=none, coordinator=broker or RewriteBroker())
             return [RewriteResult(request.group_id, answers=((origin, answer),))]
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
-        error = self._unavailable(request)
-        if error is not None:
-            return [_refusal(request, origin, error)]
+        if self.state is not RewriteState.READY:
+            return [_refusal(request, origin, self._unavailable(request, self.state))]
         if isinstance(request, JoinGroupRequest):
             return self._join(request, origin, now)
         if isinstance(request, OffsetCommitRequest):
@@ -146,6 +145,11 @@ class RewriteCoordinator(ABC):
         error = self._heartbeat(request, group, now)
         results = [RewriteResult(request.group_id, answers=((origin, HeartbeatResponse(error_code=error)),))]
         return results + self._go_on(request.group_id, group, now)
+
+    def put_off(self, request: Message, origin: RewriteOrigin) -> RewriteResult:
+        """Answer as while loading: the consumer asks again. For times in which nothing can be written."""
+        assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
+        return _refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
 
     def tick(self, now: Now) -> list[RewriteResult]:
         """Find the consumers dead whose deadline has passed; see `next_deadline_ms`."""
@@ -231,7 +235,8 @@ class RewriteCoordinator(ABC):
     # What the variants decide.
 
     @abstractmethod
-    def _unavailable(self, request: Message) -> RewriteError | None: ...
+    def _unavailable(self, request: Message, state: RewriteState) -> RewriteError:
+        """The error of a coordinator that is not Ready."""
 
     @abstractmethod
     def _heartbeat(self, request: HeartbeatRequest, group: LiveGroup, now: Now) -> RewriteError: ...
