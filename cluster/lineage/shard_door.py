@@ -10,15 +10,18 @@ room for entries: no consumer is found dead because this node did not hear it.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.pending_replies import ReadBarrier
-from coordinator.api import Context, Decision
+from coordinator.api import Context, Decision, JobKind
 from coordinator.state.projection import Projection
 from coordinator.topics import CatalogView
 from records import OLD_GROUPS_SINCE, Cause, RawRecord
+
+LOG = logging.getLogger("quorate.lineage")
 
 Told = Callable[[Unavailable | None], None]
 """Is told None when everything so far is committed and this node proven to lead; else why that is unknown."""
@@ -104,6 +107,12 @@ class ShardDoor:
     def _applied(self, cause: Cause, records: list[RawRecord], ctx: Context) -> Decision:
         self._runtime.machine.apply_all(records, ctx.next_index)
         return Decision(cause=cause, records=records)
+
+    def strategy_failed(self, group_id: str, said: str) -> None:
+        """Report a user's strategy as an assignor that failed: in the log, to the metrics, as evidence."""
+        LOG.warning("%s: %s", self._runtime.name, said)
+        self._runtime.counters.assignor_failures += 1
+        self._node.evidence.trouble(group_id, said, work=JobKind.ASSIGN)
 
     def hold(self, now_ms: float, told: Told, *, has_written: bool) -> None:
         """Call `told` once the newest entry is committed and, unless `has_written`, the lead proven."""
