@@ -92,15 +92,17 @@ class HeldId(NamedTuple):
 class IdsForOldGroups:
     """What the coordinators of one old protocol ask about the other groups of a shard.
 
-    `key` is the class of the protocol's key. This is `lineage.shard.OtherGroups`."""
+    `groups` returns the shard's present context, since another may take its place; `key` is the class of the
+    protocol's key. This is `lineage.shard.OtherGroups`."""
 
-    def __init__(self, groups: GroupContext, key: type[OldGroupKey]) -> None:
+    def __init__(self, groups: Callable[[], GroupContext], key: type[OldGroupKey]) -> None:
         self._groups = groups
         self._key = key
 
     def refusal(self, group_id: str) -> HeldId | None:
         """Why a group of the protocol cannot begin under this id; None if it can."""
-        groups, projection = self._groups, self._groups.projection
+        groups = self._groups()
+        projection = groups.projection
         mine = False
         for key, value in projection.old_groups_of(group_id):
             mine |= isinstance(key, self._key)
@@ -121,7 +123,7 @@ class IdsForOldGroups:
 
     def records_that_make_way(self, group_id: str) -> tuple[RawRecord, ...]:
         """Tombstones of the group of another kind, without members, that has the id; they come first."""
-        projection = self._groups.projection
+        projection = self._groups().projection
         gone = [
             writes.old_group_tombstone(key)
             for key, _ in projection.old_groups_of(group_id)

@@ -44,7 +44,6 @@ from coordinator.offsets.retention import expire_offsets
 from coordinator.offsets.transactional import commit_in_transaction
 from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
-from coordinator.state.projection import OldGroupKey
 from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
@@ -422,10 +421,6 @@ class GroupShard:
         a group of another protocol may have given way."""
         self.settings = ctx.settings
         self.groups.followed_old_group(group_id, ctx)
-
-    def ids_for(self, key: type[OldGroupKey]) -> oldgroups.IdsForOldGroups:
-        """What coordinators of the old protocol with this class of key ask about other groups."""
-        return oldgroups.IdsForOldGroups(self.groups, key)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
         """Note that the configs of these groups changed; the groups may belong to any shard."""

@@ -9,7 +9,7 @@ of the log has two kinds of group under one id, and the caller need not complete
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from records import ZERO_UUID, RawRecord
 
@@ -25,11 +25,13 @@ def is_another_topic(before: bytes, now: bytes) -> bool:
     return ZERO_UUID not in (before, now) and before != now
 
 
-class IdRefusal(NamedTuple):
+class IdRefusal(Protocol):
     """Why a group cannot have its id: a group of another kind has it, or else the shard is full."""
 
-    is_taken: bool
-    why: str
+    @property
+    def is_taken(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
 
 
 class OtherGroups(Protocol):

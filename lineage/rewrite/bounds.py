@@ -21,13 +21,11 @@ def subscription_bytes(topics: Iterable[str], partitions: Iterable[TopicNumbers 
 
 def bytes_of_others(value: RewriteGroupValue, group: LiveGroup, consumer_id: str) -> int:
     """Most bytes that the subscriptions of all but one consumer take."""
-    waiting = {id_: one.request for id_, one in group.waiting.items() if id_ != consumer_id}
-    joined = [*waiting.values(), *(one.request for one in group.newcomers)]
-    size = sum(subscription_bytes(one.topics, one.partitions) for one in joined)
+    size = sum(subscription_bytes(one.topics, one.partitions) for one in group.others(consumer_id))
     return size + sum(
         subscription_bytes(one.topics, one.fixed)
         for one in value.consumers
-        if one.consumer_id not in waiting and one.consumer_id != consumer_id
+        if one.consumer_id not in group.waiting and one.consumer_id != consumer_id
     )
 
 
@@ -38,8 +36,3 @@ def shared_out(topics: Mapping[str, Topic], partitions_max: int) -> dict[str, in
         shared[name] = min(count, partitions_max)
         partitions_max -= shared[name]
     return shared
-
-
-def cut(text: str, bytes_max: int) -> str:
-    """The beginning of a text."""
-    return text.encode()[:bytes_max].decode(errors="ignore")

@@ -111,7 +111,9 @@ class Schedule:
                     self.old.pong(connection, self.random.randrange(100))
                 return
         groups = self.world.shard.projection.old_groups_of(group_id)
-        consumers = [one for _, value in groups for one in value.consumers]
+        consumers = [
+            one for _, value in groups for one in value.consumers if isinstance(one, RewriteConsumer)
+        ]
         one: Any = self.random.choice(consumers or [None])
         if one is None or self.old.rewrite.group_state(group_id).value not in ("Steady", "Ready"):
             return

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.api import Decision
-from coordinator.oldgroups import TopicsByName, committed_offset
+from coordinator.oldgroups import IdsForOldGroups, TopicsByName, committed_offset
 from coordinator.shard import GroupShard
 from lineage.push.decisions import (
     ConnectionClosed,
@@ -81,7 +81,7 @@ class OldGroups:
             self._fresh,
             lambda _: None,
             RewriteSettings(),
-            shard.ids_for(RewriteGroupKey),
+            IdsForOldGroups(lambda: shard.groups, RewriteGroupKey),
         )
         self.rewrite.elected()
         self._carry_out(self.rewrite.loaded(self._now))
@@ -176,7 +176,7 @@ class OldGroups:
         if group is None:
             settings = PushSettings(topics=self.topics, failover=self.failover)
             view = _PushView(self.world, group_id)
-            ids = self.world.shard.ids_for(PushGroupKey)
+            ids = IdsForOldGroups(lambda: self.world.shard.groups, PushGroupKey)
             group = self.push[group_id] = PushGroup(group_id, settings, view, ids)
         decision = group.on(event, int(self.world.now_ms), self._now.wall)
         if decision.cause is not None:

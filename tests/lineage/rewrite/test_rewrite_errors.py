@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -203,25 +202,6 @@ def test_a_commit_that_does_not_fit_into_an_entry_is_refused(variant: str) -> No
     assert desk.commit("g-1", metadata="x" * 100) == E.INVALID_COMMIT_OFFSET_SIZE
     assert len(desk.log.entries) == num_entries
     assert desk.commit("g-1") == E.NONE
-
-
-@both
-def test_a_strategy_that_fails_is_told_and_tried_again(variant: str) -> None:
-    broken = [True]
-
-    def sometimes(topics_of: Any, counts: Any) -> Any:
-        return {} if broken[0] else STRATEGIES["range"](topics_of, counts)
-
-    desk = Desk(variant, strategies={"mine": sometimes})
-    assert desk.join(partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    broken[0] = False
-    given = desk.join(partition_assignment_strategy="mine")
-    assert given.error_code == E.NONE
-    broken[0] = True
-    fewer = {"topics": [], "partition_assignment_strategy": "mine"}
-    assert desk.join(given.consumer_id, **fewer).error_code == E.NONE
-    assert desk.join(given.consumer_id, partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    assert desk.beat(given.consumer_id) != E.UNKNOWN_CONSUMER
 
 
 @both
