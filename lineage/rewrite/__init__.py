@@ -6,6 +6,7 @@ machines     the states of both coordinators and both consumers, as tables
 strategies   which consumer gets which partition: range, round robin
 groups       what a coordinator keeps of a group in memory only
 bounds       how large a group may get
+commits      the offsets of an OffsetCommit
 coordinator  decisions that both variants share
 variants     where the two differ
 consumer     a consumer of either variant, driven by a table

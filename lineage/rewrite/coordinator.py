@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lineage.rewrite.bounds import bytes_of_others, shared_out, subscription_bytes
+from lineage.rewrite.commits import offsets_of
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import (
     LiveGroup,
@@ -43,11 +44,9 @@ from lineage.rewrite.messages import (
     RewriteBroker,
 )
 from lineage.rewrite.strategies import STRATEGIES, Assignment, checked
-from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics, is_another_topic
+from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics
 from records import (
     Cause,
-    OffsetCommitKey,
-    OffsetCommitValue,
     Phases,
     Reason,
     ReasonKind,
@@ -55,7 +54,6 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
-    RewriteTopic,
     Trigger,
     encode_record,
 )
@@ -500,31 +498,8 @@ class RewriteCoordinator(ABC):
         error = self._commit_error(request, group) if group and is_known else RewriteError.UNKNOWN_CONSUMER
         if error is not RewriteError.NONE:
             return _refusal(request, origin, error)
-        records, topics = [], []
-        shared = {one.name: one for one in self._record(request.group_id).topics}
-        for topic in request.topics:
-            partitions = []
-            topic_id, count = self._topic_of(shared.get(topic.topic), topic.topic)
-            for one in topic.partitions:
-                code = RewriteError.NONE
-                if not 0 <= one.partition < count:
-                    code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
-                elif len((one.metadata or "").encode()) > self._settings.metadata_bytes_max:
-                    code = RewriteError.OFFSET_METADATA_TOO_LARGE
-                else:
-                    key = OffsetCommitKey(
-                        group_id=request.group_id, topic=topic.topic, partition=one.partition
-                    )
-                    at_ms = one.timestamp if one.timestamp >= 0 else now.wall
-                    value = OffsetCommitValue(
-                        offset=one.offset,
-                        commit_timestamp_ms=at_ms,
-                        metadata=one.metadata or "",
-                        topic_id=topic_id,
-                    )
-                    records.append(encode_record(Record(key, value)))
-                partitions.append(CommittedPartition(partition=one.partition, error_code=code))
-            topics.append(CommittedTopic(topic=topic.topic, partitions=partitions))
+        value, bytes_max = self._record(request.group_id), self._settings.metadata_bytes_max
+        records, topics = offsets_of(request, value, self._topics, bytes_max, now)
         if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:
             return _refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         cause = Cause(
@@ -534,13 +509,6 @@ class RewriteCoordinator(ABC):
         )
         answers = ((origin, OffsetCommitResponse(topics=topics)),)
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
-
-    def _topic_of(self, shared: RewriteTopic | None, name: str) -> Topic:
-        """The topic that a consumer's offsets are of: the one shared out, even if it was created again."""
-        topic_id, count = self._topics.get(name, NO_TOPIC)
-        if shared is not None and count and is_another_topic(shared.topic_id, topic_id):
-            return shared.topic_id, shared.num_partitions
-        return topic_id, count
 
     # Sessions.
 
