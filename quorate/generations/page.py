@@ -12,13 +12,14 @@ from typing import Final
 from history.pages.frame import escaped, page, section, table_html
 from history.render import duration, plural, sentence_list
 from quorate.generations.contest import (
+    COMMIT_MS,
     HEARTBEAT_MS,
     POLL_INTERVAL_MS,
     SESSION_MS,
     PlayerResult,
     event_times,
 )
-from quorate.generations.ledger import ITEMS_PER_SECOND, LedgerStep, RunFigures
+from quorate.generations.ledger import ITEMS_PER_SECOND, SPEED, LedgerStep, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
     Join,
@@ -56,7 +57,8 @@ ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
         ",.0f",
     ),
     ("moves", "partitions that changed members", lambda one: one.moves, ",.0f"),
-    ("work done twice", "items", lambda one: one.doubled_items, ",.0f"),
+    ("work done twice", "items, by two owners at once", lambda one: one.doubled_items, ",.0f"),
+    ("work repeated", "items, done and not committed", lambda one: one.repeated_items, ",.0f"),
     ("stopped needlessly", "times", lambda one: one.needless_stops, ",.0f"),
     ("delayed by needless stops", "items", lambda one: one.needless_items, ",.0f"),
 )
@@ -112,14 +114,25 @@ def _count(schedule: Schedule, kind: type[ScheduledEvent]) -> int:
 
 
 def _sentences(results: Sequence[PlayerResult]) -> str:
-    made = "\n".join(
+    made = []
+    variants: list[str] = []
+    for one in reversed(results):
+        if one.is_variant:
+            variants.insert(0, f"<li><strong>{escaped(one.name)}.</strong> {escaped(one.sentence)}</li>")
+            continue
+        made.append(_sentence(one, variants))
+        variants = []
+    return f'<ol class="generations">{"".join(reversed(made))}</ol>'
+
+
+def _sentence(one: PlayerResult, variants: Sequence[str]) -> str:
+    return (
         f'<li><h3>{escaped(one.name)}</h3><p class="cost">{escaped(one.sentence)}</p>'
         f'<p class="idea">{escaped(one.idea)}</p>'
         + (f'<p class="why">{escaped(one.why)}</p>' if one.why else "")
-        + "</li>"
-        for one in results
+        + (f'<ul class="variants">{"".join(variants)}</ul>' if variants else "")
+        + "</li>\n"
     )
-    return f'<ol class="generations">{made}</ol>'
 
 
 def _figures(results: Sequence[PlayerResult]) -> str:
@@ -276,8 +289,15 @@ def _method() -> str:
     played = (
         "The same schedule, drawn from the seed, is played to each protocol in virtual time, by whole "
         "members. Classic and KIP-848 have three whole nodes. The two older coordinators are alone, and a "
-        "new one leads 1.5 s after a kill. A member works on a partition from when its program is given it "
-        f"until the program gives it up; each partition has {ITEMS_PER_SECOND} items of work a second."
+        "new one leads 1.5 s after a kill."
+    )
+    work = (
+        "A member works on a partition from when its program is given it until the program gives it up. Each "
+        f"partition has {ITEMS_PER_SECOND} items of work a second; a member does those that wait {SPEED} "
+        "times as fast as they come. It begins at the committed offset. Push commits with the replies to "
+        f"Ping, every {HEARTBEAT_MS / 2000:g} s; the others every {COMMIT_MS // 1000} s and before they give "
+        "a partition up. An item that is done again is repeated if it had been done when the member that "
+        "does it again began, and done twice if not: then two had the partition at once."
     )
     timeouts = (
         f"All have a heartbeat interval of {duration(HEARTBEAT_MS)}, a session timeout of "
@@ -290,4 +310,4 @@ def _method() -> str:
         "partition then has one owner. A needless stop is a partition that is taken from a member and next "
         "given to the same one. The forming of the group counts as the first event."
     )
-    return "".join(f"<p>{escaped(one)}</p>" for one in (played, timeouts, counted))
+    return "".join(f"<p>{escaped(one)}</p>" for one in (played, work, timeouts, counted))
