@@ -44,6 +44,8 @@ LANES: Final[tuple[tuple[type[ScheduledEvent], str, str], ...]] = (
 )
 """Kind of event, class of its mark, and the name of its lane."""
 LANE_HEIGHT: Final = 14
+COLUMNS_OF_A_SCREEN: Final = 6
+"""A table of figures with more columns may be wider than its screen, and scrolls."""
 
 ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
     ("without an owner", "partition-seconds", lambda one: one.unowned_s, ",.0f"),
@@ -138,24 +140,39 @@ def _sentence(one: PlayerResult, variants: Sequence[str]) -> str:
 def _figures(results: Sequence[PlayerResult]) -> str:
     heads = "".join(f"<th scope=col>{escaped(one.name)}</th>" for one in results)
     rows = []
-    names = [one.name for one in results]
     for title, unit, value_of, form in ROWS:
-        values = [value_of(one.figures) for one in results]
-        most = max(values, default=0) or 1
-        cells = "".join(
-            f'<td data-name="{escaped(name)}">'
-            '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
-            f'<rect class="bar" width="{100 * value / most:.2f}" height="6"/></svg>'
-            f"<span>{escaped(format(value, form))}</span></td>"
-            for name, value in zip(names, values, strict=True)
-        )
+        full = _full_bar(results, value_of)
+        cells = "".join(_cell(one.name, value_of(one.figures), form, full) for one in results)
         head = f'{escaped(title)} <span class="unit">{escaped(unit)}</span>'
         rows.append(f"<tr><th scope=row>{head}</th>{cells}</tr>")
     body = "\n".join(rows)
+    form = "figures many" if len(results) > COLUMNS_OF_A_SCREEN else "figures"
+    legend = _BEYOND if "bar beyond" in body else ""
     return (
-        f'<div class="scroll"><table class="figures"><thead><tr><td></td>{heads}</tr></thead>'
-        f"<tbody>\n{body}\n</tbody></table></div>"
+        f'<div class="scroll"><table class="{form}"><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>{legend}"
     )
+
+
+def _full_bar(results: Sequence[PlayerResult], value_of: Callable[[RunFigures], float]) -> float:
+    """Return the value of a whole bar: the largest that is no more than twice each generation's."""
+    most = max((value_of(one.figures) for one in results if not one.is_variant), default=0)
+    return max((value for one in results if (value := value_of(one.figures)) <= 2 * most), default=0) or 1
+
+
+def _cell(name: str, value: float, form: str, full: float) -> str:
+    kind = "bar beyond" if value > full else "bar"
+    return (
+        f'<td data-name="{escaped(name)}"><svg viewBox="0 0 100 6" preserveAspectRatio="none" '
+        f'aria-hidden="true"><rect class="{kind}" width="{100 * min(value / full, 1):.2f}" height="6"/></svg>'
+        f"<span>{escaped(format(value, form))}</span></td>"
+    )
+
+
+_BEYOND: Final = (
+    '<p class="legend"><span class="key beyond"></span> a variant with more than twice the largest figure of '
+    "the generations, whose bar is cut off</p>"
+)
 
 
 # Over time.
@@ -173,10 +190,14 @@ def _timelines(schedule: Schedule, results: Sequence[PlayerResult]) -> str:
     axis = _Axis(schedule.end_ms)
     steps = [one.ledger.steps() for one in results]
     most = max((max(step.unowned, step.double) for found in steps for step in found), default=0) or 1
+    drawn: dict[object, list[int]] = {}
+    for place, one in enumerate(results):  # a variant that only commits otherwise has its protocol's picture
+        unsettled = one.ledger.unsettled(event_times(schedule))
+        drawn.setdefault((tuple(steps[place]), tuple(unsettled)), []).append(place)
     pictures = "\n".join(
-        f'<figure class="run"><figcaption>{escaped(one.name)}</figcaption>'
-        f"{_picture(axis, schedule, one, found, most)}</figure>"
-        for one, found in zip(results, steps, strict=True)
+        f'<figure class="run"><figcaption>{escaped("; ".join(results[place].name for place in same))}'
+        f"</figcaption>{_picture(axis, schedule, results[same[0]], steps[same[0]], most)}</figure>"
+        for same in drawn.values()
     )
     minutes = range(0, int(schedule.minutes) + 1, max(1, int(schedule.minutes) // 5))
     ticks = "".join(f"<span>{minute} min</span>" for minute in minutes)

@@ -164,7 +164,7 @@ def test_what_waits_is_done_faster_than_it_comes_but_not_at_once() -> None:
     assert ledger.next_item("bob", A, 30_000.0) == 200, "its position when it stopped"
 
 
-def test_nobody_may_leave_work_out() -> None:
+def test_a_member_that_would_leave_work_out_is_refused() -> None:
     with pytest.raises(ValueError, match="bob began at item 71"):
         worked((0, "ann", 0), (7_000, "ann", None), (8_000, "bob", 71))
 
@@ -276,6 +276,48 @@ def test_the_page_is_well_formed_and_names_are_text_only() -> None:
     assert "&lt;/p&gt;&lt;script&gt;" in text
 
 
+def page_of(*results: tuple[str, bool, int]) -> str:
+    """A page of players by name, whether each is a variant, and what each repeated."""
+    schedule = draw(3, members=5, minutes=5.0)
+    made = []
+    for name, is_variant, items in results:
+        ledger = Ledger()
+        ledger.exists("orders", 1, 0.0)
+        ledger.works_on("ann", {A: 0}, 0.0)
+        ledger.works_on("ann", {}, 200_000.0)
+        ledger.works_on("bob", {A: 2_000 - items}, 210_000.0)
+        ledger.close(schedule.end_ms)
+        figures = ledger.figures(event_times(schedule))
+        made.append(PlayerResult(name, "", f"{name} cost this", ledger, figures, "", is_variant))
+    return generations_page(schedule, made, has_variants=True)
+
+
+def test_variants_are_listed_with_their_protocol() -> None:
+    text = page_of(("Old", False, 1), ("Old, other", True, 1), ("Older", True, 1), ("New", False, 1))
+    lists = [one.split("</ul>")[0] for one in text.split('<ul class="variants">')[1:]]
+    assert len(lists) == 1, "only one protocol has variants"
+    assert lists[0].index("Old, other cost this") < lists[0].index("Older cost this")
+    assert text.index("<h3>Old</h3>") < text.index('<ul class="variants">') < text.index("<h3>New</h3>")
+
+
+def test_a_bar_that_would_dwarf_all_others_is_cut_off_and_says_so() -> None:
+    fits = page_of(("Old", False, 100), ("Other", True, 200), ("New", False, 10))
+    assert "bar beyond" not in fits
+    assert "cut off" not in fits
+    dwarfs = page_of(("Old", False, 100), ("Other", True, 201), ("New", False, 10))
+    cell = dwarfs.split("work repeated")[1].split("</tr>")[0]
+    assert cell.count('class="bar beyond" width="100.00"') == 1
+    assert cell.count('class="bar" width="100.00"') == 1, "that of the largest generation"
+    assert cell.count('class="bar" width="10.00"') == 1
+    assert "cut off" in dwarfs
+
+
+def test_a_variant_that_changes_no_ownership_shares_its_protocols_picture() -> None:
+    text = page_of(("Old", False, 100), ("Other", True, 200))
+    assert "<figcaption>Old; Other</figcaption>" in text
+    assert text.count('<figure class="run">') == 1
+
+
 # Everything.
 
 
@@ -365,7 +407,7 @@ def test_who_is_put_out_while_slow_has_not_committed_since_it_polled() -> None:
     assert {items for name, items in results.items() if name.startswith("Push")} == {0}, "nobody is put out"
 
 
-def test_a_new_push_coordinator_that_reads_the_log_stops_nobody() -> None:
+def test_a_new_push_coordinator_that_reads_the_log_stops_no_consumer() -> None:
     results = after(KillCoordinator(33_700.0), of="Push")
     assert results["Push, from the log"].figures.repeated_items == 0
     assert results["Push, from the log"].figures.needless_stops == 0
