@@ -10,6 +10,7 @@ simulator/      whole clusters on virtual time
 node            a node: its directory, its shards, its links, its listeners
 http/           the HTTP listener
 adaptive        measures the load and sets the heartbeat interval; interval_rule decides it
+lineage/        listeners and consumers of the older group protocols, off by default
 kafka/          the Kafka listener
 membership      which nodes are in contact, and which leads what
 handover        transfers what this node leads when it stops

@@ -5,7 +5,7 @@ kept the soft limit would reach it before `max.connections`. Then the kernel wou
 message, and the next segment of the log could not be opened. The limit is divided as follows:
 
     RESERVED              the process at rest: standard streams, the loop, listeners, modules being imported
-    max.connections       Kafka clients, counted by their listener
+    max.connections       Kafka clients, counted by their listener; as many for each older group protocol
     http.connections.max  HTTP clients, and the places that are reserved there
     STRANGERS_MAX         unidentified connections to the peer port, and two connections per peer
     CUT_MAX               connections to the peer port that were cut and still end
@@ -49,8 +49,14 @@ def descriptors_kept(settings: Settings) -> int:
 def descriptors_needed(settings: Settings) -> int:
     """Return how many descriptors a node with these settings may need at most."""
     between_nodes = STRANGERS_MAX + CUT_MAX + 2 * len(settings.cluster_nodes)
-    clients = settings.max_connections + settings.http_connections_max + places.KEPT
-    return RESERVED + clients + between_nodes + descriptors_kept(settings)
+    clients = _num_listeners(settings) * settings.max_connections
+    http = settings.http_connections_max + places.KEPT
+    return RESERVED + clients + http + between_nodes + descriptors_kept(settings)
+
+
+def _num_listeners(settings: Settings) -> int:
+    """Return how many listeners have `max.connections` each: Kafka's, and those of older protocols."""
+    return 1 + sum(port >= 0 for port in (settings.lineage_push_port, settings.lineage_rewrite_port))
 
 
 def provide_descriptors(settings: Settings) -> Settings:
@@ -69,7 +75,8 @@ def provide_descriptors(settings: Settings) -> Settings:
         wanted = soft
     if wanted >= needed:
         return settings
-    fits = max(1, settings.max_connections - (needed - wanted))
+    too_many_each = -(-(needed - wanted) // _num_listeners(settings))
+    fits = max(1, settings.max_connections - too_many_each)
     LOG.warning(
         "max.connections = %d needs %d file descriptors, but this process may open only %d and so serves %d "
         "connections; raise its hard limit (ulimit -Hn, LimitNOFILE=)",

@@ -93,6 +93,7 @@ class Membership:
         return None if peer is None else self._node_info(peer)
 
     def _node_info(self, peer: PeerInfo) -> NodeInfo:
+        push_port, rewrite_port = (*peer.lineage_ports, 0, 0)[:2]
         return NodeInfo(
             node_id=peer.node_id,
             cluster_id=self._own().cluster_id,
@@ -100,6 +101,8 @@ class Membership:
             kafka_port=peer.kafka_port,
             http_host=peer.http_host,
             http_port=peer.http_port,
+            push_port=push_port,
+            rewrite_port=rewrite_port,
         )
 
     def level_for_all(self, own_level_max: int) -> int | str:

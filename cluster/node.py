@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.adaptive import AdaptiveInterval
 from cluster.group_settings import CommittedSettings
@@ -63,6 +63,9 @@ from wire.errors import ErrorCode
 from wire.messages.offset_commit import OffsetCommitRequest
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
+if TYPE_CHECKING:
+    from cluster.lineage.serving import LineageListeners
+
 LOG = logging.getLogger("quorate.node")
 
 Reply = Callable[[object], None]
@@ -102,6 +105,8 @@ class Node:
         self._membership: Membership
         self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._on_ready: list[Callable[[], None]] = []
+        self._lineage: LineageListeners | None = None
+        """The listeners of older group protocols, if one is on."""
 
     def _make_adaptive(self) -> AdaptiveInterval:
         broker = self._committed_settings.defaults
@@ -169,6 +174,10 @@ class Node:
             ShardRuntime(self, directory, number, functools.partial(GroupShard, number, limits), GroupDuties)
             for number in range(identity.num_shards)
         ]
+        if self.settings.serves_lineage:
+            from cluster.lineage.serving import LineageListeners  # nobody else needs any of it
+
+            self._lineage = LineageListeners(self)
         runtimes = {runtime.shard: runtime for runtime in self.all_shards}
         voters = identity.voters or (identity.node_id,)
         self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
@@ -188,6 +197,12 @@ class Node:
             self.links.on_clock = self.clock.compared
 
     def _listening(self, done: Done, error: BaseException | None) -> None:
+        if error is None and self._lineage is not None:
+            self._lineage.start(functools.partial(self._listening_to_all, done))
+        else:
+            self._listening_to_all(done, error)
+
+    def _listening_to_all(self, done: Done, error: BaseException | None) -> None:
         self.__dict__.pop("info", None)
         if error is None:
             LOG.info("node %d serves Kafka clients at %s:%d", self.info.node_id, *self.kafka.address)
@@ -207,6 +222,7 @@ class Node:
             http_port=info.http_port or self.settings.http_port,
             format_level_max=LATEST_FORMAT_LEVEL,
             format_level=self.format_level,
+            lineage_ports=(info.push_port, info.rewrite_port),
         )
 
     def stop(self, done: Callable[[], None], *, hand_over: bool = True) -> None:
@@ -240,6 +256,8 @@ class Node:
         if self._adaptive is not None:
             self._adaptive.stop()
         self.kafka.stop()
+        if self._lineage is not None:
+            self._lineage.stop()
         if self.links is not None:
             self.links.stop()
         self.evidence.close()
@@ -257,6 +275,7 @@ class Node:
         identity, settings = self._directory.identity, self.settings
         kafka_host, kafka_port = self.kafka.address
         http_host, http_port = self._http_address
+        push_port, rewrite_port = (0, 0) if self._lineage is None else self._lineage.ports
         return NodeInfo(
             node_id=identity.node_id,
             cluster_id=identity.cluster_id,
@@ -264,6 +283,8 @@ class Node:
             kafka_port=settings.kafka_advertised_port or kafka_port,
             http_host=settings.http_advertised_host or http_host,
             http_port=settings.http_advertised_port or http_port,
+            push_port=push_port,
+            rewrite_port=rewrite_port,
         )
 
     @property
@@ -496,6 +517,8 @@ class Node:
         self.metadata.duties.advance(ms)
         for runtime in self.shards:
             runtime.duties.advance(ms)
+        if self._lineage is not None:
+            self._lineage.shift_deadlines(-ms)
 
     # For the runtimes of the shards.
 
@@ -519,6 +542,8 @@ class Node:
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
             runtime.duties.on_catalog_changed(topic_names, is_complete=is_complete)
+        if self._lineage is not None:
+            self._lineage.topics_changed()
         if (scratch_log := self.kafka.context.scratch_log) is not None:
             catalog = self.catalog
             scratch_log.keep_only(lambda topic_id: catalog.topic_by_id(topic_id) is not None)
@@ -527,6 +552,8 @@ class Node:
         self._committed_settings.forget(group_ids)
         for runtime in self.shards:
             runtime.duties.on_configs_changed(group_ids)
+        if self._lineage is not None:
+            self._lineage.configs_changed(group_ids)
 
     def transactions_changed(self, changes: Sequence[tuple[str, TransactionValue]]) -> None:
         for runtime in self.shards:
@@ -552,6 +579,8 @@ class Node:
                 scratch_log.resign()
         elif self.shards[shard].is_ready and self._adaptive is not None:
             self._adaptive.took_over()
+        if self._lineage is not None and shard != METADATA_SHARD:
+            self._lineage.shard_moved(shard)
         if self._on_ready and self.is_ready:
             waiting, self._on_ready = self._on_ready, []
             for fn in waiting:
@@ -571,3 +600,5 @@ class Node:
         self.metadata.duties.shift_deadlines(gap_ms)
         for group_shard in self.shards:
             group_shard.duties.shift_deadlines(gap_ms)
+        if self._lineage is not None:
+            self._lineage.shift_deadlines(gap_ms)

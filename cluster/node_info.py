@@ -18,6 +18,10 @@ class NodeInfo:
     kafka_port: int
     http_host: str = ""
     http_port: int = 0
+    push_port: int = 0
+    """Port of the push protocol on `kafka_host`; 0: this node does not serve it."""
+    rewrite_port: int = 0
+    """The same of the rewrite design's protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

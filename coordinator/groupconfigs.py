@@ -9,7 +9,7 @@ always below the session timeout.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -90,6 +90,91 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {
     )
 }
 """All configs that can be set for a group, by name."""
+
+
+TOPIC_NAME_CHARS_MAX: Final = 249
+"""Kafka's maximum for the name of a topic."""
+
+PUSH_TOPICS_MAX: Final = 100
+"""Topics of one push group: their names are one config."""
+
+PUSH_WAIT_MS: Final = range(100, 600_001)
+
+
+def _parse_topics(text: str) -> str:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if "" in names or len(names) > PUSH_TOPICS_MAX or max(map(len, names)) > TOPIC_NAME_CHARS_MAX:
+        raise ValueError(f"1 to {PUSH_TOPICS_MAX} names of topics, separated by commas")
+    return ",".join(names)
+
+
+def _parse_wait(text: str) -> str:
+    if not _NUMBER.fullmatch(text.strip()) or int(text) not in PUSH_WAIT_MS:
+        raise ValueError(f"a number of ms from {PUSH_WAIT_MS.start} to {PUSH_WAIT_MS.stop - 1}")
+    return str(int(text))
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if (word := text.strip()) not in words:
+            raise ValueError(" or ".join(words))
+        return word
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class PushConfig:
+    """A config of groups of the push protocol: name in requests, default, and what checks a value."""
+
+    name: str
+    default: str
+    documentation: str
+    check: Callable[[str], str]
+
+    def parse(self, text: str, broker: GroupSettings) -> str:
+        """Return the value as it is stored. Raises `InvalidConfig`."""
+        try:
+            return self.check(text)
+        except ValueError as allowed:
+            raise InvalidConfig(
+                f"Invalid value {text[:100]!r} for {self.name}: it must be {allowed}."
+            ) from None
+
+    def value_of(self, configs: Mapping[str, str]) -> str:
+        """The group's own value, or the default."""
+        return configs.get(self.name, self.default)
+
+
+PUSH_TOPICS: Final = PushConfig(
+    "push.topics",
+    "",
+    "The topics that the group's consumers share out, separated by commas; Register names none.",
+    _parse_topics,
+)
+PUSH_FAILOVER: Final = PushConfig(
+    "push.failover",
+    "log",
+    "What a new coordinator does: log: it reads who was registered; wait: it waits until all have registered "
+    "again, as the protocol was designed.",
+    _one_of("log", "wait"),
+)
+PUSH_WAIT: Final = PushConfig(
+    "push.reregister.wait.ms",
+    "6000",
+    "How long a new coordinator waits with push.failover = wait.",
+    _parse_wait,
+)
+PUSH_OFFSET_COMMIT: Final = PushConfig(
+    "push.offset.commit",
+    "true",
+    "Whether consumers without auto_commit may commit with OffsetCommit; otherwise they cannot commit.",
+    _one_of("true", "false"),
+)
+PUSH_CONFIGS: Final = {
+    config.name: config for config in (PUSH_TOPICS, PUSH_FAILOVER, PUSH_WAIT, PUSH_OFFSET_COMMIT)
+}
+"""The configs of groups of the push protocol, by name (docs/generations.md)."""
 
 
 def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:

@@ -1,6 +1,7 @@
 """The Kafka port.
 
-listener      accepts connections, and bounds what all of them hold together
+listener      accepts connections
+connection_table  the connections of any listener: how many, and what all of them keep together
 context       what connections share: the node, settings, counters, bounds over all of them
 connection    one connection: frames in, replies out in the order of their requests
 unserved      what was read and is not served yet

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -25,7 +25,7 @@ from cluster.kafka.node_view import KafkaNode
 from cluster.settings import Setting, Settings, table
 from coordinator.catalog import topicracks
 from coordinator.catalog.configadmin import ConfigType, alter_nothing, sets_racks
-from coordinator.groupconfigs import GROUP_CONFIGS
+from coordinator.groupconfigs import GROUP_CONFIGS, PUSH_CONFIGS
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -206,6 +206,26 @@ def _of_group(node: KafkaNode, group_id: str) -> Iterator[DescribeConfigsResourc
             config_source=synonyms[0].source,
             synonyms=synonyms,
             config_type=KAFKA_TYPES[int],
+            documentation=config.documentation,
+        )
+    yield from _of_push_group(node.settings, own)
+
+
+def _of_push_group(settings: Settings, own: Mapping[str, str]) -> Iterator[DescribeConfigsResourceResult]:
+    """Yield the configs of the push protocol: all where it is served, otherwise those that were set."""
+    for config in PUSH_CONFIGS.values():
+        is_own = config.name in own
+        if not is_own and settings.lineage_push_port < 0:
+            continue
+        source = ConfigSource.GROUP if is_own else ConfigSource.DEFAULT
+        value = config.value_of(own)
+        yield DescribeConfigsResourceResult(
+            name=config.name,
+            value=value,
+            read_only=False,
+            config_source=source,
+            synonyms=[DescribeConfigsSynonym(name=config.name, value=value, source=source)],
+            config_type=KAFKA_TYPES[str],
             documentation=config.documentation,
         )
 

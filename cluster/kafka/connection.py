@@ -29,10 +29,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol
+from typing import Any, Concatenate, ParamSpec
 
 from cluster.kafka import dispatch
 from cluster.kafka.commit_runs import commits_at, serve_commits
+from cluster.kafka.connection_table import ConnectionTable
 from cluster.kafka.context import ListenerContext
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.reply_queue import ReplyQueue
@@ -77,22 +78,6 @@ def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Conca
     return called
 
 
-class ConnectionTable(Protocol):
-    """All connections of a listener; each reports here."""
-
-    def opened(self, connection: Connection) -> bool:
-        """Take in a new connection; return whether it may stay."""
-
-    def asked(self, connection: Connection) -> None:
-        """Note that it has sent its first whole request."""
-
-    def keeps(self, connection: Connection, num_bytes: int) -> None:
-        """Note how many bytes the node keeps for it, and enforce the bounds."""
-
-    def lost(self, connection: Connection) -> None:
-        """Forget a connection that is gone."""
-
-
 class Connection:
     """An `asyncio.Protocol` in shape; see `raftlog.env.host.StreamHandler`."""
 
@@ -127,7 +112,7 @@ class Connection:
         "slices",
     )
 
-    def __init__(self, context: ListenerContext, table: ConnectionTable) -> None:
+    def __init__(self, context: ListenerContext, table: ConnectionTable[Connection]) -> None:
         settings = context.settings
         self._context = context
         self.counters = context.counters

@@ -78,8 +78,9 @@ def launch_cluster(
 ) -> ClusterProcess:
     """Format `data` if it is new, start all nodes at once and return when every one serves.
 
-    Node 1 listens on the ports given, node 2 on the next ones, and so on; a port of 0 is the one that a node
-    had before, or a free one. Raises LaunchError.
+    Node 1 listens on the ports given, node 2 on the next ones, and so on, also on those that `settings` have
+    for older group protocols; a port of 0 is the one that a node had before, or a free one. Raises
+    LaunchError.
     """
     cluster = prepare_cluster(data, num_nodes, kafka_port=kafka_port, http_port=http_port, settings=settings)
     try:
@@ -254,8 +255,10 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
         # replaced.
         OsFiles().lock(str(data / LOCK_FILE)).release()
         before = ports_before(data)
-        asked = zip(("kafka", "http"), ports, strict=True)
-        kafka_port, http_port = _stable_ports([_asked(name, port, before, wanted) for name, port in asked])
+        asked = dict(zip(("kafka", "http"), ports, strict=True)) | _lineage_ports(wanted)
+        found = _stable_ports([_asked(name, port, before, wanted) for name, port in asked.items()])
+        wanted |= {f"{name}.port": port for name, port in zip(asked, found, strict=True)}
+        kafka_port, http_port = found[:2]
         return NodeProcess(data, node_id=ALONE, port=kafka_port, http_port=http_port, settings=wanted)
 
 
@@ -263,27 +266,35 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
 
 
 def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[NodeProcess]:
+    wanted = {"kafka": kafka_port, "http": http_port, "peer": 0, **_lineage_ports(plan.settings)}
     asked: list[Asked] = []
     for number, node_id in enumerate(plan.node_ids):
         before = ports_before(plan.home(node_id))
         asked += [
-            _asked("kafka", kafka_port and kafka_port + number, before, plan.settings),
-            _asked("http", http_port and http_port + number, before, plan.settings),
-            _asked("peer", 0, before, plan.settings),
+            _asked(name, port and port + number, before, plan.settings) for name, port in wanted.items()
         ]
-    ports = _stable_ports(asked)
-    peers = [f"{node_id}@{LOOPBACK}:{port}" for node_id, port in zip(plan.node_ids, ports[2::3], strict=True)]
+    found = iter(_stable_ports(asked))
+    ports = [{f"{name}.port": next(found) for name in wanted} for _ in plan.node_ids]
+    peers = [
+        f"{node_id}@{LOOPBACK}:{own['peer.port']}" for node_id, own in zip(plan.node_ids, ports, strict=True)
+    ]
     common = {**plan.settings, "cluster.nodes": peers, "cluster.secret.file": str(plan.data / SECRET_FILE)}
     return [
         NodeProcess(
             plan.home(node_id),
             node_id=node_id,
-            port=ports[3 * number],
-            http_port=ports[3 * number + 1],
-            settings={"peer.port": ports[3 * number + 2], **common},
+            port=own["kafka.port"],
+            http_port=own["http.port"],
+            settings={**common, **own},
         )
-        for number, node_id in enumerate(plan.node_ids)
+        for node_id, own in zip(plan.node_ids, ports, strict=True)
     ]
+
+
+def _lineage_ports(settings: Mapping[str, object]) -> dict[str, int]:
+    """Return the ports asked for older group protocols; a protocol that is off has none."""
+    asked = {name: int(str(settings.get(f"{name}.port", -1))) for name in ("lineage.push", "lineage.rewrite")}
+    return {name: port for name, port in asked.items() if port >= 0}
 
 
 # Ports.

@@ -28,6 +28,8 @@ from typing import Any, Final
 LOOPBACK: Final = "127.0.0.1"
 CONFIG_FILE: Final = "node.toml"
 LOG_FILE: Final = "node.log"
+LINEAGE_PORTS: Final = ("lineage.push.port", "lineage.rewrite.port")
+"""The settings with the ports of older group protocols."""
 EXIT_STOPPED: Final = 70
 
 ANNOUNCEMENT_BYTES_MAX: Final = 4 * 1024
@@ -106,6 +108,12 @@ class NodeProcess:
         """The node's address for HTTP clients."""
         return f"http://{self.host}:{self.http_port}"
 
+    @property
+    def lineage_ports(self) -> dict[str, int]:
+        """The ports of the older group protocols that the node serves, by protocol: push, rewrite."""
+        found = ((name.split(".")[1], self._settings.get(name, -1)) for name in LINEAGE_PORTS)
+        return {name: port for name, port in found if isinstance(port, int) and port >= 0}
+
     def as_dict(self) -> dict[str, Any]:
         """Return what scripts need to find, kill and restart the node."""
         return {
@@ -116,6 +124,7 @@ class NodeProcess:
             "http_port": self.http_port,
             "data": str(self.data),
             "command": self.command,
+            **{f"{name}_port": port for name, port in self.lineage_ports.items()},
         }
 
     # Start and stop.
@@ -271,7 +280,7 @@ def ports_before(data: Path) -> dict[str, int]:
         document = tomllib.loads((data / CONFIG_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    names = ("kafka.port", "http.port", "peer.port")
+    names = ("kafka.port", "http.port", "peer.port", *LINEAGE_PORTS)
     return {name: port for name in names if isinstance(port := document.get(name), int)}
 
 

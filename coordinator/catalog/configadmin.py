@@ -13,7 +13,7 @@ from typing import Final
 
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.catalog import topicracks
-from coordinator.groupconfigs import GROUP_CONFIGS, InvalidConfig, check_together
+from coordinator.groupconfigs import GROUP_CONFIGS, PUSH_CONFIGS, InvalidConfig, check_together
 from coordinator.limits import Limits
 from coordinator.topics import CatalogView
 from records import (
@@ -239,18 +239,18 @@ def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> N
     if operation == Operation.DELETE:
         configs.pop(config.name, None)
         return
-    known = GROUP_CONFIGS.get(config.name)
+    known = GROUP_CONFIGS.get(config.name) or PUSH_CONFIGS.get(config.name)
     if operation in (Operation.APPEND, Operation.SUBTRACT):
         what = Operation(operation).name
         raise RequestRefused(
-            ErrorCode.INVALID_CONFIG, f"{config.name} is not a list, so {what} does not apply; use SET."
+            ErrorCode.INVALID_CONFIG, f"{what} does not apply to {config.name}; use SET with the whole value."
         )
     if operation != Operation.SET:
         raise RequestRefused(
             ErrorCode.INVALID_REQUEST, f"Operation {operation} is unknown: SET is 0, DELETE is 1."
         )
     if known is None:
-        names = ", ".join(GROUP_CONFIGS)
+        names = ", ".join([*GROUP_CONFIGS, *PUSH_CONFIGS])
         raise RequestRefused(
             ErrorCode.INVALID_CONFIG,
             f"{config.name[:100]!r} is not a group config. Group configs are {names}.",

@@ -22,6 +22,7 @@ from lineage.push.messages import (
     RegisterRequest,
     StartRequest,
     decode_command,
+    partition_number,
 )
 from wire.errors import ErrorCode, MalformedFrame
 
@@ -31,7 +32,8 @@ PartitionId = tuple[str, str]
 """Topic and the coordinator's name of the partition (`messages.partition_name`)."""
 
 LOOKUP_BACKOFF_MS = 100
-"""Pause after all brokers were asked and one at least answered that there is no coordinator now."""
+"""Pause before brokers are asked again, after one at least answered that there is no coordinator now, or
+after a registration that was refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +136,30 @@ class PushConsumerCore:
             return []
         try:
             command = decode_command(payload)
+            for one in command.assigned_parts if isinstance(command, StartRequest) else ():
+                partition_number(one.partition)
         except MalformedFrame:
-            return [CloseConnection(), *self.closed()]
+            return [CloseConnection(), *self.closed(now_ms)]
         if (self.state, self._seen_in(command)) not in SELF_TRANSITIONS:
-            return [CloseConnection(), *self.closed()]
+            return [CloseConnection(), *self.closed(now_ms)]
         self._take(self._seen_in(command))
         self._hear(now_ms)
         return [self._answer(command)]
 
-    def closed(self) -> list[Action]:
-        """The connection to the coordinator broke, or could not be opened. Ignored if there is none."""
+    def closed(self, now_ms: int) -> list[Action]:
+        """The connection to the coordinator broke, or could not be opened. Ignored if there is none.
+
+        A registration that ends soon, before the first command, was refused or met a node that is gone: the
+        next lookup comes after a pause, because the answer will not be better at once."""
         if (self.state, Seen.CLOSED) not in SELF_TRANSITIONS:
             return []
+        assert self.next_ms is not None, "a registered consumer expects to hear the coordinator"
+        again_ms = self.next_ms - self._register.ping_interval_ms + LOOKUP_BACKOFF_MS
+        is_refused = self.state is ConsumerState.REGISTERED and now_ms < again_ms
         self._take(Seen.CLOSED)
+        if is_refused:
+            self.next_ms = again_ms
+            return []
         return self._ask_first()
 
     def time_passed(self, now_ms: int) -> list[Action]:
@@ -175,9 +188,11 @@ class PushConsumerCore:
         if isinstance(command, PingRequest):
             return self._pinged()
         if isinstance(command, StartRequest):
-            # A position is kept if there was no Stop: then the coordinator repeats a Start.
+            # A position is kept if there was no Stop: then a new coordinator repeats a Start, with its own
+            # broker id in the names.
+            kept = {(topic, partition_number(name)): at for (topic, name), at in self.positions.items()}
             self.positions = {
-                (one.topic, one.partition): self.positions.get((one.topic, one.partition), one.offset)
+                (one.topic, one.partition): kept.get((one.topic, partition_number(one.partition)), one.offset)
                 for one in command.assigned_parts
             }
         else:

@@ -104,6 +104,10 @@ class PushGroup:
         self._go_on(builder)
         return builder.build(self.group_id, before)
 
+    def configure(self, settings: PushSettings) -> None:
+        """Follow changed settings; `PushMoment.TOPICS_CHANGED` then compares the topics."""
+        self._settings = settings
+
     @property
     def next_ms(self) -> int | None:
         """When `PushMoment.TIME_PASSED` is due; None if nothing is."""

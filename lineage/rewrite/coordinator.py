@@ -10,7 +10,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lineage.rewrite.errors import RewriteError
@@ -20,10 +20,12 @@ from lineage.rewrite.groups import (
     RewriteOrigin,
     RewriteResult,
     RewriteSession,
+    Round,
     Waiting,
-    by_topic,
+    answer_of,
     differences,
     partitions_of,
+    wanted,
 )
 from lineage.rewrite.machines import RewriteEvent, RewriteState, Table
 from lineage.rewrite.messages import (
@@ -38,9 +40,8 @@ from lineage.rewrite.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     RewriteBroker,
-    TopicNumbers,
 )
-from lineage.rewrite.strategies import STRATEGIES, Assignment, Strategy, checked
+from lineage.rewrite.strategies import STRATEGIES, Assignment, checked
 from records import (
     Cause,
     OffsetCommitKey,
@@ -52,7 +53,6 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
-    RewriteTopic,
     Trigger,
     encode_record,
 )
@@ -61,10 +61,12 @@ from wire.schema import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSettings:
-    """Server-side settings; the bounds keep a group's record well below the size of an entry."""
+    """Server-side settings; the bounds keep a group's record well below the size of an entry.
+
+    `strategies` are the names that a JoinGroup may have; those that are not built in are users'."""
 
     max_session_timeout_ms: int = 30_000
-    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
+    strategies: frozenset[str] = frozenset(STRATEGIES)
     consumers_max: int = 1_000
     subscription_bytes_max: int = 8_192
     group_id_bytes_max: int = 1_024
@@ -92,6 +94,8 @@ class RewriteCoordinator(ABC):
         self._settings = RewriteSettings() if settings is None else settings
         self._groups: dict[str, LiveGroup] = {}
         self._timers: list[tuple[float, str, str]] = []
+        self._jobs = 0
+        """Number of the last job; it never starts again, so that a late answer fits no other round."""
         self.state = RewriteState.DOWN
         self.taken: Counter[tuple[RewriteState, RewriteEvent]] = Counter()
 
@@ -128,9 +132,8 @@ class RewriteCoordinator(ABC):
             answer = ConsumerMetadataResponse(error_code=none, coordinator=broker or RewriteBroker())
             return [RewriteResult(request.group_id, answers=((origin, answer),))]
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
-        error = self._unavailable(request)
-        if error is not None:
-            return [_refusal(request, origin, error)]
+        if self.state is not RewriteState.READY:
+            return [_refusal(request, origin, self._unavailable(request, self.state))]
         if isinstance(request, JoinGroupRequest):
             return self._join(request, origin, now)
         if isinstance(request, OffsetCommitRequest):
@@ -142,6 +145,11 @@ class RewriteCoordinator(ABC):
         error = self._heartbeat(request, group, now)
         results = [RewriteResult(request.group_id, answers=((origin, HeartbeatResponse(error_code=error)),))]
         return results + self._go_on(request.group_id, group, now)
+
+    def put_off(self, request: Message, origin: RewriteOrigin) -> RewriteResult:
+        """Answer as while loading: the consumer asks again. For times in which nothing can be written."""
+        assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
+        return _refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
 
     def tick(self, now: Now) -> list[RewriteResult]:
         """Find the consumers dead whose deadline has passed; see `next_deadline_ms`."""
@@ -171,15 +179,54 @@ class RewriteCoordinator(ABC):
         return self._timers[0][0] if self._timers else None
 
     def topics_changed(self, now: Now) -> list[RewriteResult]:
-        """Compare every group with the catalog."""
+        """Compare every group with the catalog, one whose strategy is asked when its round ends."""
         results: list[RewriteResult] = []
         for group_id, group in list(self._groups.items()):
+            if group.asked is not None:
+                if group.asked.counts != self._counts_of(group.asked.joined):
+                    group.state = self._step(group.state, RewriteEvent.GROWN)
+                continue
             value = self._record(group_id)
             new = [one for one in differences(value, self._counts) if one not in group.reasons]
             if new:
                 self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
                 results += self._go_on(group_id, group, now)
         return results
+
+    def strategy_ended(
+        self, group_id: str, number: int, answer: Assignment | None, error: str | None, now: Now
+    ) -> list[RewriteResult]:
+        """End the round of a job with the strategy's answer, or with an error if there is none.
+
+        The number of a round that is over, or of a coordinator before the failover, changes nothing."""
+        group = self._groups.get(group_id)
+        round_ = group.asked if group is not None else None
+        if group is None or round_ is None or round_.number != number:
+            return []
+        late, newcomers = group.late, group.late_newcomers
+        group.late, group.late_newcomers = {}, []
+        try:
+            if answer is None:
+                raise ValueError(error or "no answer")
+            owned = checked(answer, round_.topics_of, round_.counts)
+        except ValueError as failure:
+            value = self._record(group_id)
+            result = self._strategy_failed(group_id, group, round_, late, str(failure), now)
+        else:
+            value, result = self._complete(group_id, group, round_, owned, late, now)
+        for consumer_id, one in late.items():
+            reason = Reason(ReasonKind.SUBSCRIPTION_CHANGED, consumer_id)
+            self._prepare(group_id, group, RewriteEvent.CHANGED, now, reason)
+            group.wait(consumer_id, one)
+        for one in newcomers:
+            self._prepare(group_id, group, RewriteEvent.JOINED, now)
+            group.newcomers.append(one)
+        if new := [one for one in differences(value, self._counts) if one not in group.reasons]:
+            self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
+        if not (group.sessions or group.newcomers):  # a new group, whose first round failed
+            del self._groups[group_id]
+            return [result]
+        return [result, *self._go_on(group_id, group, now, value)]
 
     def group_state(self, group_id: str) -> RewriteState:
         group = self._groups.get(group_id)
@@ -188,7 +235,8 @@ class RewriteCoordinator(ABC):
     # What the variants decide.
 
     @abstractmethod
-    def _unavailable(self, request: Message) -> RewriteError | None: ...
+    def _unavailable(self, request: Message, state: RewriteState) -> RewriteError:
+        """The error of a coordinator that is not Ready."""
 
     @abstractmethod
     def _heartbeat(self, request: HeartbeatRequest, group: LiveGroup, now: Now) -> RewriteError: ...
@@ -219,6 +267,10 @@ class RewriteCoordinator(ABC):
             group.state = self._step(group.state, RewriteEvent.REJOINED)
             self._arm(group_id, group, consumer_id, now)
             return [RewriteResult(group_id, answers=((origin, self._answer(group_id, consumer_id)),))]
+        if group.asked is not None:
+            event = group.join_meanwhile(group.asked, consumer_id, Waiting(origin, request, now))
+            group.state = self._step(group.state, event)
+            return []
         self._groups[group_id] = group
         if not consumer_id:
             self._prepare(group_id, group, RewriteEvent.JOINED, now)
@@ -231,10 +283,7 @@ class RewriteCoordinator(ABC):
         self._prepare(
             group_id, group, RewriteEvent.CHANGED if changed else RewriteEvent.REJOINED, now, *reasons
         )
-        session = group.sessions[consumer_id]
-        session.deadline_ms, session.connection, session.heard = None, origin.connection, now
-        group.dead.discard(consumer_id)
-        group.waiting[consumer_id] = Waiting(origin, request, now)
+        group.wait(consumer_id, Waiting(origin, request, now))
         return self._go_on(group_id, group, now)
 
     def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
@@ -256,7 +305,7 @@ class RewriteCoordinator(ABC):
             return RewriteError.UNKNOWN_PARTITIONING_STRATEGY
         if consumer_id and (consumer_id not in group.sessions or self._is_removed(group, consumer_id)):
             return RewriteError.UNKNOWN_CONSUMER
-        if not consumer_id and len(group.sessions) + len(group.newcomers) >= settings.consumers_max:
+        if not consumer_id and group.size >= settings.consumers_max:
             return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
@@ -267,12 +316,12 @@ class RewriteCoordinator(ABC):
         return has_strategy and wanted(request) == (before.topics, before.fixed)
 
     def _is_removed(self, group: LiveGroup, consumer_id: str) -> bool:
-        return False
+        """Whether the generation that is being made will not have the consumer."""
+        return group.asked is not None and consumer_id in group.dead
 
     def _is_inconsistent(self, request: JoinGroupRequest, group: LiveGroup) -> bool:
         """Whether another consumer has another strategy, the other kind of list, or one of the partitions."""
-        others = [one.request for one in group.newcomers]
-        others += [one.request for id_, one in group.waiting.items() if id_ != request.consumer_id]
+        others = group.others(request.consumer_id)
         seen = [(one.partition_assignment_strategy, *wanted(one)) for one in others]
         value = self._record(request.group_id)
         for one in value.consumers:
@@ -299,56 +348,59 @@ class RewriteCoordinator(ABC):
             self._began(group_id, group, now)
         group.reasons.update(dict.fromkeys(reasons))
 
-    def _go_on(self, group_id: str, group: LiveGroup, now: Now) -> list[RewriteResult]:
-        """End the rebalance if every consumer that is alive has joined."""
-        if group.state is not RewriteState.PREPARING or not group.has_all_joined:
+    def _go_on(
+        self, group_id: str, group: LiveGroup, now: Now, before: RewriteGroupValue | None = None
+    ) -> list[RewriteResult]:
+        """End the rebalance, or ask its strategy, if every consumer that is alive has joined.
+
+        `before` is the group's record if it is not applied yet."""
+        if group.state is not RewriteState.PREPARING or group.asked or not group.has_all_joined:
             return []
         named = [
             *group.waiting.items(),
             *((f"{group_id}-{self._fresh_id()}", one) for one in group.newcomers),
         ]
         joined = dict(sorted(named))
-        counts = self._counts_of(joined)
         strategy = next((one.request.partition_assignment_strategy for one in joined.values()), "")
-        try:
-            owned = self._assign(strategy, joined, counts)
-        except Exception:  # a user's strategy: its consumers are told, and may try again
-            return [self._strategy_failed(group_id, group, now)]
-        value = RewriteGroupValue(
-            generation=self._record(group_id).generation + 1,
-            strategy=strategy,
-            topics=tuple(RewriteTopic(num_partitions=count, name=name) for name, count in counts.items()),
-            consumers=tuple(
-                RewriteConsumer(
-                    session_timeout_ms=one.request.session_timeout,
-                    consumer_id=id_,
-                    client_id=one.origin.header.client_id or "",
-                    client_host=one.origin.host,
-                    topics=wanted(one.request)[0],
-                    fixed=wanted(one.request)[1],
-                    owned=by_topic(owned[id_]),
-                )
-                for id_, one in joined.items()
-            ),
-        )
-        before = group.sessions.keys()
-        group.reasons.update(
-            {Reason(ReasonKind.MEMBER_JOINED, id_): None for id_ in joined if id_ not in before}
-        )
+        round_ = Round(strategy, joined, self._counts_of(joined), self._jobs + 1)
+        before = before or self._record(group_id)
+        job = round_.job(group_id, before)
+        if job is None:
+            return [self._complete(group_id, group, round_, self._assign(round_), {}, now, before)[1]]
+        self._jobs, group.asked = round_.number, round_
+        group.state = self._step(group.state, RewriteEvent.ASKED)
+        return [RewriteResult(group_id, job=job)]
+
+    def _complete(
+        self,
+        group_id: str,
+        group: LiveGroup,
+        round_: Round,
+        owned: Assignment,
+        late: Mapping[str, Waiting],
+        now: Now,
+        before: RewriteGroupValue | None = None,
+    ) -> tuple[RewriteGroupValue, RewriteResult]:
+        """Write the generation and answer its consumers, but for those whose JoinGroup another replaced."""
+        joined = round_.joined
+        value = round_.value((before or self._record(group_id)).generation + 1, owned)
+        new = [id_ for id_ in joined if id_ not in group.sessions]
+        group.reasons.update({Reason(ReasonKind.MEMBER_JOINED, id_): None for id_ in new})
         cause = Cause(
             trigger=Trigger.GENERATION_COMPLETED,
             reasons=tuple(group.reasons),
             expiries=tuple(group.expiries),
             phases=Phases(group.began.wall, now.wall),
         )
-        answers = tuple((one.origin, _joined(value, id_)) for id_, one in joined.items())
+        answers = tuple((one.origin, answer_of(value, id_)) for id_, one in joined.items() if id_ not in late)
         record = encode_record(Record(RewriteGroupKey(group_id=group_id), value))
         self._end(group_id, group, joined, now)
-        return [RewriteResult(group_id, cause, (record,), answers)]
+        return value, RewriteResult(group_id, cause, (record,), answers)
 
     def _end(self, group_id: str, group: LiveGroup, joined: dict[str, Waiting], now: Now) -> None:
-        group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
-        if group.state is RewriteState.REBALANCING:
+        if group.asked is None:
+            group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
+        if group.asked is not None or group.state is RewriteState.REBALANCING:
             group.state = self._step(group.state, RewriteEvent.WRITTEN)
         group.end_round()
         group.sessions = {}
@@ -364,29 +416,44 @@ class RewriteCoordinator(ABC):
         names = {topic for one in joined.values() for topic in wanted(one.request)[0]}
         return {name: self._counts.get(name, 0) for name in sorted(names)}
 
-    def _assign(self, strategy: str, joined: dict[str, Waiting], counts: dict[str, int]) -> Assignment:
-        asked = {id_: wanted(one.request) for id_, one in joined.items()}
-        if any(fixed for _, fixed in asked.values()):
+    def _assign(self, round_: Round) -> Assignment:
+        """The result of a built-in strategy, or nothing but what is fixed."""
+        if round_.has_fixed:
             return {
-                id_: sorted(one for one in partitions_of(fixed) if one[1] < self._counts.get(one[0], 0))
-                for id_, (_, fixed) in asked.items()
+                id_: sorted(
+                    one
+                    for one in partitions_of(one.request.partitions)
+                    if one[1] < self._counts.get(one[0], 0)
+                )
+                for id_, one in round_.joined.items()
             }
-        topics_of = {id_: topics for id_, (topics, _) in asked.items()}
-        if not topics_of:
-            return {}
-        return checked(self._settings.strategies[strategy](topics_of, counts), topics_of, counts)
+        strategy = STRATEGIES.get(round_.strategy)
+        if strategy is None:  # a user's: it would have nothing to share out
+            return {id_: [] for id_ in round_.joined}
+        return strategy(round_.topics_of, round_.counts)
 
-    def _strategy_failed(self, group_id: str, group: LiveGroup, now: Now) -> RewriteResult:
+    def _strategy_failed(
+        self,
+        group_id: str,
+        group: LiveGroup,
+        round_: Round,
+        late: Mapping[str, Waiting],
+        error: str,
+        now: Now,
+    ) -> RewriteResult:
+        """Answer the round's JoinGroups; its consumers have a session from now on to send another one."""
         failed = JoinGroupResponse(error_code=RewriteError.UNKNOWN)
-        waiting = [*group.waiting.values(), *group.newcomers]
+        answers = tuple((one.origin, failed) for id_, one in round_.joined.items() if id_ not in late)
         for consumer_id in group.waiting:
+            group.told.add(consumer_id)
             self._arm(group_id, group, consumer_id, now)
-        group.waiting.clear()
-        group.newcomers.clear()
-        return RewriteResult(group_id, answers=tuple((one.origin, failed) for one in waiting))
+        group.waiting, group.newcomers, group.asked = {}, [], None
+        group.state = self._step(group.state, RewriteEvent.FAILED)
+        failure = f"Strategy {round_.strategy} failed for group {group_id}: {error}"
+        return RewriteResult(group_id, answers=answers, failure=failure)
 
     def _answer(self, group_id: str, consumer_id: str) -> JoinGroupResponse:
-        return _joined(self._record(group_id), consumer_id)
+        return answer_of(self._record(group_id), consumer_id)
 
     # OffsetCommit.
 
@@ -459,22 +526,6 @@ class RewriteCoordinator(ABC):
         to = self.TABLE[state, event]
         self.taken[state, event] += 1
         return to
-
-
-def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The topics and the fixed partitions that a consumer asks for, as its record has them."""
-    return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
-
-
-def _joined(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:
-    one = next(one for one in value.consumers if one.consumer_id == consumer_id)
-    return JoinGroupResponse(
-        group_generation_id=value.generation,
-        consumer_id=consumer_id,
-        partitions_to_own=[
-            TopicNumbers(topic=each.topic, partitions=[*each.partitions]) for each in one.owned
-        ],
-    )
 
 
 def _refusal(

@@ -10,10 +10,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lineage.rewrite.machines import RewriteState
-from lineage.rewrite.messages import JoinGroupRequest, TopicNumbers
-from lineage.rewrite.strategies import Partition
-from records import Cause, Expiry, RawRecord, Reason, ReasonKind, RewriteGroupValue, RewritePartitions
+from lineage.rewrite.machines import RewriteEvent, RewriteState
+from lineage.rewrite.messages import JoinGroupRequest, JoinGroupResponse, TopicNumbers
+from lineage.rewrite.strategies import STRATEGIES, Assignment, Partition, StrategyConsumer, StrategyJob
+from records import (
+    Cause,
+    Expiry,
+    RawRecord,
+    Reason,
+    ReasonKind,
+    RewriteConsumer,
+    RewriteGroupValue,
+    RewritePartitions,
+    RewriteTopic,
+)
 from wire.protocol import RequestHeader
 from wire.schema import Message
 
@@ -42,13 +52,16 @@ class RewriteResult:
     """A result about one group: an entry for the log, or none, and the answers that wait for it.
 
     The answers of a result without an entry wait for the entries before it. `closes` are connections of
-    consumers that were found dead; they are closed at once."""
+    consumers that were found dead; they are closed at once. `job` is to be started when the entries before it
+    are applied. `failure` is a line for the node's log."""
 
     group_id: str
     cause: Cause | None = None
     records: tuple[RawRecord, ...] = ()
     answers: tuple[tuple[RewriteOrigin, Message], ...] = ()
     closes: tuple[object, ...] = ()
+    job: StrategyJob | None = None
+    failure: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +92,66 @@ class Waiting:
 
 
 @dataclass(slots=True)
+class Round:
+    """A round that every consumer alive has joined: JoinGroups by consumer id, in order of the ids.
+
+    `counts` are the partitions of every topic that is asked for. `number` is the job's, if there is one."""
+
+    strategy: str
+    joined: dict[str, Waiting]
+    counts: dict[str, int]
+    number: int = 0
+
+    @property
+    def topics_of(self) -> dict[str, tuple[str, ...]]:
+        return {id_: wanted(one.request)[0] for id_, one in self.joined.items()}
+
+    @property
+    def has_fixed(self) -> bool:
+        return any(wanted(one.request)[1] for one in self.joined.values())
+
+    def value(self, generation: int, owned: Assignment) -> RewriteGroupValue:
+        """The group's record with the generation."""
+        return RewriteGroupValue(
+            generation=generation,
+            strategy=self.strategy,
+            topics=tuple(RewriteTopic(num_partitions=n, name=name) for name, n in self.counts.items()),
+            consumers=tuple(
+                RewriteConsumer(
+                    session_timeout_ms=one.request.session_timeout,
+                    consumer_id=id_,
+                    client_id=one.origin.header.client_id or "",
+                    client_host=one.origin.host,
+                    topics=wanted(one.request)[0],
+                    fixed=wanted(one.request)[1],
+                    owned=by_topic(owned[id_]),
+                )
+                for id_, one in self.joined.items()
+            ),
+        )
+
+    def job(self, group_id: str, before: RewriteGroupValue) -> StrategyJob | None:
+        """What a user's strategy is asked; None if the strategy is built in, or has nothing to share out."""
+        counts = {topic: count for topic, count in self.counts.items() if count}
+        if self.strategy in STRATEGIES or self.has_fixed or not counts:
+            return None
+        owned = {
+            one.consumer_id: {each.topic: each.partitions for each in one.owned} for one in before.consumers
+        }
+        return StrategyJob(
+            group_id=group_id,
+            number=self.number,
+            strategy=self.strategy,
+            counts=counts,
+            consumers={
+                id_: StrategyConsumer(tuple(one for one in topics if one in counts), owned.get(id_, {}))
+                for id_, topics in self.topics_of.items()
+            },
+            deadline_ms=min(one.request.session_timeout for one in self.joined.values()),
+        )
+
+
+@dataclass(slots=True)
 class LiveGroup:
     """A group as its coordinator sees it, beside its record."""
 
@@ -95,6 +168,12 @@ class LiveGroup:
     """Known consumers whose JoinGroup has come."""
     newcomers: list[Waiting] = field(default_factory=list)
     """JoinGroups without an id."""
+    asked: Round | None = None
+    """The round whose strategy is being asked; `waiting` and `newcomers` are its own until it ends."""
+    late: dict[str, Waiting] = field(default_factory=dict)
+    """JoinGroups for the round after it, of consumers in the round that changed what they ask for."""
+    late_newcomers: list[Waiting] = field(default_factory=list)
+    """The same without an id."""
 
     @property
     def alive(self) -> set[str]:
@@ -105,15 +184,72 @@ class LiveGroup:
         return self.alive <= self.waiting.keys()
 
     @property
+    def size(self) -> int:
+        """Consumers that are known or wait to be."""
+        return len(self.sessions) + len(self.newcomers) + len(self.late_newcomers)
+
+    def others(self, consumer_id: str) -> list[JoinGroupRequest]:
+        """The JoinGroups that wait, without the consumer's own: of each the latest."""
+        known = [self.late.get(id_, one) for id_, one in self.waiting.items() if id_ != consumer_id]
+        return [one.request for one in (*known, *self.newcomers, *self.late_newcomers)]
+
+    def wait(self, consumer_id: str, one: Waiting) -> None:
+        """Let the JoinGroup of a known consumer wait; its failure detection is paused meanwhile."""
+        session = self.sessions[consumer_id]
+        session.deadline_ms, session.connection, session.heard = None, one.origin.connection, one.at
+        self.dead.discard(consumer_id)
+        self.waiting[consumer_id] = one
+
+    @property
     def can_recover(self) -> bool:
         """Whether nobody was told yet, and the only reason is that consumers were found dead."""
         only_dead = all(reason.kind == ReasonKind.SESSION_EXPIRED for reason in self.reasons)
         return only_dead and not (self.told or self.waiting or self.newcomers)
 
+    def join_meanwhile(self, asked: Round, consumer_id: str, one: Waiting) -> RewriteEvent:
+        """Let a JoinGroup wait that comes while a strategy is asked; the round ends as it was asked.
+
+        A consumer in the round that repeats its JoinGroup gets the round's answer; any other JoinGroup waits
+        for the round after it."""
+        if not consumer_id:
+            self.late_newcomers.append(one)
+            return RewriteEvent.JOINED
+        if not are_alike(asked.joined[consumer_id].request, one.request):
+            self.late[consumer_id] = one
+            return RewriteEvent.CHANGED
+        self.late.pop(consumer_id, None)
+        self.wait(consumer_id, one)
+        asked.joined[consumer_id] = one
+        return RewriteEvent.REJOINED
+
     def end_round(self) -> None:
         """Forget the rebalance that was under way."""
         for part in (self.reasons, self.expiries, self.told, self.dead, self.waiting, self.newcomers):
             part.clear()
+        self.asked = None
+
+
+def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[RewritePartitions, ...]]:
+    """The topics and the fixed partitions that a consumer asks for, as its record has them."""
+    return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
+
+
+def are_alike(one: JoinGroupRequest, other: JoinGroupRequest) -> bool:
+    """Whether two JoinGroups ask for the same."""
+    is_same = one.partition_assignment_strategy == other.partition_assignment_strategy
+    return is_same and wanted(one) == wanted(other)
+
+
+def answer_of(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:
+    """The answer to a JoinGroup: what the generation gives the consumer."""
+    one = next(one for one in value.consumers if one.consumer_id == consumer_id)
+    return JoinGroupResponse(
+        group_generation_id=value.generation,
+        consumer_id=consumer_id,
+        partitions_to_own=[
+            TopicNumbers(topic=each.topic, partitions=[*each.partitions]) for each in one.owned
+        ],
+    )
 
 
 def by_topic(partitions: Iterable[Partition]) -> tuple[RewritePartitions, ...]:

@@ -15,11 +15,9 @@ class DesignCoordinator(RewriteCoordinator):
 
     TABLE = DESIGN_COORDINATOR
 
-    def _unavailable(self, request: Message) -> RewriteError | None:
-        if self.state is RewriteState.DOWN:
+    def _unavailable(self, request: Message, state: RewriteState) -> RewriteError:
+        if state is RewriteState.DOWN:
             return RewriteError.NOT_COORDINATOR_FOR_GROUP
-        if self.state is RewriteState.READY:
-            return None
         is_join = isinstance(request, JoinGroupRequest)
         return (
             RewriteError.ILLEGAL_PROTOCOL_STATE if is_join else RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE
@@ -30,7 +28,7 @@ class DesignCoordinator(RewriteCoordinator):
         if request.group_generation_id != self._record(group_id).generation:
             return RewriteError.ILLEGAL_GENERATION
         group.sessions[consumer_id].heard = now
-        if group.state is not RewriteState.PREPARING:
+        if group.state in (RewriteState.READY, RewriteState.STEADY):
             self._arm(group_id, group, consumer_id, now)
             if group.state is RewriteState.READY:
                 group.state = self._step(group.state, RewriteEvent.HEARD)
@@ -74,8 +72,8 @@ class ThreadCoordinator(RewriteCoordinator):
 
     TABLE = THREAD_COORDINATOR
 
-    def _unavailable(self, request: Message) -> RewriteError | None:
-        return None if self.state is RewriteState.READY else RewriteError.COORDINATOR_NOT_AVAILABLE
+    def _unavailable(self, request: Message, state: RewriteState) -> RewriteError:
+        return RewriteError.COORDINATOR_NOT_AVAILABLE
 
     def _heartbeat(self, request: HeartbeatRequest, group: LiveGroup, now: Now) -> RewriteError:
         consumer_id = request.consumer_id

@@ -72,7 +72,7 @@ def up(
     restart there are none. --set scratch.log.enable=false refuses them.
 
     With --json one line is printed when all nodes serve: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
-    "port", "http_port", "data", "command"}]}.
+    "port", "http_port", "data", "command"}]}, and "push_port", "rewrite_port" if they are served.
 
     Example: quorate up --nodes 3 --topic orders:12 --set group.consumer.session.timeout.ms=3000
     """
@@ -162,6 +162,9 @@ def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) 
     print(f"ready: bootstrap.servers={cluster.bootstrap}", flush=True)
     if load_settings(None, {}, settings).scratch_log_enable:
         print("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
+    for name in cluster.nodes[0].lineage_ports:
+        places = ",".join(f"{node.host}:{node.lineage_ports[name]}" for node in cluster.nodes)
+        print(f"  the {name} protocol (docs/generations.md) is served at {places}")
     if len(cluster.nodes) == 1:
         node = cluster.nodes[0]
         print(f"  HTTP     {node.url}")

@@ -52,6 +52,8 @@ class SelfDescription:
     """The highest format level that this release can read (`records.LATEST_FORMAT_LEVEL`)."""
     format_level: int
     """The finalised format level, as far as this node knows; a node that cannot read it may not join."""
+    lineage_ports: tuple[int, ...] = ()
+    """Ports of older group protocols: push, rewrite; 0 for one that is off. Empty from an older release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class PeerInfo:
     http_port: int
     format_level_max: int
     format_level: int
+    lineage_ports: tuple[int, ...]
     clock_skew_ms: float
     """The peer's wall clock minus ours, accurate to half a round trip; 0 until the first answer."""
     clock_offset_ms: float | None

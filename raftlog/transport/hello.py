@@ -1,7 +1,7 @@
 """A node's hello when a connection opens, and the frames of a handshake.
 
     frame   u32 length of the rest, u8 kind, body        (little endian; at most 4 KiB)
-    HELLO   magic, u16 protocol version, msgpack list    (fields are only ever appended)
+    HELLO   magic, u16 protocol version, msgpack list    (fields are only appended)
     PROOF   32 bytes, see `handshake`
     REFUSED one byte: the reason, so that both sides can log it; a proof, once both hellos are known
 
@@ -67,18 +67,32 @@ _FIELD_TYPES: Final = (
 _DESCRIPTION_AT: Final = 10
 _NONCE_AT: Final = 17
 
+LINEAGE_PORTS_MAX: Final = 8
+"""At most this many ports of older group protocols; there are two."""
 
-def pack_description(of: SelfDescription) -> list[object]:
-    """The fields of a description in the order in which they travel."""
+
+def _pack_description(of: SelfDescription) -> list[object]:
+    """The fields of a description that every release sends, in the order in which they travel."""
     return [
         *(of.release, of.kafka_host, of.kafka_port, of.http_host, of.http_port),
         *(of.format_level_max, of.format_level),
     ]
 
 
-def _description(fields: list[Any]) -> SelfDescription:
+def pack_description(of: SelfDescription) -> bytes:
+    """Encode a description that is sent within a session."""
+    packed: bytes = msgpack.packb([*_pack_description(of), of.lineage_ports])
+    return packed
+
+
+def _description(fields: list[Any], appended: list[Any]) -> SelfDescription:
+    """Read a description; `appended` are the fields that an older release lacks.  Raises ValueError."""
     release, kafka_host, kafka_port, http_host, http_port, format_level_max, format_level = fields
-    if not all(0 <= port < 1 << 16 for port in (kafka_port, http_port)):
+    lineage_ports = appended[0] if appended else []
+    if not isinstance(lineage_ports, list) or len(lineage_ports) > LINEAGE_PORTS_MAX:
+        raise ValueError("the ports of older protocols are no short list")
+    ports = (kafka_port, http_port, *lineage_ports)
+    if not all(type(port) is int and 0 <= port < 1 << 16 for port in ports):
         raise ValueError("an advertised port is out of range")
     return SelfDescription(
         release=release,
@@ -88,12 +102,13 @@ def _description(fields: list[Any]) -> SelfDescription:
         http_port=http_port,
         format_level_max=format_level_max,
         format_level=format_level,
+        lineage_ports=tuple(lineage_ports),
     )
 
 
 def unpack_description(data: bytes) -> SelfDescription:
     """Decode a description that arrived within a session; raises ValueError."""
-    return _description(_unpack(data, _FIELD_TYPES[_DESCRIPTION_AT:_NONCE_AT]))
+    return _description(*_unpack(data, _FIELD_TYPES[_DESCRIPTION_AT:_NONCE_AT]))
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -101,8 +116,9 @@ def encode_hello(hello: Hello) -> bytes:
     fields = [
         *(hello.cluster_id, hello.node_id, hello.to_node_id, hello.num_shards, hello.voters),
         *(hello.incarnation, hello.is_replacement, hello.boot_id, hello.previous_boot_id, hello.attempt),
-        *pack_description(hello.description),
+        *_pack_description(hello.description),
         hello.nonce,
+        hello.description.lineage_ports,
     ]
     packed: bytes = msgpack.packb(fields)
     return _MAGIC + _VERSION.pack(PROTOCOL_VERSION) + packed
@@ -123,10 +139,10 @@ def decode_hello(body: bytes) -> Hello:
             f"{PROTOCOL_VERSION}; run releases that are closer to each other",
         )
     try:
-        fields = _unpack(body[start:], _FIELD_TYPES)
+        fields, appended = _unpack(body[start:], _FIELD_TYPES)
         if not all(type(voter) is int for voter in fields[4]) or len(fields[_NONCE_AT]) != NONCE_BYTES:
             raise ValueError("a field of its hello has the wrong type")
-        description = _description(fields[_DESCRIPTION_AT:_NONCE_AT])
+        description = _description(fields[_DESCRIPTION_AT:_NONCE_AT], appended)
     except ValueError as error:
         raise HelloRefused(HelloRefusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
     return Hello(
@@ -145,8 +161,10 @@ def decode_hello(body: bytes) -> Hello:
     )
 
 
-def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
-    """Decode a list that begins with values of `types`; a newer release may append.  Raises ValueError."""
+def _unpack(data: bytes, types: tuple[type, ...]) -> tuple[list[Any], list[Any]]:
+    """Decode a list that begins with values of `types`; return these, and what was appended since.
+
+    Raises ValueError."""
     try:
         fields = msgpack.unpackb(data, use_list=True)
     except Exception as error:  # msgpack's errors have no common base beside this one
@@ -156,7 +174,7 @@ def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
     for number, (field, expected) in enumerate(zip(fields, types, strict=False)):
         if type(field) is not expected:
             raise ValueError(f"field {number} is not a {expected.__name__}")
-    return fields[: len(types)]
+    return fields[: len(types)], fields[len(types) :]
 
 
 def frame(kind: HelloFrame, body: bytes) -> bytes:

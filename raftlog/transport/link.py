@@ -24,8 +24,6 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Concatenate, Final, ParamSpec, Protocol
 
-import msgpack
-
 from raftlog.env.errors import in_one_line
 from raftlog.env.host import Host, Stream
 from raftlog.transport.contract import SelfDescription
@@ -282,7 +280,7 @@ class Link:
 
     def describe(self, description: SelfDescription) -> None:
         """Send the peer a changed description."""
-        self.queue(DESCRIPTION, msgpack.packb(pack_description(description)))
+        self.queue(DESCRIPTION, pack_description(description))
 
     def close(self, why: Exception | None) -> None:
         """End the connection: at once because of `why`, or without one after the sent bytes have gone out."""

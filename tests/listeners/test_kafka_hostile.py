@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.kafka.connection import Connection
-from cluster.kafka.listener import FIRST_REQUEST_MS, UNUSED_MS
+from cluster.kafka.connection_table import FIRST_REQUEST_MS, UNUSED_MS
 from tests.report import count_fault
 from tests.support.listener_rig import CLIENT_ID, RawClient, Rig, heartbeat, log_lines
 from wire.apis import API_VERSIONS, ApiKey, is_private, served_apis

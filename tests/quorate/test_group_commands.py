@@ -407,17 +407,24 @@ def test_configs_are_what_the_leader_tells_members_with_bounds_and_origin(
     ]
     configs = [{**row, "low": 0, "high": 15_000} for row in rows]
     http.script["/v1/groups/g/configs?consistent=1"] = [(200, {"group_id": "g", "configs": configs})]
+    topics = DescribeConfigsResourceResult(
+        name="push.topics", value="orders,refunds", read_only=False, config_source=8
+    )
+    result = DescribeConfigsResult(resource_type=32, resource_name="g", error_message="", configs=[topics])
+    node.answer(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsResponse(results=[result]))
     command = ["groups", "config", "g", "-b", node.address, "--url", http.url]
     assert run(command) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "CONFIG                           VALUE  BOUNDS      WHOSE",
-        "consumer.assignment.interval.ms      0  0 to 15000  the nodes' setting",
-        "consumer.heartbeat.interval.ms     500  0 to 15000  chosen by its node's load",
-        "consumer.session.timeout.ms       6000  0 to 15000  the group's own, set to 900",
+        "CONFIG                           VALUE           BOUNDS      WHOSE",
+        "consumer.assignment.interval.ms  0               0 to 15000  the nodes' setting",
+        "consumer.heartbeat.interval.ms   500             0 to 15000  chosen by its node's load",
+        "consumer.session.timeout.ms      6000            0 to 15000  the group's own, set to 900",
+        "push.topics                      orders,refunds  -           the group's own",
     ]
     assert run([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["configs"], document["live_missing"]) == (configs[::-1], None)
+    assert (document["configs"][:3], document["live_missing"]) == (configs[::-1], None)
+    assert document["configs"][3]["value"] == "orders,refunds"
 
 
 def test_configs_without_http_are_what_is_set_and_say_so(node: ScriptedNode, capsys: Capture) -> None:

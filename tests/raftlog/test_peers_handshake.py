@@ -6,17 +6,28 @@ import contextlib
 import dataclasses
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.transport.contract import SelfDescription
 from raftlog.transport.handshake import Handshake, Stage
-from raftlog.transport.hello import HELLO_BYTES_MAX, Hello, HelloFrame, decode_hello, encode_hello, take_frame
+from raftlog.transport.hello import (
+    HELLO_BYTES_MAX,
+    Hello,
+    HelloFrame,
+    decode_hello,
+    encode_hello,
+    pack_description,
+    take_frame,
+    unpack_description,
+)
 from raftlog.transport.packets import MESSAGE_HEAD, PACKET_BYTES_MAX, BadPacket, Opener, Sealer
 from raftlog.transport.refusals import TOLD, HelloRefusal, HelloRefused, RefusedByPeer, told
 
 SECRET = b"sixteen bytes or more"
+HELLO_LIST_AT = len(b"QUORATE-PEER") + 2
 DESCRIPTION = SelfDescription(
     release="1.0",
     kafka_host="k",
@@ -99,6 +110,28 @@ def test_a_hello_of_nine_nodes_with_long_names_fits() -> None:
     data = encode_hello(given)
     assert len(data) < HELLO_BYTES_MAX / 2
     assert decode_hello(data) == given
+
+
+def test_ports_of_older_protocols_travel_and_an_older_release_has_none() -> None:
+    """An older release sends a shorter hello, and a newer one may append to ours."""
+    described = dataclasses.replace(DESCRIPTION, lineage_ports=(9492, 0))
+    given = hello(3, 1, description=described)
+    data = encode_hello(given)
+    assert decode_hello(data) == given
+    assert unpack_description(pack_description(described)) == described
+    fields = msgpack.unpackb(data[HELLO_LIST_AT:])
+    older, newer = msgpack.packb(fields[:-1]), msgpack.packb([*fields, "appended later"])
+    assert decode_hello(data[:HELLO_LIST_AT] + older).description == DESCRIPTION
+    assert decode_hello(data[:HELLO_LIST_AT] + newer) == given
+
+
+@pytest.mark.parametrize("ports", ["9492", [9492.5], [True], [70_000], [-1], [0] * 9, {}])
+def test_ports_that_are_none_are_refused(ports: object) -> None:
+    data = encode_hello(hello(3, 1))
+    fields = msgpack.unpackb(data[HELLO_LIST_AT:])
+    with pytest.raises(HelloRefused) as refused:
+        decode_hello(data[:HELLO_LIST_AT] + msgpack.packb([*fields[:-1], ports]))
+    assert refused.value.code is HelloRefusal.MALFORMED
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], HelloRefusal, str]] = [

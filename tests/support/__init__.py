@@ -28,6 +28,7 @@ Clients and requests:
     stock_clients     stock clients in other languages: why one cannot run, and its programs
     verifiable        such programs as processes that tell in lines of JSON what happens to them
     round_robin       a client-side assignor that is sometimes late or wrong
+    users_assignors   packages with users' assignors, installed for a test
     polled_consumers  confluent-kafka consumers that are polled in the background
     kafka_python      kafka-python without its warnings, and with its sockets closed
     python_clients    Python's stock clients: members that are polled in the background, and producers

@@ -25,10 +25,13 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from quorate.client import Client
+    from quorate.client import Client, ConfigInfo
 
 PREFIX = "consumer."
-"""The prefix of every group config's name; it may be omitted on the command line."""
+"""The prefix of most configs' names; it may be omitted on the command line."""
+
+PUSH_PREFIX = "push."
+"""The prefix of the configs of groups of the push protocol."""
 
 WHOSE = {"group": "the group's own", "adaptive": "chosen by its node's load", "broker": "the nodes' setting"}
 
@@ -72,19 +75,20 @@ def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[
     """The configs as the leader knows them, else as every node does, with the reason."""
     from quorate.live import LiveView
 
+    known = client.group_configs(group)
+    push = [_row(row, row.value) for row in known if row.name.startswith(PUSH_PREFIX)]
     try:
         answer = LiveView(url, client.cluster_id(), timeout_s).group_configs(group)
-        return sorted(answer["configs"], key=lambda row: str(row["name"])), None
+        return sorted(answer["configs"], key=lambda row: str(row["name"])) + push, None
     except CommandError as error:
         missing = f"{error.message}; set --url to the HTTP address of a node"
-    rows = []
-    for row in client.group_configs(group):
-        origin = "group" if row.is_own else "broker"
-        value = int(row.value)
-        rows.append(
-            {"name": row.name, "value": value, "origin": origin, "set_to": value, "low": None, "high": None}
-        )
-    return rows, missing
+    rows = [_row(row, int(row.value)) for row in known if not row.name.startswith(PUSH_PREFIX)]
+    return rows + push, missing
+
+
+def _row(row: ConfigInfo, value: int | str) -> dict[str, Any]:
+    origin = "group" if row.is_own else "broker"
+    return {"name": row.name, "value": value, "origin": origin, "set_to": value, "low": None, "high": None}
 
 
 def _bounds(row: dict[str, Any]) -> str:
@@ -110,7 +114,7 @@ def changes_of(sets: list[str], unsets: list[str]) -> dict[str, str | None]:
                 f"for example {'--set session.timeout.ms=10000' if is_set else '--unset session.timeout.ms'}"
             )
             raise CommandError(f"{text!r} is not {what}", hint=hint, code=ExitCode.USAGE)
-        full = name if name.startswith(PREFIX) else PREFIX + name
+        full = name if name.startswith((PREFIX, PUSH_PREFIX)) else PREFIX + name
         if full in changes:
             raise CommandError(f"{full} is given twice", hint="give it once", code=ExitCode.USAGE)
         changes[full] = value if is_set else None

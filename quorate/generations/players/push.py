@@ -375,7 +375,7 @@ class _PushMember:
             return
         if command is None:
             self._line = None
-            self._act(self._core.closed())
+            self._act(self._core.closed(int(self._now_ms)))
         elif line.held or not isinstance(command, PingRequest):
             line.held.append(command)
             self._player.later(POLL_MS * self._player.rng.random(), self._poll)

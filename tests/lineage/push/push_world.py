@@ -259,7 +259,7 @@ class PushWorld:
         elif actor.line is line and actor.is_running:
             if payload is None:
                 actor.line = None
-                self._act(actor, actor.core.closed())
+                self._act(actor, actor.core.closed(self.now_ms))
             else:
                 self._act(actor, actor.core.received(payload, self.now_ms))
 

@@ -90,11 +90,32 @@ def test_neither_stop_nor_ping_within_the_interval_makes_it_register_again() -> 
 def test_a_start_that_is_repeated_after_a_failover_keeps_positions() -> None:
     core = consuming()
     core.positions["t", "1-0"] = 9
-    core.closed()
+    core.closed(0)
     core.looked_up(FOUND, 0)
     other = PartitionOffset(topic="t", partition="1-1", offset=2)
     obey(core, StartRequest(assigned_parts=[PART, other]))
     assert core.positions == {("t", "1-0"): 9, ("t", "1-1"): 2}
+    core.closed(0)
+    core.looked_up(FOUND, 0)
+    parts = [PartitionOffset(topic="t", partition=name, offset=2) for name in ("7-0", "7-1")]
+    obey(core, StartRequest(assigned_parts=parts))  # another broker has other names for them
+    assert core.positions == {("t", "7-0"): 9, ("t", "7-1"): 2}
+
+
+def test_a_start_with_a_name_that_is_no_partitions_closes_the_connection() -> None:
+    core = registered()
+    part = PartitionOffset(topic="t", partition="nonsense", offset=0)
+    (closed,) = obey(core, StartRequest(assigned_parts=[part]))
+    assert isinstance(closed, CloseConnection)
+
+
+def test_a_registration_that_is_refused_is_repeated_after_a_pause() -> None:
+    core = registered()  # at 0
+    assert core.closed(20) == []
+    assert core.next_ms == LOOKUP_BACKOFF_MS
+    assert [type(one) for one in core.time_passed(core.next_ms)] == [AskBroker]
+    late = registered()
+    assert [type(one) for one in late.closed(LOOKUP_BACKOFF_MS)] == [AskBroker]
 
 
 def test_all_known_brokers_gone_is_an_error_with_a_sentence() -> None:
@@ -158,11 +179,11 @@ def test_a_consumer_needs_a_broker() -> None:
 
 def test_what_comes_without_a_registered_connection_is_ignored() -> None:
     core = PushConsumerCore(register_of("c"), KNOWN[:1])
-    assert obey(core, StopRequest()) == core.closed() == []
+    assert obey(core, StopRequest()) == core.closed(0) == []
     core.begin()
-    assert obey(core, StopRequest()) == core.closed() == []
+    assert obey(core, StopRequest()) == core.closed(0) == []
     core.looked_up(None, 0)
-    assert obey(core, StopRequest()) == core.closed() == []
+    assert obey(core, StopRequest()) == core.closed(0) == []
     assert core.state is ConsumerState.FAILED
 
 

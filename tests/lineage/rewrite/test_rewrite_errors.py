@@ -253,25 +253,6 @@ def test_commits_keep_their_timestamp_which_is_the_base_of_retention(variant: st
 
 
 @both
-def test_a_strategy_that_fails_is_told_and_tried_again(variant: str) -> None:
-    broken = [True]
-
-    def sometimes(topics_of: Any, counts: Any) -> Any:
-        return {} if broken[0] else STRATEGIES["range"](topics_of, counts)
-
-    desk = Desk(variant, strategies={"mine": sometimes})
-    assert desk.join(partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    broken[0] = False
-    given = desk.join(partition_assignment_strategy="mine")
-    assert given.error_code == E.NONE
-    broken[0] = True
-    fewer = {"topics": [], "partition_assignment_strategy": "mine"}
-    assert desk.join(given.consumer_id, **fewer).error_code == E.NONE
-    assert desk.join(given.consumer_id, partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    assert desk.beat(given.consumer_id) != E.UNKNOWN_CONSUMER
-
-
-@both
 def test_what_a_consumer_does_when_join_group_fails(variant: str) -> None:
     _, table = VARIANTS[variant]
     states = {state for state, event in table if event is RewriteConsumerEvent.REFUSED}
