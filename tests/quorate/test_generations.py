@@ -144,7 +144,7 @@ def test_who_begins_again_repeats_its_own_work_too() -> None:
     assert worked((0, "ann", 0), (10_000, "ann", None), (10_001, "ann", 70)) == (0, 30)
 
 
-def test_what_a_member_does_beside_the_next_owner_is_done_twice_and_what_it_did_before_repeated() -> None:
+def test_work_beside_the_next_owner_is_done_twice_and_work_before_it_is_repeated() -> None:
     assert worked((0, "ann", 0), (10_000, "bob", 70), (14_000, "ann", None)) == (40, 30)
 
 

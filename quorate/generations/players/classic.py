@@ -169,7 +169,7 @@ class _ClassicConsumer(PlayedMember):
         if self._has_ended or self._is_out:
             return
         then = self._core.answered(api_key, answer)
-        if api_key == ApiKey.SYNC_GROUP and self._core.phase is not Phase.SYNCING and self._core.owned:
+        if api_key == ApiKey.SYNC_GROUP and answer is not None and not answer.error_code:
             self._offsets.joined()
         if then is Then.MOVED:
             self._caller.moved()
