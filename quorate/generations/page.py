@@ -313,12 +313,13 @@ def _method() -> str:
         "new one leads 1.5 s after a kill."
     )
     work = (
-        "A member works on a partition from when its program is given it until the program gives it up. Each "
-        f"partition has {ITEMS_PER_SECOND} items of work a second; a member does those that wait {SPEED} "
-        "times as fast as they come. It begins at the committed offset. Push commits with the replies to "
-        f"Ping, every {HEARTBEAT_MS / 2000:g} s; the others every {COMMIT_MS // 1000} s and before they give "
-        "a partition up. An item that is done again is repeated if it had been done when the member that "
-        "does it again began, and done twice if not: then two had the partition at once."
+        "A member works on a partition from when its program is given it and its committed offset until the "
+        f"program gives it up. Each partition has {ITEMS_PER_SECOND} items of work a second; a member does "
+        f"those that wait {SPEED} times as fast as they come. Push commits with the replies to Ping, every "
+        f"{HEARTBEAT_MS / 2000:g} s; the others every {COMMIT_MS // 1000} s and before members join again or "
+        "give partitions up, Classic and KIP-848 also before they leave. An item that is done again is "
+        "repeated if it had been done when the member that does it again began, and done twice if not: then "
+        "two had the partition at once."
     )
     timeouts = (
         f"All have a heartbeat interval of {duration(HEARTBEAT_MS)}, a session timeout of "
