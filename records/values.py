@@ -530,9 +530,10 @@ class PushConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushGroupValue:
-    """The whole state of a push group but its offsets: its consumers, sorted by id."""
+    """The whole state of a push group but its offsets: its consumers, sorted by id, and its newest round."""
 
     consumers: tuple[PushConsumer, ...]
+    round: I32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

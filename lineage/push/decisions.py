@@ -146,10 +146,13 @@ class PushDecisionBuilder:
         self.reasons.append(Reason(kind=kind, member_id=member_id, topic=topic, detail=detail))
 
     def build(self, group_id: str, before: PushGroupValue | None) -> PushDecision:
-        """The decision. Its entry has the group's record if that changes, and the committed offsets."""
+        """The decision. Its entry has the group's record if that changes, and the committed offsets.
+
+        Whatever there is a reason for begins a round, which overtakes the one that is under way."""
         decision = self.decision
         consumers = tuple(self.consumers[one] for one in sorted(self.consumers))
-        value = PushGroupValue(consumers=consumers) if consumers else None
+        number = (0 if before is None else before.round) + bool(self.reasons)
+        value = PushGroupValue(consumers=consumers, round=number) if consumers else None
         if value != before:
             decision.records.append(Record(PushGroupKey(group_id=group_id), value))
         for topic, partition, offset in self.offsets:

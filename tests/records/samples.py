@@ -279,7 +279,8 @@ SAMPLES: dict[RecordType, Record] = {
                     auto_offset_reset="smallest",
                     owned=(PushPartitions(topic="t", partitions=(0, 300)),),
                 ),
-            )
+            ),
+            round=3,
         ),
     ),
 }

@@ -115,7 +115,7 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
     ),
     (RecordType.PUSH_GROUP, 0): (
         "91a167",
-        "919197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c",
+        "929197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c03",
     ),
 }
 GOLDEN_CAUSES: dict[int, str] = {

@@ -11,6 +11,7 @@ Harnesses, from one object to whole processes:
     three_nodes       three whole nodes in virtual time
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
     disk_node         real replicas and decisions in a real directory, on a clock that the test moves
+    push_world        a push group in virtual time: its coordinator, consumers, brokers, connections
     incidents         a `World` with processes that misbehave on request, and a list of the incidents
     real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 

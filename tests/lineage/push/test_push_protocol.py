@@ -32,11 +32,18 @@ from lineage.push.messages import (
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import consumer_list, divide, partition_list
 from records import PushState, ReasonKind, Trigger
+from tests.support.push_world import (
+    PING_MS,
+    RETRIES,
+    TOPIC,
+    WAIT_MS,
+    WALL_MS,
+    ProjectedPushGroup,
+    register_of,
+)
 from wire.errors import ErrorCode
 from wire.framing import Framer
 from wire.schema import Message
-
-from .push_world import PING_MS, RETRIES, TOPIC, WAIT_MS, WALL_MS, ProjectedPushGroup, register_of
 
 PATIENCE_MS = PING_MS * (RETRIES + 1)
 STOP, START, PING = StopRequest, StartRequest, PingRequest
