@@ -48,6 +48,7 @@ Logs to read:
     memory_log         a log in memory, and a writer of entries made by hand
     payments_log       the scripted story that the golden texts tell
     classic_log        the scripted story of a classic group
+    lineage_logs       groups of the older protocols, played by their own coordinators
     mixed_story        a group that moves to the other protocol and back
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame
