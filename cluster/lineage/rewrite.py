@@ -23,6 +23,7 @@ from cluster.runtime.answers import Unavailable
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.requests import NO_ROOM_PAUSE_MS
 from cluster.settings import Settings
+from coordinator.oldgroups import TopicsByName
 from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import NEVER, Now, RewriteOrigin, RewriteResult
@@ -37,7 +38,7 @@ from lineage.rewrite.messages import (
 from lineage.rewrite.strategies import Assignment, StrategyJob
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
 from raftlog.env.host import Host, Timer
-from records import shard_of
+from records import RewriteGroupKey, shard_of
 from wire.schema import Message
 
 LOG = logging.getLogger("quorate.lineage")
@@ -62,25 +63,6 @@ class _Records(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self._door.projection.old_groups)
-
-
-class _TopicCounts(Mapping[str, int]):
-    """Topic → number of partitions, as the committed catalog has them."""
-
-    def __init__(self, door: ShardDoor) -> None:
-        self._door = door
-
-    def __getitem__(self, name: str) -> int:
-        topic = self._door.catalog.topic(name)
-        if topic is None:
-            raise KeyError(name)
-        return topic.num_partitions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._door.catalog.names())
-
-    def __len__(self) -> int:
-        return len(self._door.catalog)
 
 
 class RewriteService:
@@ -149,10 +131,11 @@ class _RewriteShard:
         variant = DesignCoordinator if settings.lineage_rewrite_variant == "design" else ThreadCoordinator
         self._coordinator: RewriteCoordinator = variant(
             _Records(door),
-            _TopicCounts(door),
+            TopicsByName(lambda: door.catalog),
             host.fresh_id,
             lambda group_id: None,
             rewrite_settings(settings),
+            door.ids_for(RewriteGroupKey),
         )
         self._strategies = StrategyJobs(slots, settings, self._topic_id, self._strategy_ended)
         self._term = 0
@@ -254,7 +237,7 @@ class _RewriteShard:
             return
         for result in results:
             if result.cause is not None:
-                door.write(now_ms, result.cause, list(result.records))
+                door.write(now_ms, result.group_id, result.cause, list(result.records))
             for connection in result.closes:
                 assert isinstance(connection, FramedConnection)
                 connection.close("found dead")

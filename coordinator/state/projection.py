@@ -19,6 +19,7 @@ from coordinator.state.model import Group
 from coordinator.state.offsetstore import OffsetStore
 from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
+from coordinator.topics import created_at
 from records import (
     PendingOffsetKey,
     PushGroupKey,
@@ -59,6 +60,10 @@ class Projection:
         self.offsets = OffsetStore()
         self.pending = PendingOffsets()
         self.old_groups: dict[OldGroupKey, OldGroupValue] = {}
+        self.old_ids: dict[str, tuple[OldGroupKey, ...]] = {}
+        """Group id → the keys in `old_groups`: one, except while a compacted log is loaded."""
+        self.newest_old_topic = 0
+        """The catalog version that created the newest topic that any of these groups ever named."""
         self.resolved: TransactionsResolvedValue | None = None
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
@@ -97,10 +102,7 @@ class Projection:
             self._resolved_at.append((index, self.resolved_decision))
         elif type_ in OLD_GROUP_TYPES:
             key, value = decode_key_and_value(raw)
-            if value is None:
-                self.old_groups.pop(key, None)
-            else:
-                self.old_groups[key] = value
+            self._apply_old_group(key, value)
         else:
             self.unknown_types[type_] += 1
             return
@@ -112,6 +114,24 @@ class Projection:
         records = iter(raws)
         while (raw := self.offsets.apply_run(records)) is not None:
             self.apply(raw, index)
+
+    def _apply_old_group(self, key: OldGroupKey, value: OldGroupValue | None) -> None:
+        others = [one for one in self.old_ids.get(key.group_id, ()) if one != key]
+        if value is None:
+            self.old_groups.pop(key, None)
+        else:
+            self.old_groups[key] = value
+            others.append(key)
+            for topic in value.topics:
+                self.newest_old_topic = max(self.newest_old_topic, created_at(topic.topic_id))
+        if others:
+            self.old_ids[key.group_id] = tuple(others)
+        else:
+            self.old_ids.pop(key.group_id, None)
+
+    def old_groups_of(self, group_id: str) -> list[tuple[OldGroupKey, OldGroupValue]]:
+        """The group of an old protocol with this id, with its key; empty if there is none."""
+        return [(key, self.old_groups[key]) for key in self.old_ids.get(group_id, ())]
 
     @property
     def resolved_decision(self) -> int:
@@ -147,6 +167,7 @@ class Projection:
         yield from self.offsets.free_incrementally()
         yield from self.pending.free_incrementally()
         yield from free_incrementally(self.old_groups)
+        yield from free_incrementally(self.old_ids)
         yield from self._hashes.free_incrementally()
         while self.groups:
             yield from free_incrementally(self.groups.popitem()[1].members)

@@ -43,6 +43,7 @@ from records import (
     PushConsumer,
     PushGroupValue,
     PushPartitions,
+    PushTopic,
     RecordsError,
     RewriteConsumer,
     RewriteGroupValue,
@@ -149,7 +150,7 @@ _CLASSES = (
     *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
     *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
     *(ConsumerGroupRegularExpressionValue, MemberLeasesValue, TopicLeases),
-    *(PushGroupValue, PushConsumer, PushPartitions),
+    *(PushGroupValue, PushTopic, PushConsumer, PushPartitions),
     *(RewriteGroupValue, RewriteConsumer, RewriteTopic, RewritePartitions),
 )
 _SHARED = {

@@ -9,7 +9,7 @@ Record 1011 is written whenever a consumer's state changes. Its rounds are the e
 once everyone is sent Start. A consumer that was sent Stop has its partitions pending revocation until it
 answers; one that was sent Start owns them, and has reached the round when it answers.
 
-Both protocols name topics. They get the ids that they had at the time of the entry.
+Records of version 0 name topics only. They get the ids that they had at the time of the entry.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from coordinator.state.model import Group
 from history.protocols import PUSH, REWRITE
 from history.reading.catalog import TopicShape
 from records import (
+    ZERO_UUID,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -122,7 +123,8 @@ def _generation(group: Group, value: RewriteGroupValue, shape_of: ShapeOf) -> It
     counts = {one.name: one.num_partitions for one in value.topics if one.num_partitions}
     counts |= {one.topic: 0 for each in value.consumers for one in each.fixed}  # nobody asks for the others
     owned = {part.topic for one in value.consumers for part in one.owned}
-    ids = {name: shape_of(name)[0] for name in counts.keys() | owned}
+    ids = {one.name: one.topic_id for one in value.topics if one.topic_id != ZERO_UUID}
+    ids |= {name: shape_of(name)[0] for name in (counts.keys() | owned) - ids.keys()}
     for one in value.consumers:
         yield (
             ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=one.consumer_id),
@@ -156,9 +158,12 @@ def _round(
     has_target = before is not None and group.assignment_epoch >= number
     begins_within = before is None and not is_started  # such as a snapshot, written while a round stops all
     shows_target = begins_within or (is_started and not has_target)
-    ids = {name: shape_of(name)[0] for name in {part.topic for c in value.consumers for part in c.owned}}
+    counts = {one.name: one.num_partitions for one in value.topics} or _divided(value.consumers)
+    ids = {one.name: one.topic_id for one in value.topics}
+    owned = {part.topic for one in value.consumers for part in one.owned}
+    ids |= {name: shape_of(name)[0] for name in owned - ids.keys()}
     if shows_target:
-        yield _topics(group_id, number, _divided(value.consumers), ids)
+        yield _topics(group_id, number, counts, ids)
     for one in value.consumers:
         was, member_id = were.get(one.consumer_id), one.consumer_id
         if was is None or replace(was, state=one.state, owned=one.owned) != one:  # it registered, or again
@@ -166,7 +171,7 @@ def _round(
                 ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
                 ConsumerGroupMemberMetadataValue(client_id="", client_host="", subscribed_topic_names=()),
             )
-        parts = _kept(group, was, one)
+        parts = None if value.topics else _kept(group, was, one)
         if parts is None:
             parts = _with_ids(one.owned, ids)
         if shows_target:
@@ -196,7 +201,7 @@ def _in_round(group_id: str, number: int, one: PushConsumer, parts: tuple[TopicP
 
 
 def _divided(consumers: Iterable[PushConsumer]) -> dict[str, int]:
-    """Partitions of each topic that were divided: as many as the coordinator knew, unless it gave not all."""
+    """Partitions of each topic that were divided, by a record of version 0, which names no topics."""
     counts: dict[str, int] = {}
     for part in (part for one in consumers for part in one.owned):
         counts[part.topic] = max(counts.get(part.topic, 0), 1 + max(part.partitions, default=-1))

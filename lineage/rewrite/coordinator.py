@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from lineage.rewrite.bounds import bytes_of_others, shared_out, subscription_bytes
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import (
     LiveGroup,
@@ -42,6 +43,7 @@ from lineage.rewrite.messages import (
     RewriteBroker,
 )
 from lineage.rewrite.strategies import STRATEGIES, Assignment, checked
+from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics, is_another_topic
 from records import (
     Cause,
     OffsetCommitKey,
@@ -53,6 +55,7 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
+    RewriteTopic,
     Trigger,
     encode_record,
 )
@@ -61,23 +64,30 @@ from wire.schema import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSettings:
-    """Server-side settings; the bounds keep a group's record well below the size of an entry.
+    """Server-side settings. All bounds together keep a group's record well below the size of an entry.
 
-    `strategies` are the names that a JoinGroup may have; those that are not built in are users'."""
+    `strategies` are the names that a JoinGroup may have; those that are not built in are users'.
+    `subscription_bytes_max` is for one consumer, `subscriptions_bytes_max` for all of a group. Of a group's
+    partitions, in the order of their topics, those beyond `partitions_max` have no owner. Longer client ids
+    are cut. `commit_bytes_max` is for the records of one OffsetCommit."""
 
     max_session_timeout_ms: int = 30_000
     strategies: frozenset[str] = frozenset(STRATEGIES)
     consumers_max: int = 1_000
     subscription_bytes_max: int = 8_192
+    subscriptions_bytes_max: int = 1 << 21
+    partitions_max: int = 200_000
     group_id_bytes_max: int = 1_024
+    client_id_bytes_max: int = 256
     metadata_bytes_max: int = 4_096
+    commit_bytes_max: int = 8 << 20
 
 
 class RewriteCoordinator(ABC):
     """The groups of one shard. `groups` are their records by key, and may hold other keys too.
 
-    `counts` is the catalog: topic → number of partitions. `locate` names the coordinator of a group, None if
-    there is none. `taken` counts the transitions of the variant's table.
+    `topics` is the catalog. `locate` names the coordinator of a group, None if there is none. `others` are
+    the groups of other kinds. `taken` counts the transitions of the variant's table.
     """
 
     TABLE: ClassVar[Table]
@@ -85,12 +95,14 @@ class RewriteCoordinator(ABC):
     def __init__(
         self,
         groups: Mapping[Any, Any],
-        counts: Mapping[str, int],
+        topics: Topics,
         fresh_id: Callable[[], str],
         locate: Callable[[str], RewriteBroker | None],
         settings: RewriteSettings | None = None,
+        others: OtherGroups | None = None,
     ) -> None:
-        self._records, self._counts, self._fresh_id, self._locate = groups, counts, fresh_id, locate
+        self._records, self._topics, self._fresh_id, self._locate = groups, topics, fresh_id, locate
+        self._others = NoOtherGroups() if others is None else others
         self._settings = RewriteSettings() if settings is None else settings
         self._groups: dict[str, LiveGroup] = {}
         self._timers: list[tuple[float, str, str]] = []
@@ -183,11 +195,11 @@ class RewriteCoordinator(ABC):
         results: list[RewriteResult] = []
         for group_id, group in list(self._groups.items()):
             if group.asked is not None:
-                if group.asked.counts != self._counts_of(group.asked.joined):
+                if group.asked.topics != self._topics_of(group.asked.joined):
                     group.state = self._step(group.state, RewriteEvent.GROWN)
                 continue
             value = self._record(group_id)
-            new = [one for one in differences(value, self._counts) if one not in group.reasons]
+            new = [one for one in differences(value, self._topics) if one not in group.reasons]
             if new:
                 self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
                 results += self._go_on(group_id, group, now)
@@ -203,6 +215,8 @@ class RewriteCoordinator(ABC):
         round_ = group.asked if group is not None else None
         if group is None or round_ is None or round_.number != number:
             return []
+        if (taken := self._refusal_of_id(group_id, group)) is not RewriteError.NONE:
+            return [self._give_up(group_id, group, round_, taken)]
         late, newcomers = group.late, group.late_newcomers
         group.late, group.late_newcomers = {}, []
         try:
@@ -221,7 +235,7 @@ class RewriteCoordinator(ABC):
         for one in newcomers:
             self._prepare(group_id, group, RewriteEvent.JOINED, now)
             group.newcomers.append(one)
-        if new := [one for one in differences(value, self._counts) if one not in group.reasons]:
+        if new := [one for one in differences(value, self._topics) if one not in group.reasons]:
             self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
         if not (group.sessions or group.newcomers):  # a new group, whose first round failed
             del self._groups[group_id]
@@ -288,9 +302,7 @@ class RewriteCoordinator(ABC):
 
     def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
         settings, consumer_id = self._settings, request.consumer_id
-        size = sum(len(topic.encode()) for topic in request.topics) + 8 * sum(
-            len(one.topic.encode()) + len(one.partitions) for one in request.partitions
-        )
+        size = subscription_bytes(request.topics, request.partitions)
         group_id_bytes = len(request.group_id.encode())
         if (
             not 0 < group_id_bytes <= settings.group_id_bytes_max
@@ -305,11 +317,32 @@ class RewriteCoordinator(ABC):
             return RewriteError.UNKNOWN_PARTITIONING_STRATEGY
         if consumer_id and (consumer_id not in group.sessions or self._is_removed(group, consumer_id)):
             return RewriteError.UNKNOWN_CONSUMER
+        if (taken := self._refusal_of_id(request.group_id, group)) is not RewriteError.NONE:
+            return taken
         if not consumer_id and group.size >= settings.consumers_max:
+            return RewriteError.GROUP_TOO_LARGE
+        others_size = bytes_of_others(self._record(request.group_id), group, consumer_id)
+        if size + others_size > settings.subscriptions_bytes_max:
             return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
         return RewriteError.NONE
+
+    def _refusal_of_id(self, group_id: str, group: LiveGroup) -> RewriteError:
+        """Why a group without consumers cannot have its id, as an error."""
+        refused = self._others.refusal(group_id) if not group.sessions else None
+        if refused is None:
+            return RewriteError.NONE
+        is_taken = refused.is_taken
+        return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY if is_taken else RewriteError.GROUP_TOO_LARGE
+
+    def _give_up(self, group_id: str, group: LiveGroup, round_: Round, error: RewriteError) -> RewriteResult:
+        """Refuse the consumers of a new group: another kind took its id while the strategy was asked."""
+        self._step(group.state, RewriteEvent.FAILED)
+        del self._groups[group_id]
+        refused = JoinGroupResponse(error_code=error)
+        waiting = (*round_.joined.values(), *group.late_newcomers)
+        return RewriteResult(group_id, answers=tuple((one.origin, refused) for one in waiting))
 
     def _asks_the_same(self, request: JoinGroupRequest, before: RewriteConsumer) -> bool:
         has_strategy = self._record(request.group_id).strategy == request.partition_assignment_strategy
@@ -362,7 +395,9 @@ class RewriteCoordinator(ABC):
         ]
         joined = dict(sorted(named))
         strategy = next((one.request.partition_assignment_strategy for one in joined.values()), "")
-        round_ = Round(strategy, joined, self._counts_of(joined), self._jobs + 1)
+        topics = self._topics_of(joined)
+        counts = shared_out(topics, self._settings.partitions_max)
+        round_ = Round(strategy, joined, topics, counts, self._jobs + 1)
         before = before or self._record(group_id)
         job = round_.job(group_id, before)
         if job is None:
@@ -383,7 +418,8 @@ class RewriteCoordinator(ABC):
     ) -> tuple[RewriteGroupValue, RewriteResult]:
         """Write the generation and answer its consumers, but for those whose JoinGroup another replaced."""
         joined = round_.joined
-        value = round_.value((before or self._record(group_id)).generation + 1, owned)
+        before = before or self._record(group_id)
+        value = round_.value(before.generation + 1, owned, self._settings.client_id_bytes_max)
         new = [id_ for id_ in joined if id_ not in group.sessions]
         group.reasons.update({Reason(ReasonKind.MEMBER_JOINED, id_): None for id_ in new})
         cause = Cause(
@@ -394,8 +430,9 @@ class RewriteCoordinator(ABC):
         )
         answers = tuple((one.origin, answer_of(value, id_)) for id_, one in joined.items() if id_ not in late)
         record = encode_record(Record(RewriteGroupKey(group_id=group_id), value))
+        way = () if before.consumers else self._others.records_that_make_way(group_id)
         self._end(group_id, group, joined, now)
-        return value, RewriteResult(group_id, cause, (record,), answers)
+        return value, RewriteResult(group_id, cause, (*way, record), answers)
 
     def _end(self, group_id: str, group: LiveGroup, joined: dict[str, Waiting], now: Now) -> None:
         if group.asked is None:
@@ -411,19 +448,19 @@ class RewriteCoordinator(ABC):
         if not joined:
             del self._groups[group_id]
 
-    def _counts_of(self, joined: dict[str, Waiting]) -> dict[str, int]:
-        """The partitions of every topic that is asked for; a topic need not exist yet."""
-        names = {topic for one in joined.values() for topic in wanted(one.request)[0]}
-        return {name: self._counts.get(name, 0) for name in sorted(names)}
+    def _topics_of(self, joined: dict[str, Waiting]) -> dict[str, Topic]:
+        """Every topic that is asked for, or of which partitions are; it need not exist yet."""
+        asked = [wanted(one.request) for one in joined.values()]
+        names = {topic for topics, _ in asked for topic in topics}
+        names |= {one.topic for _, fixed in asked for one in fixed}
+        return {name: self._topics.get(name, NO_TOPIC) for name in sorted(names)}
 
     def _assign(self, round_: Round) -> Assignment:
         """The result of a built-in strategy, or nothing but what is fixed."""
         if round_.has_fixed:
             return {
                 id_: sorted(
-                    one
-                    for one in partitions_of(one.request.partitions)
-                    if one[1] < self._counts.get(one[0], 0)
+                    one for one in partitions_of(one.request.partitions) if one[1] < round_.counts[one[0]]
                 )
                 for id_, one in round_.joined.items()
             }
@@ -464,11 +501,13 @@ class RewriteCoordinator(ABC):
         if error is not RewriteError.NONE:
             return _refusal(request, origin, error)
         records, topics = [], []
+        shared = {one.name: one for one in self._record(request.group_id).topics}
         for topic in request.topics:
             partitions = []
+            topic_id, count = self._topic_of(shared.get(topic.topic), topic.topic)
             for one in topic.partitions:
                 code = RewriteError.NONE
-                if not 0 <= one.partition < self._counts.get(topic.topic, 0):
+                if not 0 <= one.partition < count:
                     code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
                 elif len((one.metadata or "").encode()) > self._settings.metadata_bytes_max:
                     code = RewriteError.OFFSET_METADATA_TOO_LARGE
@@ -478,11 +517,16 @@ class RewriteCoordinator(ABC):
                     )
                     at_ms = one.timestamp if one.timestamp >= 0 else now.wall
                     value = OffsetCommitValue(
-                        offset=one.offset, commit_timestamp_ms=at_ms, metadata=one.metadata or ""
+                        offset=one.offset,
+                        commit_timestamp_ms=at_ms,
+                        metadata=one.metadata or "",
+                        topic_id=topic_id,
                     )
                     records.append(encode_record(Record(key, value)))
                 partitions.append(CommittedPartition(partition=one.partition, error_code=code))
             topics.append(CommittedTopic(topic=topic.topic, partitions=partitions))
+        if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:
+            return _refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         cause = Cause(
             trigger=Trigger.OFFSETS_COMMITTED,
             member_id=request.consumer_id,
@@ -490,6 +534,13 @@ class RewriteCoordinator(ABC):
         )
         answers = ((origin, OffsetCommitResponse(topics=topics)),)
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
+
+    def _topic_of(self, shared: RewriteTopic | None, name: str) -> Topic:
+        """The topic that a consumer's offsets are of: the one shared out, even if it was created again."""
+        topic_id, count = self._topics.get(name, NO_TOPIC)
+        if shared is not None and count and is_another_topic(shared.topic_id, topic_id):
+            return shared.topic_id, shared.num_partitions
+        return topic_id, count
 
     # Sessions.
 

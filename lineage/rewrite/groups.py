@@ -6,13 +6,14 @@ generation without it is written, so that a consumer that is back in time costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lineage.rewrite.machines import RewriteEvent, RewriteState
 from lineage.rewrite.messages import JoinGroupRequest, JoinGroupResponse, TopicNumbers
 from lineage.rewrite.strategies import STRATEGIES, Assignment, Partition, StrategyConsumer, StrategyJob
+from lineage.shard import NO_TOPIC, Topic, Topics, is_another_topic
 from records import (
     Cause,
     Expiry,
@@ -95,10 +96,12 @@ class Waiting:
 class Round:
     """A round that every consumer alive has joined: JoinGroups by consumer id, in order of the ids.
 
-    `counts` are the partitions of every topic that is asked for. `number` is the job's, if there is one."""
+    `topics` are those that are asked for, `counts` how many partitions of each are shared out. `number` is
+    the job's, if there is one."""
 
     strategy: str
     joined: dict[str, Waiting]
+    topics: dict[str, Topic]
     counts: dict[str, int]
     number: int = 0
 
@@ -110,17 +113,20 @@ class Round:
     def has_fixed(self) -> bool:
         return any(wanted(one.request)[1] for one in self.joined.values())
 
-    def value(self, generation: int, owned: Assignment) -> RewriteGroupValue:
-        """The group's record with the generation."""
+    def value(self, generation: int, owned: Assignment, client_id_bytes_max: int) -> RewriteGroupValue:
+        """The group's record with the generation. Longer client ids are cut."""
         return RewriteGroupValue(
             generation=generation,
             strategy=self.strategy,
-            topics=tuple(RewriteTopic(num_partitions=n, name=name) for name, n in self.counts.items()),
+            topics=tuple(
+                RewriteTopic(num_partitions=count, name=name, topic_id=topic_id)
+                for name, (topic_id, count) in self.topics.items()
+            ),
             consumers=tuple(
                 RewriteConsumer(
                     session_timeout_ms=one.request.session_timeout,
                     consumer_id=id_,
-                    client_id=one.origin.header.client_id or "",
+                    client_id=_beginning(one.origin.header.client_id or "", client_id_bytes_max),
                     client_host=one.origin.host,
                     topics=wanted(one.request)[0],
                     fixed=wanted(one.request)[1],
@@ -265,12 +271,18 @@ def partitions_of(topics: Iterable[RewritePartitions | TopicNumbers]) -> set[Par
     return {(one.topic, number) for one in topics for number in one.partitions}
 
 
-def differences(value: RewriteGroupValue, counts: Mapping[str, int]) -> list[Reason]:
+def _beginning(text: str, bytes_max: int) -> str:
+    return text.encode()[:bytes_max].decode(errors="ignore")
+
+
+def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
     """Why the group's topics demand another generation: each whose partitions are not those shared out."""
     found = []
     for topic in value.topics:
-        now = counts.get(topic.name, 0)
-        if now != topic.num_partitions:
+        topic_id, now = topics.get(topic.name, NO_TOPIC)
+        if now and is_another_topic(topic.topic_id, topic_id):
+            found.append(Reason(ReasonKind.TOPIC_RECREATED, topic=topic.name))
+        elif now != topic.num_partitions:
             created = ReasonKind.TOPIC_CREATED if topic.num_partitions == 0 else ReasonKind.TOPIC_GROWN
             found.append(Reason(created if now else ReasonKind.TOPIC_DELETED, topic=topic.name))
     return found

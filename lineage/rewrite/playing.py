@@ -8,10 +8,11 @@ killed takes down its connections and what its coordinator kept in memory; the n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
+from uuid import NAMESPACE_OID, uuid5
 
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings, Send
 from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
@@ -26,6 +27,7 @@ from lineage.rewrite.messages import (
 )
 from lineage.rewrite.strategies import Assignment, Partition, StrategyJob
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
+from lineage.shard import OtherGroups, Topic
 from records import Cause, RawRecord
 from wire.schema import Message
 
@@ -72,8 +74,26 @@ class Process:
     """How many connections to a coordinator have ended; one that has ended cannot be closed again."""
 
 
+class PlayTopics(Mapping[str, Topic]):
+    """The catalog: `counts` is topic → number of partitions, `lives` how often a topic was created again."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.lives: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> Topic:
+        life = self.lives.get(name, 0)
+        return uuid5(NAMESPACE_OID, f"{name} {life}").bytes, self.counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
 class Play:
-    """One story: see `run`, `join`, `leave`, `pause`, `cut`, `kill`, `grow`.
+    """One story: see `run`, `join`, `leave`, `pause`, `cut`, `kill`, `grow`, `recreate`.
 
     `watch` is called after every event, `tap` for every message, `ask` for every job. A job that a failover
     makes needless goes on, and its answer comes late."""
@@ -86,13 +106,14 @@ class Play:
         counts: dict[str, int],
         *,
         settings: RewriteSettings | None = None,
+        others: OtherGroups | None = None,
         delay_ms: tuple[float, float] = (1.0, 10.0),
         watch: Callable[[], None] = lambda: None,
         tap: Tap = lambda name, message, frame: None,
         ask: Ask = lambda job: (0.0, None, f"no strategy {job.strategy} is installed"),
     ) -> None:
         make, self._consumer_table = VARIANTS[variant]
-        self._log, self._random, self.counts, self._delay_ms = log, random, counts, delay_ms
+        self._log, self._random, self.topics, self._delay_ms = log, random, PlayTopics(counts), delay_ms
         self._watch, self._tap, self._ask = watch, tap, ask
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -100,9 +121,13 @@ class Play:
         self.term = 1
         self.deaf: set[str] = set()
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
-        self.coordinator = make(log.groups, counts, self._fresh_id, self._locate, settings)
+        self.coordinator = make(log.groups, self.topics, self._fresh_id, self._locate, settings, others)
         self.coordinator.elected()
         self._decided(self.coordinator.loaded(self.now))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.topics.counts
 
     @property
     def now(self) -> Now:
@@ -152,6 +177,14 @@ class Play:
     def grow(self, topic: str, count: int) -> None:
         """Change the number of partitions of a topic, or create it."""
         self.counts[topic] = count
+        self._saw_change()
+
+    def recreate(self, topic: str, count: int) -> None:
+        """Delete a topic and create it again, so fast that nobody sees it missing."""
+        self.topics.lives[topic] = self.topics.lives.get(topic, 0) + 1
+        self.grow(topic, count)
+
+    def _saw_change(self) -> None:
         if self.coordinator.state.value == "Ready":
             self._decided(self.coordinator.topics_changed(self.now))
         for process in self.processes.values():

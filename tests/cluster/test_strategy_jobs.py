@@ -24,7 +24,7 @@ from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.messages import JoinGroupRequest
-from lineage.rewrite.playing import VARIANTS
+from lineage.rewrite.playing import VARIANTS, PlayTopics
 from lineage.rewrite.strategies import STRATEGIES, Assignment, StrategyConsumer, StrategyJob
 from records import RewriteGroupKey
 from tests.report import count_fault
@@ -81,7 +81,11 @@ class ServedGroup:
         self.failures: list[str] = []
         self.jobs = StrategyJobs(JobSlots(host), settings, topic_id, self.ended)
         self.coordinator: RewriteCoordinator = VARIANTS[variant][0](
-            self.projection.old_groups, self.counts, self.fresh_id, lambda _: None, rewrite_settings(settings)
+            self.projection.old_groups,
+            PlayTopics(self.counts),
+            self.fresh_id,
+            lambda _: None,
+            rewrite_settings(settings),
         )
         self.coordinator.elected()
         self.take(self.coordinator.loaded(self.now))

@@ -25,7 +25,7 @@ from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
 
-WRITTEN_AS_OF_VERSION = {6: 3_367_479_658}
+WRITTEN_AS_OF_VERSION = {6: 2_465_672_896}
 """CRC of the checkpoint's format, by version. A format with another CRC is another version."""
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)

@@ -23,6 +23,7 @@ Clients and requests:
     log_answers       Apache Kafka's answers to them, and where Quorate answers otherwise
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
+    old_groups        both old protocols over the shard of a `World`, and consumers that answer at once
     embedded_member   the same as a consumer: it subscribes to topics and takes up partitions
     fault_rules       faults as an operator asks for them
     computing_client  a client of a `World` with assignors of its own

@@ -7,7 +7,7 @@ the terms of its leaders and the catalog's changes.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
@@ -16,6 +16,7 @@ from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSetting
 from lineage.rewrite.playing import WALL_MS as REWRITE_WALL_MS
 from lineage.rewrite.playing import Play
 from lineage.rewrite.strategies import Partition
+from lineage.shard import NO_TOPIC, Topic
 from raftlog.env.state_machine import SnapshotHeader
 from records import Cause, RawRecord, Stamped, TermWhy, Trigger, compact, encode_entry, iter_records
 from records.ids import METADATA_SHARD, shard_of
@@ -26,7 +27,6 @@ from tests.support.push_world import PushWorld
 GROUP = "g"
 SHARDS = 4
 SHARD = shard_of(GROUP, SHARDS)
-TOPIC_IDS = {name: name.encode() * 16 for name in "tu"}
 
 Told = tuple[int, Cause | None, tuple[RawRecord, ...]]
 """Epoch ms, and an entry; without a cause, the start of a term."""
@@ -39,8 +39,8 @@ class PushTape(PushWorld):
         self.times: list[int] = []
         self.terms: list[tuple[int, int]] = []
         """(Number of entries before it, epoch ms) of each term."""
-        self.catalog = catalog_of({"t": num_partitions}, PUSH_WALL_MS - 1_000)
         super().__init__(seed, failover, num_partitions)
+        self.catalog = catalog_of(self.view.topic, ("t",), PUSH_WALL_MS - 1_000)
 
     def elect(self) -> None:
         self.terms.append((len(self.view.log), PUSH_WALL_MS + self.now_ms))
@@ -60,8 +60,17 @@ class PushTape(PushWorld):
 
     def grow(self, by: int = 1) -> None:
         self.catalog.now_ms = PUSH_WALL_MS + self.now_ms
-        self.catalog.topic("t", TOPIC_IDS["t"], self.view.topics["t"] + by, Trigger.TOPIC_GROWN)
+        topic_id, count = self.view.topic("t") or NO_TOPIC
+        self.catalog.topic("t", topic_id, count + by, Trigger.TOPIC_GROWN)
         super().grow(by)
+
+    def recreate(self) -> None:
+        before, count = self.view.topic("t") or NO_TOPIC
+        self.catalog.now_ms = PUSH_WALL_MS + self.now_ms
+        self.catalog.topic("t", before, 0, Trigger.TOPIC_DELETED)
+        super().recreate()
+        topic_id, _ = self.view.topic("t") or NO_TOPIC
+        self.catalog.topic("t", topic_id, count, Trigger.TOPIC_CREATED)
 
     @property
     def told(self) -> list[Told]:
@@ -80,9 +89,9 @@ class RewriteTape:
         self.projection = Projection()
         self.groups = self.projection.old_groups
         counts = counts or {"t": 6}
-        self.catalog = catalog_of(counts, REWRITE_WALL_MS - 1_000)
         self.told: list[Told] = [(REWRITE_WALL_MS, None, ())]
         self.play = Play(variant, self, random.Random(seed), counts)
+        self.catalog = catalog_of(self.play.topics.get, counts, REWRITE_WALL_MS - 1_000)
 
     def append(self, cause: Cause, records: tuple[RawRecord, ...]) -> None:
         self.projection.apply_all(records, len(self.told))
@@ -109,18 +118,19 @@ class RewriteTape:
     def grow(self, topic: str, count: int) -> None:
         trigger = Trigger.TOPIC_GROWN if self.play.counts.get(topic) else Trigger.TOPIC_CREATED
         self.catalog.now_ms = self.play.now.wall
-        self.catalog.topic(topic, TOPIC_IDS[topic], count, trigger)
         self.play.grow(topic, count)
+        topic_id, _ = self.play.topics[topic]
+        self.catalog.topic(topic, topic_id, count, trigger)
 
 
 Tape = PushTape | RewriteTape
 
 
-def catalog_of(counts: dict[str, int], at_ms: int) -> Writer:
+def catalog_of(topic: Callable[[str], Topic | None], names: Iterable[str], at_ms: int) -> Writer:
     catalog = Writer()
     catalog.now_ms = at_ms
-    for name, count in counts.items():
-        catalog.topic(name, TOPIC_IDS[name], count, Trigger.TOPIC_CREATED)
+    for name in names:
+        catalog.topic(name, *(topic(name) or NO_TOPIC), Trigger.TOPIC_CREATED)
     return catalog
 
 

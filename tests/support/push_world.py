@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
+from uuid import NAMESPACE_OID, uuid5
 
+from coordinator.oldgroups import committed_offset
 from coordinator.state.projection import Projection
 from lineage.push.consumer import (
     Action,
@@ -47,7 +49,8 @@ from lineage.push.messages import (
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import partition_list, partitions_of
-from records import Cause, PushGroupKey, PushGroupValue, RawRecord, encode_record, offset_commit_key
+from lineage.shard import NO_TOPIC, Topic
+from records import Cause, PushGroupKey, PushGroupValue, RawRecord, encode_record
 
 GROUP = "g"
 TOPIC = "t"
@@ -78,18 +81,28 @@ class ProjectedPushGroup:
     def __init__(self, num_partitions: dict[str, int]) -> None:
         self.projection = Projection()
         self.topics = num_partitions
+        self.lives: dict[str, int] = {}
         self.log: list[tuple[Cause, list[RawRecord]]] = []
         self.hashes: list[int] = []
 
     def value(self) -> PushGroupValue | None:
         return self.projection.old_groups.get(PushGroupKey(group_id=GROUP))
 
-    def committed(self, topic: str, partition: int) -> int:
-        found = self.projection.offsets.get(offset_commit_key(GROUP, topic, partition))
-        return -1 if found is None else found.offset
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        return committed_offset(self.projection, GROUP, topic, topic_id, partition)
 
-    def num_partitions(self, topic: str) -> int:
-        return self.topics.get(topic, 0)
+    def position(self, name: str, partition: int) -> int:
+        """The committed offset of a partition of the present topic."""
+        return self.committed(name, (self.topic(name) or NO_TOPIC)[0], partition)
+
+    def topic(self, name: str) -> Topic | None:
+        if name not in self.topics:
+            return None
+        return uuid5(NAMESPACE_OID, f"{name} {self.lives.get(name, 0)}").bytes, self.topics[name]
+
+    def recreate(self, name: str) -> None:
+        """Delete the topic and create it again, with as many partitions."""
+        self.lives[name] = self.lives.get(name, 0) + 1
 
     def write(self, decision: PushDecision) -> None:
         """Apply the decision's records as one entry, and check what must hold of every entry."""
@@ -218,6 +231,10 @@ class PushWorld:
 
     def grow(self, by: int = 1) -> None:
         self.view.topics[TOPIC] += by
+        self.tell(PushMoment.TOPICS_CHANGED)
+
+    def recreate(self) -> None:
+        self.view.recreate(TOPIC)
         self.tell(PushMoment.TOPICS_CHANGED)
 
     def tell(self, event: Event) -> PushDecision | None:
@@ -448,7 +465,7 @@ def play(seed: int, failover: Failover, make: Callable[..., World] = PushWorld) 
 
     def mishap() -> None:
         actor = world.actors.get(chance.choice(names))
-        what = chance.randrange(9)
+        what = chance.randrange(10)
         if what <= 1 or actor is None:
             one = chance.choice(names)
             world.join(one, auto_commit=one != "c1")
@@ -462,6 +479,8 @@ def play(seed: int, failover: Failover, make: Callable[..., World] = PushWorld) 
             world.kill()
         elif what == 6:
             world.grow()
+        elif what == 9:
+            world.recreate()
         elif what == 7:
             world.stall(chance.choice((100, 250, 600)))
         else:

@@ -16,6 +16,7 @@ from typing import Final
 
 from cluster.simulator import World
 from cluster.simulator.world import START_WALL_MS
+from coordinator.oldgroups import committed_offset
 from coordinator.state.projection import Projection
 from history.render import plural
 from lineage.push.consumer import (
@@ -48,6 +49,7 @@ from lineage.push.messages import (
     partition_number,
 )
 from lineage.push.protocol import PushGroup
+from lineage.shard import Topic
 from quorate.generations.contest import ELECTION_MS, GROUP, HEARTBEAT_MS, POLL_MS, SESSION_MS
 from quorate.generations.ledger import Ledger, RunFigures
 from quorate.generations.schedule import (
@@ -59,7 +61,7 @@ from quorate.generations.schedule import (
     ScheduledEvent,
     Slow,
 )
-from records import PushGroupKey, PushGroupValue, encode_record, offset_commit_key
+from records import ZERO_UUID, PushGroupKey, PushGroupValue, encode_record
 
 LINK_MS: Final = 1.0
 """Time of one message."""
@@ -234,12 +236,11 @@ class _View:
         found = self._projection.old_groups.get(PushGroupKey(group_id=GROUP))
         return found if isinstance(found, PushGroupValue) else None
 
-    def committed(self, topic: str, partition: int) -> int:
-        found = self._projection.offsets.get(offset_commit_key(GROUP, topic, partition))
-        return -1 if found is None else found.offset
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        return committed_offset(self._projection, GROUP, topic, topic_id, partition)
 
-    def num_partitions(self, topic: str) -> int:
-        return self._topics.get(topic, 0)
+    def topic(self, name: str) -> Topic | None:
+        return (ZERO_UUID, self._topics[name]) if name in self._topics else None
 
     def write(self, decision: PushDecision) -> None:
         if decision.records:

@@ -191,8 +191,11 @@ def play_schedule(variant: str, seed: int, strategy: str = "range") -> RewriteSt
     for step in range(25):
         names = list(play.processes)
         what = chance.choices(
-            ["join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop", "cut", "asked"],
-            [6, 2, 2, 2, 2, 1, 2, 1, 1, 3],
+            [
+                *("join", "leave", "pause", "blink", "kill", "grow", "subscribe", "drop", "cut", "asked"),
+                "recreate",
+            ],
+            [6, 2, 2, 2, 2, 1, 2, 1, 1, 3, 1],
         )[0]
         if what == "join" or not names:
             topics = chance.choice([("t",), ("t", "u"), ("t", "later")])
@@ -214,6 +217,9 @@ def play_schedule(variant: str, seed: int, strategy: str = "range") -> RewriteSt
         elif what == "grow":
             topic = chance.choice(["t", "u", "later"])
             play.grow(topic, play.counts.get(topic, 0) + chance.randint(1, 3))
+        elif what == "recreate":
+            topic = chance.choice(["t", "u"])
+            play.recreate(topic, play.counts[topic])
         elif what == "subscribe":
             play.processes[chance.choice(names)].consumer.subscribe(chance.choice([("t",), ("u", "t")]))
             if chance.random() < 0.5:

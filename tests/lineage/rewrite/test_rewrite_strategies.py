@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.oldgroups import HeldId
 from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
@@ -18,9 +19,9 @@ from lineage.rewrite.messages import (
     OffsetCommitRequest,
     TopicNumbers,
 )
-from lineage.rewrite.playing import VARIANTS
+from lineage.rewrite.playing import VARIANTS, PlayTopics
 from lineage.rewrite.strategies import Assignment, StrategyConsumer, StrategyJob
-from records import ReasonKind
+from records import GroupMetadataKey, RawRecord, ReasonKind, Record, encode_record
 from wire.protocol import RequestHeader
 
 from .rewrite_play import RewriteLog
@@ -33,7 +34,7 @@ SESSION_MS = 1_000
 class Hall:
     """A coordinator whose group `g` has a user's strategy; requests and their answers have names."""
 
-    def __init__(self, variant: str, **settings: Any) -> None:
+    def __init__(self, variant: str, others: Any = None, **settings: Any) -> None:
         self.log, self.at_ms, self.ids = RewriteLog(), 0.0, 0
         self.counts = {"t": 4, "u": 1}
         self.jobs: list[StrategyJob] = []
@@ -41,7 +42,12 @@ class Hall:
         self.failures: list[str] = []
         given = {"strategies": frozenset({"range", "mine"})} | settings
         self.coordinator: RewriteCoordinator = VARIANTS[variant][0](
-            self.log.groups, self.counts, self.fresh_id, lambda _: None, RewriteSettings(**given)
+            self.log.groups,
+            PlayTopics(self.counts),
+            self.fresh_id,
+            lambda _: None,
+            RewriteSettings(**given),
+            others,
         )
         self.elect()
 
@@ -533,3 +539,44 @@ def test_groups_are_asked_about_side_by_side(variant: str) -> None:
     ended = hall.coordinator.strategy_ended("h", second.number, {"h-2": [("u", 0)]}, None, hall.now)
     hall.take(ended)
     assert (hall.owned("h"), "a" in hall.answers) == ({"u": [0]}, False)
+
+
+class Neighbour:
+    """Another kind of group, which may take the id."""
+
+    def __init__(self) -> None:
+        self.taken: HeldId | None = None
+
+    def refusal(self, _group_id: str) -> HeldId | None:
+        return self.taken
+
+    def records_that_make_way(self, group_id: str) -> tuple[RawRecord, ...]:
+        return (encode_record(Record(GroupMetadataKey(group_id=group_id), None)),)
+
+
+@both
+def test_an_id_that_is_taken_while_the_first_strategy_is_asked_is_given_up(variant: str) -> None:
+    others = Neighbour()
+    hall = Hall(variant, others)
+    hall.join("a")
+    hall.join("b")
+    others.taken = HeldId(True, "a consumer group has it")
+    hall.first()
+    assert {hall.answers[one].error_code for one in "ab"} == {E.INCONSISTENT_PARTITIONING_STRATEGY}
+    assert hall.log.entries == []
+    others.taken = None
+    hall.join("c")
+    hall.first()
+    assert hall.generation("c") == 1
+
+
+@both
+def test_what_gives_way_is_written_once_though_two_rounds_end_at_once(variant: str) -> None:
+    hall = Hall(variant, Neighbour())
+    hall.join("a")
+    hall.join("b", "", "later")  # for the next round, which has a strategy to ask again
+    hall.first()
+    hall.join("a2", "g-1", "later")  # nothing to share out: the round ends at once
+    types = [[raw.type for raw in records] for _, records in hall.log.entries]
+    assert types[0] == [2, 1010]
+    assert {len(one) for one in types[1:]} == {1}

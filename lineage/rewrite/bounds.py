@@ -1,0 +1,38 @@
+"""How large a group may get: its record must fit into one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lineage.rewrite.groups import LiveGroup
+from lineage.rewrite.messages import TopicNumbers
+from lineage.shard import Topic
+from records import RewriteGroupValue, RewritePartitions
+
+ITEM_BYTES = 8
+"""Most bytes of a record that a number in a subscription takes, or a name beside its own bytes."""
+
+
+def subscription_bytes(topics: Iterable[str], partitions: Iterable[TopicNumbers | RewritePartitions]) -> int:
+    """Most bytes that a subscription takes of the group's record."""
+    size = sum(ITEM_BYTES + len(topic.encode()) for topic in topics)
+    return size + sum(ITEM_BYTES * (1 + len(one.partitions)) + len(one.topic.encode()) for one in partitions)
+
+
+def bytes_of_others(value: RewriteGroupValue, group: LiveGroup, consumer_id: str) -> int:
+    """Most bytes that the subscriptions of all but one consumer take."""
+    size = sum(subscription_bytes(one.topics, one.partitions) for one in group.others(consumer_id))
+    return size + sum(
+        subscription_bytes(one.topics, one.fixed)
+        for one in value.consumers
+        if one.consumer_id not in group.waiting and one.consumer_id != consumer_id
+    )
+
+
+def shared_out(topics: Mapping[str, Topic], partitions_max: int) -> dict[str, int]:
+    """How many partitions of each topic are shared out: in order, as long as there is room."""
+    shared = {}
+    for name, (_, count) in topics.items():
+        shared[name] = min(count, partitions_max)
+        partitions_max -= shared[name]
+    return shared
