@@ -539,10 +539,11 @@ class PushTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushGroupValue:
-    """The whole state of a push group but its offsets: consumers sorted by id, and the topics divided."""
+    """The state of a push group but its offsets: consumers by id, the topics divided, the newest round."""
 
     consumers: tuple[PushConsumer, ...]
     topics: Annotated[tuple[PushTopic, ...], Since(1)] = ()
+    round: Annotated[I32, Since(1)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

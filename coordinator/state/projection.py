@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coordinator.state.freeing import free_incrementally
-from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, projected
+from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, OLD_GROUP_TYPES, projected
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import OffsetStore
 from coordinator.state.pendingoffsets import PendingOffsets
@@ -41,7 +41,6 @@ _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
 _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
-_OLD_GROUPS = frozenset({int(RecordType.PUSH_GROUP), int(RecordType.REWRITE_GROUP)})
 
 RESOLVED_KEPT = 1_000
 """Limit on the uncommitted changes of `Projection.resolved`, beyond which the oldest are forgotten."""
@@ -101,7 +100,7 @@ class Projection:
         elif type_ == _TRANSACTIONS_RESOLVED:
             key, self.resolved = decode_key_and_value(raw)
             self._resolved_at.append((index, self.resolved_decision))
-        elif type_ in _OLD_GROUPS:
+        elif type_ in OLD_GROUP_TYPES:
             key, value = decode_key_and_value(raw)
             self._apply_old_group(key, value)
         else:

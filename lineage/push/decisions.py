@@ -166,14 +166,17 @@ class PushDecisionBuilder:
         self.reasons.append(Reason(kind=kind, member_id=member_id, topic=topic, detail=detail))
 
     def build(self, group_id: str, before: PushGroupValue | None, others: OtherGroups) -> PushDecision:
-        """The decision. Its entry has the group's record if that changes, and the committed offsets."""
+        """The decision. Its entry has the group's record if that changes, and the committed offsets.
+
+        Whatever there is a reason for begins a round, which overtakes the one that is under way."""
         decision = self.decision
         consumers = tuple(self.consumers[one] for one in sorted(self.consumers))
         topics = tuple(
             PushTopic(topic_id=topic_id, num_partitions=number, name=name)
             for name, (topic_id, number) in sorted(self.topics.items())
         )
-        value = PushGroupValue(consumers=consumers, topics=topics) if consumers else None
+        newest = (0 if before is None else before.round) + bool(self.reasons)
+        value = PushGroupValue(consumers=consumers, topics=topics, round=newest) if consumers else None
         if before is None and value is not None:
             for raw in others.records_that_make_way(group_id):
                 record = decode_record(raw)

@@ -318,8 +318,9 @@ class PushGroup:
         if turn is Turn.FAILS:
             timeout_ms = one.ping_interval_ms * (one.max_ping_retries + 1)
             since_ms = timeout_ms if session is None else builder.now_ms - session.heard_ms
-            heard_ms = builder.wall_ms - since_ms
-            builder.expiries.append(Expiry(consumer_id, timeout_ms, heard_ms, heard_ms, builder.wall_ms))
+            armed_ms = builder.wall_ms - since_ms
+            heard_ms = -1 if session is None else armed_ms  # -1: this coordinator never heard of it
+            builder.expiries.append(Expiry(consumer_id, timeout_ms, armed_ms, heard_ms, builder.wall_ms))
         trigger = Trigger.SESSION_EXPIRED if turn is Turn.FAILS else Trigger.MEMBER_LEFT
         builder.because(trigger, consumer_id, detail)
         builder.add_reason(_REASONS[turn], consumer_id, detail=detail)

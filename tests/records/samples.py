@@ -282,6 +282,7 @@ SAMPLES: dict[RecordType, Record] = {
                 ),
             ),
             topics=(PushTopic(topic_id=TOPIC_ID, num_partitions=301, name="t"),),
+            round=3,
         ),
     ),
 }

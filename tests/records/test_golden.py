@@ -127,8 +127,8 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
     (RecordType.PUSH_GROUP, 1): (
         "91a167",
         (
-            "929197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c9193c41000010203040506070809"
-            "0a0b0c0d0e0fcd012da174"
+            "939197030103cd0bb8a163a8736d616c6c6573749192a1749200cd012c9193c41000010203040506070809"
+            "0a0b0c0d0e0fcd012da17403"
         ),
     ),
 }
@@ -152,7 +152,7 @@ def _before(type_: RecordType, version: int) -> Record:
         topics = tuple(replace(topic, topic_id=ZERO_UUID) for topic in record.value.topics)
         return replace(record, value=replace(record.value, topics=topics))
     if (type_, version) == (RecordType.PUSH_GROUP, 0):
-        return replace(record, value=replace(record.value, topics=()))
+        return replace(record, value=replace(record.value, topics=(), round=0))
     return record
 
 

@@ -11,6 +11,7 @@ Harnesses, from one object to whole processes:
     three_nodes       three whole nodes in virtual time
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
     disk_node         real replicas and decisions in a real directory, on a clock that the test moves
+    push_world        a push group in virtual time: its coordinator, consumers, brokers, connections
     incidents         a `World` with processes that misbehave on request, and a list of the incidents
     real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 
@@ -48,6 +49,7 @@ Logs to read:
     memory_log         a log in memory, and a writer of entries made by hand
     payments_log       the scripted story that the golden texts tell
     classic_log        the scripted story of a classic group
+    lineage_logs       groups of the older protocols, played by their own coordinators
     mixed_story        a group that moves to the other protocol and back
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame

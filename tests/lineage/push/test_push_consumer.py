@@ -27,9 +27,8 @@ from lineage.push.messages import (
     frame,
     lookup_response,
 )
+from tests.support.push_world import BROKERS, KNOWN, PING_MS, register_of
 from wire.schema import Message
-
-from .push_world import BROKERS, KNOWN, PING_MS, register_of
 
 FOUND = lookup_response(1, BROKERS)
 NO_COORDINATOR = lookup_response(None, BROKERS)

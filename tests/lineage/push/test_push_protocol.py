@@ -47,11 +47,18 @@ from records import (
     Trigger,
     encode_record,
 )
+from tests.support.push_world import (
+    PING_MS,
+    RETRIES,
+    TOPIC,
+    WAIT_MS,
+    WALL_MS,
+    ProjectedPushGroup,
+    register_of,
+)
 from wire.errors import ErrorCode
 from wire.framing import Framer
 from wire.schema import Message
-
-from .push_world import PING_MS, RETRIES, TOPIC, WAIT_MS, WALL_MS, ProjectedPushGroup, register_of
 
 PATIENCE_MS = PING_MS * (RETRIES + 1)
 STOP, START, PING = StopRequest, StartRequest, PingRequest

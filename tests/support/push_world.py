@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeVar
 from uuid import NAMESPACE_OID, uuid5
 
 from coordinator.oldgroups import committed_offset
@@ -227,6 +228,14 @@ class PushWorld:
         for line in list(self.lines.values()):
             self._break(line)
         self.at(self.now_ms + self.random.randint(20, 300), self.elect)
+
+    def grow(self, by: int = 1) -> None:
+        self.view.topics[TOPIC] += by
+        self.tell(PushMoment.TOPICS_CHANGED)
+
+    def recreate(self) -> None:
+        self.view.recreate(TOPIC)
+        self.tell(PushMoment.TOPICS_CHANGED)
 
     def tell(self, event: Event) -> PushDecision | None:
         if self.group is None:
@@ -445,10 +454,13 @@ CHURN_MS = 4_000
 REST_MS = 2_500
 
 
-def play(seed: int, failover: Failover) -> PushWorld:
+World = TypeVar("World", bound=PushWorld)
+
+
+def play(seed: int, failover: Failover, make: Callable[..., World] = PushWorld) -> World:
     """A random life of a group, and then a rest in which nothing happens to it."""
     chance = random.Random(f"mishaps of {seed}")
-    world = PushWorld(seed, failover, chance.choice((1, 3, 6)))
+    world = make(seed, failover, chance.choice((1, 3, 6)))
     names = [f"c{one}" for one in range(chance.randint(1, 5))]
 
     def mishap() -> None:
@@ -466,11 +478,9 @@ def play(seed: int, failover: Failover) -> PushWorld:
         elif what == 5:
             world.kill()
         elif what == 6:
-            world.view.topics[TOPIC] += 1
-            world.tell(PushMoment.TOPICS_CHANGED)
+            world.grow()
         elif what == 9:
-            world.view.recreate(TOPIC)
-            world.tell(PushMoment.TOPICS_CHANGED)
+            world.recreate()
         elif what == 7:
             world.stall(chance.choice((100, 250, 600)))
         else:
