@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from lineage.push.messages import Command, PartitionOffset, RegisterRequest, check_coordinator_id
+from lineage.push.messages import Command, RegisterRequest, check_coordinator_id
 from lineage.push.rounds import topics_of
 from lineage.shard import NO_TOPIC, OtherGroups, Topic
 from records import (
@@ -100,12 +100,22 @@ class ConnectionClosed:
     connection: int
 
 
+class OfferedOffset(NamedTuple):
+    """An offset to be committed. `timestamp_ms` is the base of its retention (-1: when it is written)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int = -1
+    metadata: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetsOffered:
     """An OffsetCommit, on a connection of its own, of a consumer without auto_commit."""
 
     consumer_id: str
-    offsets: Sequence[PartitionOffset]
+    offsets: Sequence[OfferedOffset]
 
 
 class PushMoment(Enum):
@@ -147,7 +157,7 @@ class PushDecisionBuilder:
     detail: str = ""
     reasons: list[Reason] = field(default_factory=list)
     expiries: list[Expiry] = field(default_factory=list)
-    offsets: list[tuple[str, int, int]] = field(default_factory=list)
+    offsets: list[OfferedOffset] = field(default_factory=list)
 
     @classmethod
     def of(cls, before: PushGroupValue | None, now_ms: int, wall_ms: int) -> PushDecisionBuilder:
@@ -184,15 +194,16 @@ class PushDecisionBuilder:
                 decision.records.append(record)
         if value != before:
             decision.records.append(Record(PushGroupKey(group_id=group_id), value))
-        for topic, partition, offset in self.offsets:
-            key = OffsetCommitKey(group_id=group_id, topic=topic, partition=partition)
-            topic_id, _ = self.topics.get(topic, NO_TOPIC)
-            decision.records.append(
-                Record(
-                    key,
-                    OffsetCommitValue(offset=offset, commit_timestamp_ms=self.wall_ms, topic_id=topic_id),
-                )
+        for one in self.offsets:
+            key = OffsetCommitKey(group_id=group_id, topic=one.topic, partition=one.partition)
+            topic_id, _ = self.topics.get(one.topic, NO_TOPIC)
+            offset = OffsetCommitValue(
+                offset=one.offset,
+                commit_timestamp_ms=one.timestamp_ms if one.timestamp_ms >= 0 else self.wall_ms,
+                metadata=one.metadata,
+                topic_id=topic_id,
             )
+            decision.records.append(Record(key, offset))
         if decision.records:
             assert self.trigger is not None, "a change without a cause"
             decision.cause = Cause(

@@ -19,6 +19,7 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushDecisionBuilder,
@@ -46,6 +47,9 @@ from lineage.push.rounds import divide, partitions_of
 from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, is_another_topic
 from records import Expiry, PushConsumer, PushPartitions, PushState, ReasonKind, Trigger
 from wire.errors import ErrorCode, MalformedFrame
+
+METADATA_BYTES_MAX = 4_096
+"""Kafka's default; bytes of the metadata of one offset."""
 
 _WITH_PARTITIONS = (PushState.STARTING, PushState.STARTED)
 _REASONS = {Turn.LEAVES: ReasonKind.MEMBER_LEFT, Turn.FAILS: ReasonKind.SESSION_EXPIRED}
@@ -227,7 +231,7 @@ class PushGroup:
     ) -> None:
         """Commit the offsets that differ from the committed ones; a negative one is no position yet."""
         changed = [
-            (topic, partition, offset)
+            OfferedOffset(topic, partition, offset)
             for (topic, partition), offset in sorted(offsets.items())
             if offset >= 0 and offset != self._committed(builder, topic, partition)
         ]
@@ -241,13 +245,16 @@ class PushGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if one.auto_commit or not self._settings.offset_commit:
             return ErrorCode.INVALID_REQUEST
-        try:
-            offsets = _by_partition(event.offsets)
-        except MalformedFrame:
+        partitions = {(each.topic, each.partition) for each in event.offsets}
+        if len(partitions) < len(event.offsets) or any(each.offset < 0 for each in event.offsets):
             return ErrorCode.INVALID_REQUEST
-        if not offsets.keys() <= set(partitions_of(one.owned)):
+        if any(len(each.metadata.encode()) > METADATA_BYTES_MAX for each in event.offsets):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not partitions <= set(partitions_of(one.owned)):
             return ErrorCode.ILLEGAL_GENERATION  # Kafka's error for work of an earlier assignment
-        self._commit(builder, event.consumer_id, offsets)
+        if event.offsets:
+            builder.because(Trigger.OFFSETS_COMMITTED, event.consumer_id)
+            builder.offsets += event.offsets
         return ErrorCode.NONE
 
     def _fail_ping(self, builder: PushDecisionBuilder, consumer_id: str, problem: str) -> None:

@@ -31,6 +31,7 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -40,12 +41,12 @@ from lineage.push.decisions import (
 from lineage.push.machines import ConsumerState
 from lineage.push.messages import (
     Broker,
-    PartitionOffset,
     RegisterRequest,
     decode_lookup_response,
     decode_request,
     frame,
     lookup_response,
+    partition_number,
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import partition_list, partitions_of
@@ -406,8 +407,8 @@ class PushWorld:
                 actor.core.positions[topic, partition] = max(offset, 0) + 1
             if not actor.auto_commit and actor.core.positions and self.group is not None:
                 offsets = [
-                    PartitionOffset(topic=topic, partition=partition, offset=offset)
-                    for (topic, partition), offset in actor.core.positions.items()
+                    OfferedOffset(topic, partition_number(name), offset)
+                    for (topic, name), offset in actor.core.positions.items()
                 ]
                 self.tell(OffsetsOffered(actor.consumer_id, offsets))
 

@@ -36,6 +36,7 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -45,7 +46,6 @@ from lineage.push.decisions import (
 from lineage.push.messages import (
     Broker,
     Command,
-    PartitionOffset,
     PingRequest,
     RegisterRequest,
     decode_lookup_response,
@@ -254,7 +254,10 @@ class PushPlayer:
 
     def offset_commit(self, member: str, positions: dict[PartitionId, int]) -> None:
         """Carry an OffsetCommit on a connection of its own. One that is lost or refused is not repeated."""
-        offsets = [PartitionOffset(topic=at[0], partition=at[1], offset=one) for at, one in positions.items()]
+        offsets = [
+            OfferedOffset(topic, partition_number(name), offset)
+            for (topic, name), offset in positions.items()
+        ]
 
         def reach() -> None:
             if self._group is not None:

@@ -13,6 +13,7 @@ from lineage.push.decisions import (
     ConnectionClosed,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -46,8 +47,10 @@ from records import (
     Record,
     Trigger,
     encode_record,
+    offset_commit_key,
 )
 from tests.support.push_world import (
+    GROUP,
     PING_MS,
     RETRIES,
     TOPIC,
@@ -321,7 +324,7 @@ def test_hostile_frames_end_connections_and_never_break_the_group() -> None:
 
 
 def test_without_auto_commit_offsets_are_committed_by_offset_commit_or_not_at_all() -> None:
-    offsets = [PartitionOffset(topic=TOPIC, partition="0-0", offset=5)]
+    offsets = [OfferedOffset(TOPIC, 0, 5, 1_234, "half way")]
     story = PushStory(num_partitions=2)
     story.register(1, "a", auto_commit=False)
     story.answer(1)
@@ -330,18 +333,23 @@ def test_without_auto_commit_offsets_are_committed_by_offset_commit_or_not_at_al
     assert story.answer(1, PingResponse(num_partition=2)).records == []
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.NONE
     assert story.view.position(TOPIC, 0) == 5
+    committed = story.view.projection.offsets.get(offset_commit_key(GROUP, TOPIC, 0))
+    assert (committed.commit_timestamp_ms, committed.metadata) == (1_234, "half way")
     assert story.tell(OffsetsOffered("b", offsets)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    foreign = [PartitionOffset(topic=TOPIC, partition="0-2", offset=5)]
+    foreign = [OfferedOffset(TOPIC, 2, 5)]
     assert story.tell(OffsetsOffered("a", foreign)).error is ErrorCode.ILLEGAL_GENERATION
-    garbage = [PartitionOffset(topic=TOPIC, partition="?", offset=5)]
-    assert story.tell(OffsetsOffered("a", garbage)).error is ErrorCode.INVALID_REQUEST
+    for garbage in ([*offsets, *offsets], [OfferedOffset(TOPIC, 0, -1)]):
+        assert story.tell(OffsetsOffered("a", garbage)).error is ErrorCode.INVALID_REQUEST
+    long = [OfferedOffset(TOPIC, 0, 6, metadata="ü" * 2_049)]
+    assert story.tell(OffsetsOffered("a", long)).error is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert story.view.position(TOPIC, 0) == 5
     story.fail_over(offset_commit=False)
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.INVALID_REQUEST
 
 
 def test_an_offset_commit_of_a_consumer_with_auto_commit_is_refused() -> None:
     story = PushStory(num_partitions=1).start("a")
-    offsets = [PartitionOffset(topic=TOPIC, partition="0-0", offset=5)]
+    offsets = [OfferedOffset(TOPIC, 0, 5)]
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.INVALID_REQUEST
     assert story.view.position(TOPIC, 0) == -1
 
