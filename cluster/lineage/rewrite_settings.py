@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.settings import Settings
-from lineage.rewrite.coordinator import RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
 
 
 def rewrite_settings(settings: Settings) -> RewriteSettings:

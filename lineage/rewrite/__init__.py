@@ -5,7 +5,8 @@ errors       error numbers, and what a consumer makes of each
 machines     the states of both coordinators and both consumers, as tables
 strategies   which consumer gets which partition: range, round robin
 groups       what a coordinator keeps of a group in memory only
-bounds       how large a group may get
+deadlines    when sessions end
+bounds       settings, and how large a group may get
 commits      the offsets of an OffsetCommit
 coordinator  decisions that both variants share
 variants     where the two differ

@@ -6,15 +6,14 @@ return results. The caller applies the records of each result before it asks for
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lineage.rewrite.bounds import bytes_of_others, shared_out, subscription_bytes
+from lineage.rewrite.bounds import RewriteSettings, bytes_of_others, shared_out, subscription_bytes
 from lineage.rewrite.commits import offsets_of
+from lineage.rewrite.deadlines import SessionDeadlines
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import (
     LiveGroup,
@@ -27,12 +26,11 @@ from lineage.rewrite.groups import (
     answer_of,
     differences,
     partitions_of,
+    refusal,
     wanted,
 )
 from lineage.rewrite.machines import RewriteEvent, RewriteState, Table
 from lineage.rewrite.messages import (
-    CommittedPartition,
-    CommittedTopic,
     ConsumerMetadataRequest,
     ConsumerMetadataResponse,
     HeartbeatRequest,
@@ -60,27 +58,6 @@ from records import (
 from wire.schema import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteSettings:
-    """Server-side settings. All bounds together keep a group's record well below the size of an entry.
-
-    `strategies` are the names that a JoinGroup may have; those that are not built in are users'.
-    `subscription_bytes_max` is for one consumer, `subscriptions_bytes_max` for all of a group. Of a group's
-    partitions, in the order of their topics, those beyond `partitions_max` have no owner. Longer client ids
-    are cut. `commit_bytes_max` is for the records of one OffsetCommit."""
-
-    max_session_timeout_ms: int = 30_000
-    strategies: frozenset[str] = frozenset(STRATEGIES)
-    consumers_max: int = 1_000
-    subscription_bytes_max: int = 8_192
-    subscriptions_bytes_max: int = 1 << 21
-    partitions_max: int = 200_000
-    group_id_bytes_max: int = 1_024
-    client_id_bytes_max: int = 256
-    metadata_bytes_max: int = 4_096
-    commit_bytes_max: int = 8 << 20
-
-
 class RewriteCoordinator(ABC):
     """The groups of one shard. `groups` are their records by key, and may hold other keys too.
 
@@ -103,7 +80,7 @@ class RewriteCoordinator(ABC):
         self._others = NoOtherGroups() if others is None else others
         self._settings = RewriteSettings() if settings is None else settings
         self._groups: dict[str, LiveGroup] = {}
-        self._timers: list[tuple[float, str, str]] = []
+        self._deadlines = SessionDeadlines()
         self._jobs = 0
         """Number of the last job; it never starts again, so that a late answer fits no other round."""
         self.state = RewriteState.DOWN
@@ -129,7 +106,7 @@ class RewriteCoordinator(ABC):
         for group in self._groups.values():
             self._step(group.state, RewriteEvent.DEMOTED)
         self._groups.clear()
-        self._timers.clear()
+        self._deadlines = SessionDeadlines()
         self.state = RewriteState.DOWN
 
     # Inputs.
@@ -143,14 +120,14 @@ class RewriteCoordinator(ABC):
             return [RewriteResult(request.group_id, answers=((origin, answer),))]
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
         if self.state is not RewriteState.READY:
-            return [_refusal(request, origin, self._unavailable(request, self.state))]
+            return [refusal(request, origin, self._unavailable(request, self.state))]
         if isinstance(request, JoinGroupRequest):
             return self._join(request, origin, now)
         if isinstance(request, OffsetCommitRequest):
             return [self._commit(request, origin, now)]
         group = self._groups.get(request.group_id)
         if group is None or request.consumer_id not in group.sessions:
-            return [_refusal(request, origin, RewriteError.UNKNOWN_CONSUMER)]
+            return [refusal(request, origin, RewriteError.UNKNOWN_CONSUMER)]
         group.sessions[request.consumer_id].connection = origin.connection
         error = self._heartbeat(request, group, now)
         results = [RewriteResult(request.group_id, answers=((origin, HeartbeatResponse(error_code=error)),))]
@@ -159,26 +136,18 @@ class RewriteCoordinator(ABC):
     def put_off(self, request: Message, origin: RewriteOrigin) -> RewriteResult:
         """Answer as while loading: the consumer asks again. For times in which nothing can be written."""
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
-        return _refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
+        return refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
 
     def tick(self, now: Now) -> list[RewriteResult]:
         """Find the consumers dead whose deadline has passed; see `next_deadline_ms`."""
         results: list[RewriteResult] = []
         touched: dict[str, LiveGroup] = {}
-        while self._timers and self._timers[0][0] <= now.monotonic:
-            queued_ms, group_id, consumer_id = heapq.heappop(self._timers)
-            group = self._groups.get(group_id)
-            session = group.sessions.get(consumer_id) if group is not None else None
-            if group is None or session is None or session.queued_ms != queued_ms:
-                continue
-            session.queued_ms = None
-            if session.deadline_ms is not None and session.deadline_ms <= now.monotonic:
-                connection = self._found_dead(group_id, group, consumer_id, session, now)
-                if connection is not None:
-                    results.append(RewriteResult(group_id, closes=(connection,)))
-                touched[group_id] = group
-            else:
-                self._queue(group_id, consumer_id, session)
+        for group_id, consumer_id in self._deadlines.passed(now, self._session):
+            group = touched[group_id] = self._groups[group_id]
+            session = group.sessions[consumer_id]
+            connection = self._found_dead(group_id, group, consumer_id, session, now)
+            if connection is not None:
+                results.append(RewriteResult(group_id, closes=(connection,)))
         for group_id, group in touched.items():
             results += self._go_on(group_id, group, now)
         return results
@@ -186,7 +155,7 @@ class RewriteCoordinator(ABC):
     @property
     def next_deadline_ms(self) -> float | None:
         """Monotonic ms at which `tick` may have work; it may also find none."""
-        return self._timers[0][0] if self._timers else None
+        return self._deadlines.next_ms
 
     def topics_changed(self, now: Now) -> list[RewriteResult]:
         """Compare every group with the catalog, one whose strategy is asked when its round ends."""
@@ -274,7 +243,7 @@ class RewriteCoordinator(ABC):
         group = self._groups.get(group_id) or LiveGroup()
         error = self._join_error(request, group)
         if error is not RewriteError.NONE:
-            return [_refusal(request, origin, error)]
+            return [refusal(request, origin, error)]
         if self._answers_again(request, group):
             group.state = self._step(group.state, RewriteEvent.REJOINED)
             self._arm(group_id, group, consumer_id, now)
@@ -497,11 +466,11 @@ class RewriteCoordinator(ABC):
         is_known = group is not None and request.consumer_id in group.sessions
         error = self._commit_error(request, group) if group and is_known else RewriteError.UNKNOWN_CONSUMER
         if error is not RewriteError.NONE:
-            return _refusal(request, origin, error)
+            return refusal(request, origin, error)
         value, bytes_max = self._record(request.group_id), self._settings.metadata_bytes_max
         records, topics = offsets_of(request, value, self._topics, bytes_max, now)
         if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:
-            return _refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
+            return refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         cause = Cause(
             trigger=Trigger.OFFSETS_COMMITTED,
             member_id=request.consumer_id,
@@ -511,6 +480,10 @@ class RewriteCoordinator(ABC):
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
 
     # Sessions.
+
+    def _session(self, group_id: str, consumer_id: str) -> RewriteSession | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.sessions.get(consumer_id)
 
     def _record(self, group_id: str) -> RewriteGroupValue:
         value: RewriteGroupValue | None = self._records.get(RewriteGroupKey(group_id=group_id))
@@ -524,15 +497,7 @@ class RewriteCoordinator(ABC):
         return session
 
     def _arm(self, group_id: str, group: LiveGroup, consumer_id: str, now: Now) -> None:
-        session = group.sessions[consumer_id]
-        session.armed, session.deadline_ms = now, now.monotonic + session.timeout_ms
-        if session.queued_ms is None or session.queued_ms > session.deadline_ms:
-            self._queue(group_id, consumer_id, session)
-
-    def _queue(self, group_id: str, consumer_id: str, session: RewriteSession) -> None:
-        if session.deadline_ms is not None:
-            heapq.heappush(self._timers, (session.deadline_ms, group_id, consumer_id))
-            session.queued_ms = session.deadline_ms
+        self._deadlines.arm(group_id, consumer_id, group.sessions[consumer_id], now)
 
     def _note_dead(self, group: LiveGroup, consumer_id: str, session: RewriteSession) -> Reason:
         group.dead.add(consumer_id)
@@ -545,30 +510,3 @@ class RewriteCoordinator(ABC):
         to = self.TABLE[state, event]
         self.taken[state, event] += 1
         return to
-
-
-def _refusal(
-    request: JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest,
-    origin: RewriteOrigin,
-    error: RewriteError,
-) -> RewriteResult:
-    """The answer that reports an error, which changes nothing."""
-    answer: Message
-    if isinstance(request, JoinGroupRequest):
-        answer = JoinGroupResponse(error_code=error, consumer_id=request.consumer_id)
-    elif isinstance(request, HeartbeatRequest):
-        answer = HeartbeatResponse(error_code=error)
-    else:
-        answer = OffsetCommitResponse(
-            topics=[
-                CommittedTopic(
-                    topic=topic.topic,
-                    partitions=[
-                        CommittedPartition(partition=one.partition, error_code=error)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    return RewriteResult(request.group_id, answers=((origin, answer),))

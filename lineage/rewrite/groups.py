@@ -10,8 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.machines import RewriteEvent, RewriteState
-from lineage.rewrite.messages import JoinGroupRequest, JoinGroupResponse, TopicNumbers
+from lineage.rewrite.messages import (
+    CommittedPartition,
+    CommittedTopic,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TopicNumbers,
+)
 from lineage.rewrite.strategies import STRATEGIES, Assignment, Partition, StrategyConsumer, StrategyJob
 from lineage.shard import NO_TOPIC, Topic, Topics, is_another_topic
 from records import (
@@ -286,3 +297,30 @@ def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
             created = ReasonKind.TOPIC_CREATED if topic.num_partitions == 0 else ReasonKind.TOPIC_GROWN
             found.append(Reason(created if now else ReasonKind.TOPIC_DELETED, topic=topic.name))
     return found
+
+
+def refusal(
+    request: JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest,
+    origin: RewriteOrigin,
+    error: RewriteError,
+) -> RewriteResult:
+    """The answer that reports an error, which changes nothing."""
+    answer: Message
+    if isinstance(request, JoinGroupRequest):
+        answer = JoinGroupResponse(error_code=error, consumer_id=request.consumer_id)
+    elif isinstance(request, HeartbeatRequest):
+        answer = HeartbeatResponse(error_code=error)
+    else:
+        answer = OffsetCommitResponse(
+            topics=[
+                CommittedTopic(
+                    topic=topic.topic,
+                    partitions=[
+                        CommittedPartition(partition=one.partition, error_code=error)
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    return RewriteResult(request.group_id, answers=((origin, answer),))

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import NAMESPACE_OID, uuid5
 
+from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings, Send
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.machines import DESIGN_CONSUMER, THREAD_CONSUMER, ConsumerTable
 from lineage.rewrite.messages import (

@@ -20,7 +20,8 @@ from cluster.settings import Settings, SettingsError
 from cluster.settings.table import REWRITE_STRATEGIES
 from coordinator.assignors.assigning import spec_of
 from coordinator.state.projection import Projection
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.messages import JoinGroupRequest

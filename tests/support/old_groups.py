@@ -32,7 +32,7 @@ from lineage.push.messages import (
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import partitions_of
-from lineage.rewrite.coordinator import RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.messages import (
     CommitPartition,

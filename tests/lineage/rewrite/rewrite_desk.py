@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.groups import Now, RewriteOrigin
 from lineage.rewrite.messages import (
     CommitPartition,

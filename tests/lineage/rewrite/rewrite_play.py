@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.state.projection import Projection
+from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
-from lineage.rewrite.coordinator import RewriteSettings
 from lineage.rewrite.machines import RewriteState
 from lineage.rewrite.playing import Play
 from lineage.rewrite.strategies import STRATEGIES, Assignment, StrategyJob

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.oldgroups import HeldId
-from lineage.rewrite.coordinator import RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.messages import TopicNumbers
 from lineage.rewrite.playing import VARIANTS

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator.oldgroups import HeldId
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.bounds import RewriteSettings
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.machines import RewriteEvent, RewriteState
