@@ -236,7 +236,7 @@ class PushClient:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._held:  # the coordinator was heard, only the program was not there
-            self._timer = self._host.call_later(1.0, self._tick)
-        else:
+        if (
+            not self._held
+        ):  # else the coordinator was heard, only the program was not there: poll() arms it again
             self._act(self.core.time_passed(self._now_ms))

@@ -177,6 +177,8 @@ class PushShard:
         except Exception:  # what is in memory may be half changed: the log is not
             LOG.exception("shard %d: a decision about push group %r failed", door.shard, group_id)
             self._begin_anew(group_id)
+            if isinstance(event, OffsetsOffered) and callable(concerns):
+                concerns(None)
             return
         if decision.cause is not None:
             door.write(now_ms, group_id, decision.cause, records)
@@ -230,7 +232,7 @@ class PushShard:
         self._host.call_later(RELOAD_MS, self._load_again, group_id)
 
     def _load_again(self, group_id: str) -> None:
-        if self._is_serving and self._has_record(group_id):
+        if self._is_serving and group_id not in self._groups and self._has_record(group_id):
             self.tell(group_id, PushMoment.LOADED)
 
     # Timers.

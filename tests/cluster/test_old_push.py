@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lineage.push.decisions import Event, OffsetsOffered, PushDecision
 from lineage.push.machines import ConsumerState
+from lineage.push.protocol import PushGroup
 from records import PushState
 from tests.cluster.old_protocols import PING_MS, PUSH_PORT, RETRIES, OldNodes
 from tests.report import count_fault
@@ -158,3 +160,32 @@ def test_a_second_registration_of_a_consumer_ends_the_first(nodes: OldNodes) -> 
     nodes.wait(lambda: len(other.positions) == 12)
     assert nodes.push_record is not None
     assert [one.consumer_id for one in nodes.push_record.consumers] == ["a"]
+
+
+def test_a_group_whose_decision_failed_is_loaded_once_and_loses_no_consumer(
+    nodes: OldNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumers register again before the pause is over, and the first of them has the group loaded."""
+    nodes.push("a")
+    nodes.push("b", auto_commit=False)
+    nodes.wait(lambda: nodes.is_shared({"a", "b"}))
+    decide, failures = PushGroup.on, []
+
+    def fails_once(group: PushGroup, event: Event, now_ms: int, wall_ms: int) -> PushDecision:
+        if isinstance(event, OffsetsOffered) and not failures:
+            failures.append(event)
+            raise RuntimeError("as if it had a bug")
+        return decide(group, event, now_ms, wall_ms)
+
+    monkeypatch.setattr(PushGroup, "on", fails_once)
+    owners, answers = nodes.owners(), []
+    assert nodes.pushed["b"].commit(dict.fromkeys(nodes.pushed["b"].positions, 7), answers.append)
+    nodes.world.run_for(PING_MS / 2)
+    assert failures
+    assert answers == [None], "the connection was closed: the outcome is unknown"
+    nodes.world.run_for(3 * PATIENCE_MS)
+    assert nodes.owners() == owners
+    record = nodes.push_record
+    assert record is not None
+    assert {one.state for one in record.consumers} == {PushState.STARTED}
+    assert record.round == 2, "no round began"
