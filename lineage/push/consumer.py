@@ -172,7 +172,9 @@ class PushConsumerCore:
         return [CloseConnection(), *self._ask_first()]
 
     def quit(self) -> list[Action]:
-        """Leave: the closed connection says so."""
+        """Leave: the closed connection says so. Nothing to do for a consumer that gave up or never began."""
+        if self.state in (ConsumerState.DOWN, ConsumerState.FAILED):
+            return []
         is_registered = self.state is not ConsumerState.LOOKING_UP
         self._take(Seen.QUITS)
         self.positions.clear()

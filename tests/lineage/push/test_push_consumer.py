@@ -171,6 +171,15 @@ def test_quitting_closes_the_connection_which_is_the_leave() -> None:
     assert looking.looked_up(FOUND, 0) == [], "an answer that comes too late"
 
 
+def test_quitting_after_giving_up_or_before_the_start_changes_nothing() -> None:
+    core = PushConsumerCore(register_of("c"), KNOWN[:1])
+    assert core.quit() == []
+    core.begin()
+    assert [type(one) for one in core.looked_up(None, 0)] == [GiveUp]
+    assert core.quit() == core.quit() == []
+    assert [type(one) for one in core.begin()] == [AskBroker]
+
+
 def test_a_consumer_needs_a_broker() -> None:
     with pytest.raises(ValueError, match="broker"):
         PushConsumerCore(register_of("c"), ())
