@@ -175,6 +175,27 @@ def test_describe_takes_what_the_leader_tells_over_http(
     assert (document["live_missing"], document["end_offsets"]) == (None, None)
 
 
+def test_a_group_of_an_older_protocol_is_called_by_its_name(
+    described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
+) -> None:
+    """Kafka's description calls it classic, and has neither its generation nor the states of its members."""
+    unknown = DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="no")
+    described.answer(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeResponse(groups=[unknown]))
+    members = [DescribedGroupMember(member_id="m1", client_id="app", client_host="/10.0.0.7")]
+    group = ClassicGroup(group_id="g", group_state="Stable", members=members)
+    described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[group]))
+    for told, first in (
+        ({"type": "rewrite", "epoch": 7}, "group g: Stable, of type rewrite, generation 7"),
+        ({"type": "push", "epoch": 0}, "group g: Stable, of type push"),
+    ):
+        http = start()
+        http_of(http, CLUSTER_ID, view(member("m1", state="STARTED"), group_id="g", state="Stable", **told))
+        assert run(["groups", "describe", "g", "-b", described.address, "--url", http.url]) == 0
+        out = capsys.readouterr().out.splitlines()
+        assert out[0] == first
+        assert "STARTED" in "".join(out)
+
+
 @pytest.mark.parametrize("other", ["nobody", "another cluster"])
 def test_describe_without_http_says_in_one_line_what_is_missing(
     described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture, other: str

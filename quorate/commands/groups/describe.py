@@ -97,12 +97,15 @@ class _Sight:
         }
 
     def lines(self, names: MemberNames, width: int | None) -> list[str]:
+        from history.protocols import OLD
         from quorate.groupview import lines, plain_view
         from quorate.output import wrapped
 
-        is_consumer = self.plain.group_type == "consumer"  # of others the leader's view has no members
-        at_ms = self.live["at_ms"] if self.live and is_consumer else None
-        view = self.live["group"] if self.live and is_consumer else plain_view(self.plain)
+        is_consumer = self.plain.group_type == "consumer"
+        # The leader's view of a classic group has no members.
+        is_told = bool(self.live) and (is_consumer or self.live["group"]["type"] in OLD)
+        at_ms = self.live["at_ms"] if is_told else None
+        view = self.live["group"] if is_told else plain_view(self.plain)
         text = lines(
             view,
             self.plain.offsets,
