@@ -134,9 +134,12 @@ class RewriteClient:
             self.core.lost(sent.number, self._now_ms)
             return
         self._tap(answer)
-        if isinstance(answer, ConsumerMetadataResponse) and not answer.error_code:
+        if isinstance(answer, ConsumerMetadataResponse):
             where = answer.coordinator
-            self._addresses[where.node_id] = where.host, where.port
+            if answer.error_code:
+                line.end()  # the next broker may know
+            else:
+                self._addresses[where.node_id] = where.host, where.port
         self.core.answered(number, answer, self._now_ms)
 
     def _lost(self, line: ClientLine) -> None:

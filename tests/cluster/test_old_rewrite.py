@@ -175,6 +175,22 @@ def test_any_node_names_the_coordinator_and_others_refuse(nodes: OldNodes, varia
         assert error == (RewriteError.UNKNOWN_CONSUMER if node_id == leader else elsewhere[variant])
 
 
+def test_a_consumer_asks_the_next_broker_when_one_knows_no_coordinator(nodes: OldNodes, variant: str) -> None:
+    """The first of its brokers is cut off from the others, and still answers."""
+    first = next(iter(nodes.cluster.machines))
+    nodes.cluster.isolate(first)
+    count_fault("cluster", "broker of old groups cut off")
+
+    asker, metadata = Asker(nodes, first), ConsumerMetadataRequest(group_id=GROUP)
+    for _ in range(20):
+        nodes.world.run_for(500)
+        if asker.is_lost or asker.ask(metadata).error_code:
+            break
+    assert Asker(nodes, first).ask(metadata).error_code == RewriteError.COORDINATOR_NOT_AVAILABLE
+    join(nodes, variant, "a")
+    nodes.wait(lambda: nodes.is_shared({"a"}))
+
+
 def test_a_planned_hand_over_closes_connections_and_loses_nothing(nodes: OldNodes, variant: str) -> None:
     join(nodes, variant, "a", "b")
     nodes.wait(lambda: nodes.is_shared({"a", "b"}))
