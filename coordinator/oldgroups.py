@@ -90,7 +90,7 @@ class HeldId(NamedTuple):
 
 
 class IdsForOldGroups:
-    """What the coordinators of one old protocol ask about the other groups of a shard.
+    """Answers to the coordinators of one old protocol about the other groups of a shard.
 
     `groups` returns the shard's present context, since another may take its place; `key` is the class of the
     protocol's key. This is `lineage.shard.OtherGroups`."""

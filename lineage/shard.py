@@ -35,7 +35,7 @@ class IdRefusal(Protocol):
 
 
 class OtherGroups(Protocol):
-    """What is known of ids by those who keep groups of all kinds, as of the newest decision."""
+    """Answers about ids of those who keep groups of all kinds, as of the newest decision."""
 
     def refusal(self, group_id: str) -> IdRefusal | None:
         """Why a group of this protocol may not begin under the id; None if it may."""

@@ -1,4 +1,4 @@
-"""What must hold of each record of a group of an older protocol, 1010 or 1011."""
+"""Rules for each record of a group of an older protocol, 1010 or 1011."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _round(
 
 
 def _kept(group: Group, was: PushConsumer | None, one: PushConsumer) -> tuple[TopicPartitions, ...] | None:
-    """What a consumer goes on owning, under the same ids even if a topic was created again; None: no such."""
+    """The partitions that a consumer keeps, with their ids until now; None if it does not keep them."""
     member = group.members.get(one.consumer_id)
     if was is None or was.owned != one.owned or member is None or member.current_value is None:
         return None

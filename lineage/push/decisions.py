@@ -1,4 +1,4 @@
-"""What goes into and comes out of the coordinator of a push group: settings, events, decisions.
+"""Input and output of the coordinator of a push group: settings, events, decisions.
 
 Invariant: a decision has at most one entry, and an entry always has a cause.
 """
@@ -35,7 +35,7 @@ TOPICS_MAX = 1_000
 
 
 class Failover(Enum):
-    """What a new coordinator does: wait for all to register again (the seed), or read the log."""
+    """A new coordinator waits for all to register again, as in the seed, or it reads the log."""
 
     WAIT = "wait"
     LOG = "log"
@@ -65,7 +65,7 @@ class PushSettings:
 
 
 class PushGroupView(Protocol):
-    """What the coordinator reads of the projection and of the catalog."""
+    """The part of the projection and of the catalog that the coordinator reads."""
 
     def value(self) -> PushGroupValue | None:
         """The group's record 1011 as of the newest decision; None if there is none."""

@@ -11,7 +11,7 @@ from records import PushState
 
 
 class Turn(Enum):
-    """What happens to a consumer, as its coordinator sees it; the value is shown in the diagram."""
+    """Events of a consumer, as its coordinator sees it; the value is shown in the diagram."""
 
     REGISTERS = "Register: Stop is sent first, whatever it may be consuming"
     REGISTERS_AGAIN = "Register after a failover: asked again what was not answered"
@@ -61,7 +61,7 @@ class ConsumerState(Enum):
 
 
 class Seen(Enum):
-    """What a consumer meets; the value is shown in the diagram."""
+    """Events of a consumer, as it sees them itself; the value is shown in the diagram."""
 
     BEGINS = "begins"
     FOUND = "a broker names the coordinator: Register is sent"

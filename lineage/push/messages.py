@@ -33,14 +33,14 @@ _length = Struct(">i")
 
 
 class RequestType(IntEnum):
-    """What a consumer sends first on a connection. 8 is left to OffsetCommit, whose header begins with it."""
+    """Types of the first request on a connection. 8 is left to OffsetCommit, whose header begins with it."""
 
     REGISTER = 0
     LOOKUP = 1
 
 
 class CommandType(IntEnum):
-    """What the coordinator sends."""
+    """Types of the coordinator's requests."""
 
     PING = 0
     STOP = 1
@@ -164,7 +164,7 @@ def decode_request(payload: bytes) -> Request:
 
 
 def decode_command(payload: bytes) -> Command:
-    """What the coordinator sent, from a frame without its size. Raises MalformedFrame."""
+    """The coordinator's request in a frame without its size. Raises MalformedFrame."""
     return _of_type(COMMANDS, payload)
 
 

@@ -1,4 +1,4 @@
-"""Who owns what in a push group: lists read from record 1011, and how a round divides the partitions."""
+"""Ownership in a push group: lists read from record 1011, and how a round divides the partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a coordinator keeps of a group in memory only: sessions, and the rebalance under way.
+"""The state of a group that its coordinator keeps in memory only: sessions, the rebalance under way.
 
 A failover discards it. In particular nothing here says in the log that a consumer was found dead before the
 generation without it is written, so that a consumer that is back in time costs no rebalance.
@@ -52,7 +52,7 @@ NEVER = Now(0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewriteOrigin:
-    """Where a request came from, and so where its answer goes; the caller knows what `connection` is."""
+    """A request's origin, to which its answer goes; the caller knows what `connection` is."""
 
     connection: object
     header: RequestHeader
@@ -148,7 +148,7 @@ class Round:
         )
 
     def job(self, group_id: str, before: RewriteGroupValue) -> StrategyJob | None:
-        """What a user's strategy is asked; None if the strategy is built in, or has nothing to share out."""
+        """The question to a user's strategy; None if it is built in, or has nothing to share out."""
         counts = {topic: count for topic, count in self.counts.items() if count}
         if self.strategy in STRATEGIES or self.has_fixed or not counts:
             return None

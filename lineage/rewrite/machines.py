@@ -21,7 +21,7 @@ class RewriteState(Enum):
 
 
 class RewriteEvent(Enum):
-    """What happens to a group at its coordinator."""
+    """Events of a group at its coordinator."""
 
     ELECTED = "this node becomes the coordinator"
     LOADED = "the group's record is loaded"
@@ -100,7 +100,7 @@ class RewriteConsumerState(Enum):
 
 
 class RewriteConsumerEvent(Enum):
-    """What happens to a consumer."""
+    """Events of a consumer."""
 
     STARTED = "the application starts it"
     FOUND = "ConsumerMetadata names the coordinator"
@@ -117,7 +117,7 @@ class RewriteConsumerEvent(Enum):
 
 
 class RewriteAction(Enum):
-    """What a consumer does in a transition, in this order."""
+    """Actions of a consumer in a transition, in this order."""
 
     STOP = "stop consumption"
     FORGET = "forget the id and the partitions"
@@ -195,7 +195,7 @@ class Subroutine(Enum):
 
 
 class FetchResult(Enum):
-    """How a request of such a subroutine ends."""
+    """Outcomes of the request of such a subroutine."""
 
     DONE = "answered"
     OUT_OF_RANGE = "OffsetOutOfRange"

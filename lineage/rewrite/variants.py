@@ -1,4 +1,4 @@
-"""Where the two coordinators of seed 000 differ: the design's text, and the thread's under it."""
+"""The differences of the two coordinators of seed 000: the design's text, and the thread's under it."""
 
 from __future__ import annotations
 
