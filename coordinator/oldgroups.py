@@ -39,8 +39,8 @@ from wire.messages.sync_group import SyncGroupRequest
 from wire.schema import Message
 
 _PROTOCOLS: Mapping[type[OldGroupKey], str] = {
-    RewriteGroupKey: "the consumer rewrite protocol (seed 000)",
-    PushGroupKey: "the push protocol (seed 004)",
+    RewriteGroupKey: "the consumer rewrite protocol",
+    PushGroupKey: "the push protocol",
 }
 
 TYPE_NAMES: Mapping[type[OldGroupKey], str] = {RewriteGroupKey: "rewrite", PushGroupKey: "push"}

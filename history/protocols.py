@@ -13,8 +13,8 @@ PUSH, REWRITE = "push", "rewrite"
 OLD = frozenset({PUSH, REWRITE})
 
 CALLED = {
-    PUSH: "the push protocol (seed 004: Register, Ping, Stop, Start)",
-    REWRITE: "the consumer rewrite design of 2013 (seed 000: JoinGroup with assignment by the server)",
+    PUSH: "the push protocol (Register, Ping, Stop, Start)",
+    REWRITE: "the consumer rewrite design of 2013 (JoinGroup with assignment by the server)",
 }
 """What a group of an older protocol speaks, in plain words."""
 

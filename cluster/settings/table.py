@@ -270,11 +270,11 @@ class Settings:
     lineage_rewrite_variant: str = _row("design",
         "Whose rules the rewrite's coordinator follows: design, or thread, the comment under it.")
     lineage_rewrite_max_session_timeout_ms: int = _number(30_000, "ms", 1, INT32_MAX,
-        "max.session.timeout of seed 000 (generations.md), which names no default: that of Kafka's first "
-        "release with sessions. A consumer that asks for a longer one is refused.")
+        "The rewrite design's max.session.timeout: a consumer that asks for a longer session is refused. The "
+        "design names no default; this is that of Kafka 0.9.")
     lineage_rewrite_partition_assignment_strategies: tuple[str, ...] = _row(REWRITE_STRATEGIES,
-        "partition.assignment.strategies of seed 000: the names that its consumers may ask for. Others are "
-        "uniform and the names of installed assignors (assignors.md).")
+        "The rewrite design's partition.assignment.strategies: the names that its consumers may ask for. "
+        "Others are uniform and the names of installed assignors (assignors.md).")
 
     # Limits on work that is not durable yet.
     runtime_uncommitted_bytes_max: int = _number(64 * MIB, "bytes", 1 * MIB, 4096 * MIB,
