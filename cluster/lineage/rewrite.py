@@ -240,7 +240,7 @@ class _RewriteShard:
                 door.write(now_ms, result.group_id, result.cause, list(result.records))
             for connection in result.closes:
                 assert isinstance(connection, FramedConnection)
-                connection.close("found dead")
+                connection.close("given up")
             if result.answers:
                 told = functools.partial(self._told, result)
                 door.hold(now_ms, told, has_written=result.cause is not None)

@@ -248,10 +248,12 @@ class RewriteCoordinator(ABC):
             group.state = self._step(group.state, RewriteEvent.REJOINED)
             self._arm(group_id, group, consumer_id, now)
             return [RewriteResult(group_id, answers=((origin, self._answer(group_id, consumer_id)),))]
+        closes = group.given_up_for(consumer_id, origin.connection)
+        results = [RewriteResult(group_id, closes=closes)] if closes else []
         if group.asked is not None:
             event = group.join_meanwhile(group.asked, consumer_id, Waiting(origin, request, now))
             group.state = self._step(group.state, event)
-            return []
+            return results
         self._groups[group_id] = group
         if not consumer_id:
             self._prepare(group_id, group, RewriteEvent.JOINED, now)
@@ -265,7 +267,7 @@ class RewriteCoordinator(ABC):
             group_id, group, RewriteEvent.CHANGED if changed else RewriteEvent.REJOINED, now, *reasons
         )
         group.wait(consumer_id, Waiting(origin, request, now))
-        return self._go_on(group_id, group, now)
+        return results + self._go_on(group_id, group, now)
 
     def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
         settings, consumer_id = self._settings, request.consumer_id

@@ -64,8 +64,8 @@ class RewriteResult:
     """A result about one group: an entry for the log, or none, and the answers that wait for it.
 
     The answers of a result without an entry wait for the entries before it. `closes` are connections of
-    consumers that were found dead; they are closed at once. `job` is to be started when the entries before it
-    are applied. `failure` is a line for the node's log."""
+    consumers that were found dead, and of JoinGroups that another one replaces; they are closed at once.
+    `job` is to be started when the entries before it are applied. `failure` is a line for the node's log."""
 
     group_id: str
     cause: Cause | None = None
@@ -209,6 +209,12 @@ class LiveGroup:
         """The JoinGroups that wait, without the consumer's own: of each the latest."""
         known = [self.late.get(id_, one) for id_, one in self.waiting.items() if id_ != consumer_id]
         return [one.request for one in (*known, *self.newcomers, *self.late_newcomers)]
+
+    def given_up_for(self, consumer_id: str, connection: object) -> tuple[object, ...]:
+        """The connection of the consumer's JoinGroup that waits, if a new one comes on another connection."""
+        last = self.late.get(consumer_id) or self.waiting.get(consumer_id)
+        is_other = last is not None and last.origin.connection is not connection
+        return (last.origin.connection,) if last is not None and is_other else ()
 
     def wait(self, consumer_id: str, one: Waiting) -> None:
         """Let the JoinGroup of a known consumer wait; its failure detection is paused meanwhile."""

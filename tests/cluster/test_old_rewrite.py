@@ -54,8 +54,15 @@ class Asker:
     def _lost(self) -> None:
         self.is_lost = True
 
-    def ask(self, request: Message) -> Any:
+    @property
+    def num_answers(self) -> int:
+        return len(self._answers)
+
+    def send(self, request: Message) -> None:
         self._line.send(encode_request(7, "asker", request))
+
+    def ask(self, request: Message) -> Any:
+        self.send(request)
         self._nodes.wait(lambda: bool(self._answers))
         number, answer = decode_response(request, self._answers.pop())
         assert number == 7
@@ -189,6 +196,31 @@ def test_a_consumer_asks_the_next_broker_when_one_knows_no_coordinator(nodes: Ol
     assert Asker(nodes, first).ask(metadata).error_code == RewriteError.COORDINATOR_NOT_AVAILABLE
     join(nodes, variant, "a")
     nodes.wait(lambda: nodes.is_shared({"a"}))
+
+
+def test_a_join_group_that_another_replaces_is_given_up_with_its_connection(
+    nodes: OldNodes, variant: str
+) -> None:
+    """It gets no answer, so its connection would wait for ever, and never count as idle."""
+    join(nodes, variant, "a", "silent")
+    nodes.wait(lambda: nodes.is_shared({"a", "silent"}))
+    consumer_id = nodes.rewriting["a"].core.consumer_id
+    nodes.kill_client("a")
+    nodes.kill_client("silent")
+    changed = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout=SESSION_MS,
+        topics=["orders", "payments"],
+        consumer_id=consumer_id,
+        partition_assignment_strategy="range",
+    )
+    askers = [Asker(nodes, nodes.leader) for _ in range(3)]
+    for asker in askers:
+        asker.send(changed)
+        nodes.world.run_for(100)
+    assert [one.is_lost for one in askers] == [True, True, False]
+    nodes.world.run_for(2 * SESSION_MS)
+    assert [one.num_answers for one in askers] == [0, 0, 1]
 
 
 def test_a_planned_hand_over_closes_connections_and_loses_nothing(nodes: OldNodes, variant: str) -> None:
