@@ -125,9 +125,7 @@ def test_a_coordinator_killed_in_a_rebalance_ends_it_later(nodes: OldNodes, vari
     nodes.wait(lambda: nodes.is_shared({"a", "b", "c"}))
 
 
-def test_a_deposed_leader_answers_no_consumer_and_work_is_done_once(
-    nodes: OldNodes, variant: str
-) -> None:
+def test_a_deposed_leader_answers_no_consumer_and_work_is_done_once(nodes: OldNodes, variant: str) -> None:
     join(nodes, variant, "a", "b")
     nodes.wait(lambda: nodes.is_shared({"a", "b"}))
     nodes.cluster.isolate(nodes.leader)
@@ -147,9 +145,7 @@ def test_topics_that_are_created_and_grow_begin_a_generation(nodes: OldNodes, va
     nodes.wait(lambda: len(nodes.owners()) == 18 and nodes.is_shared({"a", "b"}))
 
 
-def test_nodes_that_were_stopped_find_no_consumer_dead(
-    nodes: OldNodes, variant: str
-) -> None:
+def test_nodes_that_were_stopped_find_no_consumer_dead(nodes: OldNodes, variant: str) -> None:
     """SIGSTOP of all nodes for longer than a session."""
     join(nodes, variant, "a", "b")
     nodes.wait(lambda: nodes.is_shared({"a", "b"}))
@@ -207,3 +203,13 @@ def test_a_join_that_waits_for_others_has_no_time_limit_of_the_node(nodes: OldNo
     answer = asker.ask(request)
     assert answer.error_code == 0
     assert len(answer.partitions_to_own[0].partitions) == 12
+
+
+def test_a_lookup_at_a_frozen_node_goes_to_another_one_after_a_heartbeat_interval(
+    nodes: OldNodes, variant: str
+) -> None:
+    nodes.cluster[1].host.pause(10 * SESSION_MS)
+    count_fault("cluster", "node of old groups paused")
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=1)
+    join(nodes, variant, "a")  # it asks the first node first
+    nodes.wait(lambda: nodes.is_shared({"a"}), within_ms=BEAT_MS + 500)
