@@ -171,7 +171,7 @@ class PushConsumerCore:
 
     def quit(self) -> list[Action]:
         """Leave: the closed connection says so."""
-        is_registered = self.state is not ConsumerState.LOOKING_UP
+        is_registered = (self.state, Seen.CLOSED) in SELF_TRANSITIONS
         self._take(Seen.QUITS)
         self.positions.clear()
         self.next_ms = None

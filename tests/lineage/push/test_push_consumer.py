@@ -170,6 +170,16 @@ def test_quitting_closes_the_connection_which_is_the_leave() -> None:
     assert looking.looked_up(FOUND, 0) == [], "an answer that comes too late"
 
 
+def test_a_consumer_that_gave_up_may_quit_or_begin_again() -> None:
+    core = PushConsumerCore(register_of("c"), KNOWN[:1])
+    for _ in range(2):
+        core.begin()
+        core.looked_up(None, 0)
+        assert core.state is ConsumerState.FAILED
+    assert core.quit() == []
+    assert core.state is ConsumerState.DOWN
+
+
 def test_a_consumer_needs_a_broker() -> None:
     with pytest.raises(ValueError, match="broker"):
         PushConsumerCore(register_of("c"), ())
