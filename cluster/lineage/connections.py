@@ -75,7 +75,7 @@ class FramedContext:
 class FramedConnection(StreamHandler):
     """One connection. `number` is never used again; `is_busy` keeps its next frame from being served.
 
-    `shards_used` has a bit for each shard that it used."""
+    `shards_used` has a bit for each shard that it used. One that `is_kept` is not idle while it is silent."""
 
     def __init__(
         self, context: FramedContext, table: ConnectionTable[FramedConnection], service: FrameService
@@ -88,6 +88,7 @@ class FramedConnection(StreamHandler):
         self.closed = False
         self.shards_used = 0
         self.is_busy = False
+        self.is_kept = False
         self._context = context
         self._table = table
         self._service = service
@@ -230,8 +231,8 @@ class FramedConnection(StreamHandler):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is outstanding: such a connection is not idle."""
-        return self.is_busy
+        """Whether an answer is outstanding, or the service watches it: such a connection is not idle."""
+        return self.is_busy or self.is_kept
 
     # Closing.
 

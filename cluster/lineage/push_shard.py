@@ -58,6 +58,7 @@ class PushShard:
         self._group_of: dict[int, str] = {}
         self._events: deque[tuple[str, Event, object]] = deque()
         """What is to be decided: group, event, and whom that concerns: a connection or `CommitAnswer`."""
+        self._is_deciding = False
         self._retry: Timer | None = None
 
     # The state of the shard.
@@ -154,10 +155,18 @@ class PushShard:
         is_waiting = isinstance(event, PushMoment) and (group_id, event, None) in self._events
         if self._is_serving and not is_waiting:
             self._events.append((group_id, event, concerns))
-            if self._retry is None:
+            if self._retry is None and not self._is_deciding:
                 self._work()
 
     def _work(self) -> None:
+        """Decide on what waits. What a decision brings about meanwhile, such as a next frame, waits too."""
+        self._is_deciding = True
+        try:
+            self._decide_all()
+        finally:
+            self._is_deciding = False
+
+    def _decide_all(self) -> None:
         self._retry = None
         while self._events:
             now_ms = self._door.enter()

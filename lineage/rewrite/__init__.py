@@ -4,6 +4,7 @@ messages     requests and responses as bytes
 errors       error numbers, and what a consumer makes of each
 machines     the states of both coordinators and both consumers, as tables
 strategies   which consumer gets which partition: range, round robin
+sizes        about how many bytes of an entry a request becomes
 groups       what a coordinator keeps of a group in memory only
 coordinator  decisions that both variants share
 variants     where the two differ

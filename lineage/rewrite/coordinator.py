@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -40,6 +40,7 @@ from lineage.rewrite.messages import (
     RewriteBroker,
     TopicNumbers,
 )
+from lineage.rewrite.sizes import size_of_commit, size_of_wishes
 from lineage.rewrite.strategies import STRATEGIES, Assignment, Strategy, checked
 from records import (
     Cause,
@@ -52,6 +53,7 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
+    RewritePartitions,
     RewriteTopic,
     Trigger,
     encode_record,
@@ -61,14 +63,21 @@ from wire.schema import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSettings:
-    """Server-side settings; the bounds keep a group's record well below the size of an entry."""
+    """Server-side settings. The bounds keep what a decision writes well below the 16 MiB of an entry.
+
+    `subscription_bytes_max` bounds what one consumer asks for with its client id, `group_bytes_max` all of a
+    group's together. An OffsetCommit has at most `commit_partitions_max` partitions and writes about
+    `commit_bytes_max` bytes."""
 
     max_session_timeout_ms: int = 30_000
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
     consumers_max: int = 1_000
     subscription_bytes_max: int = 8_192
+    group_bytes_max: int = 1 << 20
     group_id_bytes_max: int = 1_024
     metadata_bytes_max: int = 4_096
+    commit_partitions_max: int = 10_000
+    commit_bytes_max: int = 8 << 20
 
 
 class RewriteCoordinator(ABC):
@@ -217,7 +226,7 @@ class RewriteCoordinator(ABC):
     def _join(self, request: JoinGroupRequest, origin: RewriteOrigin, now: Now) -> list[RewriteResult]:
         group_id, consumer_id = request.group_id, request.consumer_id
         group = self._groups.get(group_id) or LiveGroup()
-        error = self._join_error(request, group)
+        error = self._join_error(request, group, origin.header.client_id or "")
         if error is not RewriteError.NONE:
             return [_refusal(request, origin, error)]
         if self._answers_again(request, group):
@@ -242,11 +251,9 @@ class RewriteCoordinator(ABC):
         group.waiting[consumer_id] = Waiting(origin, request, now)
         return self._go_on(group_id, group, now)
 
-    def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
+    def _join_error(self, request: JoinGroupRequest, group: LiveGroup, client_id: str) -> RewriteError:
         settings, consumer_id = self._settings, request.consumer_id
-        size = sum(len(topic.encode()) for topic in request.topics) + 8 * sum(
-            len(one.topic.encode()) + len(one.partitions) for one in request.partitions
-        )
+        size = size_of_wishes(request.topics, request.partitions, client_id)
         group_id_bytes = len(request.group_id.encode())
         if (
             not 0 < group_id_bytes <= settings.group_id_bytes_max
@@ -263,9 +270,24 @@ class RewriteCoordinator(ABC):
             return RewriteError.UNKNOWN_CONSUMER
         if not consumer_id and len(group.sessions) + len(group.newcomers) >= settings.consumers_max:
             return RewriteError.GROUP_TOO_LARGE
+        if size + self._size_without(consumer_id, request.group_id, group) > settings.group_bytes_max:
+            return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
         return RewriteError.NONE
+
+    def _size_without(self, consumer_id: str, group_id: str, group: LiveGroup) -> int:
+        """What all other consumers of the group ask for, in bytes."""
+        waiting = [one for id_, one in group.waiting.items() if id_ != consumer_id]
+        others = group.alive - group.waiting.keys() - {consumer_id}
+        return sum(
+            size_of_wishes(one.request.topics, one.request.partitions, one.origin.header.client_id or "")
+            for one in (*group.newcomers, *waiting)
+        ) + sum(
+            size_of_wishes(one.topics, one.fixed, one.client_id)
+            for one in self._record(group_id).consumers
+            if one.consumer_id in others
+        )
 
     def _asks_the_same(self, request: JoinGroupRequest, before: RewriteConsumer) -> bool:
         has_strategy = self._record(request.group_id).strategy == request.partition_assignment_strategy
@@ -278,18 +300,21 @@ class RewriteCoordinator(ABC):
         """Whether another consumer has another strategy, the other kind of list, or one of the partitions."""
         others = [one.request for one in group.newcomers]
         others += [one.request for id_, one in group.waiting.items() if id_ != request.consumer_id]
-        seen = [(one.partition_assignment_strategy, *wanted(one)) for one in others]
+        seen: list[tuple[str, Sequence[RewritePartitions | TopicNumbers]]] = [
+            (one.partition_assignment_strategy, one.partitions) for one in others
+        ]
         value = self._record(request.group_id)
+        rest = group.alive - group.waiting.keys() - {request.consumer_id}
         for one in value.consumers:
-            if one.consumer_id in group.alive - group.waiting.keys() - {request.consumer_id}:
-                seen.append((value.strategy, one.topics, one.fixed))
+            if one.consumer_id in rest:
+                seen.append((value.strategy, one.fixed))
         topics, fixed = wanted(request)
         mine = partitions_of(fixed)
         return bool(topics and fixed) or any(
             strategy != request.partition_assignment_strategy
-            or bool(their_fixed) != bool(fixed)
-            or bool(partitions_of(their_fixed) & mine)
-            for strategy, _, their_fixed in seen
+            or any(one.partitions for one in their_fixed) != bool(fixed)
+            or not mine.isdisjoint((one.topic, number) for one in their_fixed for number in one.partitions)
+            for strategy, their_fixed in seen
         )
 
     # A rebalance.
@@ -399,6 +424,8 @@ class RewriteCoordinator(ABC):
         group = self._groups.get(request.group_id)
         is_known = group is not None and request.consumer_id in group.sessions
         error = self._commit_error(request, group) if group and is_known else RewriteError.UNKNOWN_CONSUMER
+        if error is RewriteError.NONE and not self._is_small(request):
+            error = RewriteError.INVALID_REQUEST
         if error is not RewriteError.NONE:
             return _refusal(request, origin, error)
         records, topics = [], []
@@ -428,6 +455,11 @@ class RewriteCoordinator(ABC):
         )
         answers = ((origin, OffsetCommitResponse(topics=topics)),)
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
+
+    def _is_small(self, request: OffsetCommitRequest) -> bool:
+        settings = self._settings
+        count, size = size_of_commit(request)
+        return count <= settings.commit_partitions_max and size <= settings.commit_bytes_max
 
     # Sessions.
 

@@ -230,6 +230,44 @@ def test_what_a_join_may_not_ask_for(variant: str) -> None:
 
 
 @both
+def test_what_a_group_asks_for_together_is_bounded_and_consumers_in_it_may_join_again(variant: str) -> None:
+    desk = Desk(variant, subscription_bytes_max=100, group_bytes_max=100)
+    desk.join(topics=["x" * 50])
+    assert desk.join(topics=["y" * 50]).error_code == E.GROUP_TOO_LARGE
+    assert desk.join("g-1", topics=["y" * 50]).error_code == E.NONE
+    assert desk.join(topics=["y" * 10]) is None
+    assert desk.join(topics=["z" * 20]).error_code == E.GROUP_TOO_LARGE
+
+
+@both
+def test_a_long_client_id_counts_as_what_is_asked_for(variant: str) -> None:
+    desk = Desk(variant)
+    request = JoinGroupRequest(
+        group_id="g", session_timeout=1_000, topics=["t"], partition_assignment_strategy="range"
+    )
+    header, _ = decode_request(encode_request(7, "c" * 30_000, request)[4:])
+    (result,) = desk.coordinator.handle(request, RewriteOrigin("connection", header), desk.now)
+    ((_, answer),) = result.answers
+    assert answer.error_code == E.INVALID_REQUEST
+
+
+@both
+def test_a_commit_that_would_be_no_entry_is_refused(variant: str) -> None:
+    desk = Desk(variant, commit_partitions_max=3, commit_bytes_max=200)
+    desk.join()
+
+    def commit(*metadata: str) -> set[int]:
+        parts = [CommitPartition(partition=0, offset=1, metadata=one) for one in metadata]
+        topics = [CommitTopic(topic="t", partitions=parts)]
+        request = OffsetCommitRequest(group_id="g", group_generation_id=1, consumer_id="g-1", topics=topics)
+        return {one.error_code for one in desk.ask(request).topics[0].partitions}
+
+    assert commit("", "") == commit("x" * 100) == {E.NONE}
+    assert commit("", "", "", "") == commit("x" * 200) == {E.INVALID_REQUEST}
+    assert len(desk.log.entries) == 3
+
+
+@both
 def test_fixed_partitions_are_owned_by_the_one_consumer_that_asks(variant: str) -> None:
     desk = Desk(variant)
     fixed = [TopicNumbers(topic="t", partitions=[1, 9])]
