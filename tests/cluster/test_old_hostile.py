@@ -131,7 +131,7 @@ def kept(nodes: OldNodes) -> dict[str, int]:
         for service in (one._push, one._rewrite):
             sizes += [("connections", service.listener.connections), ("new", service.listener._newcomers)]
         for shard in one._push._shards:
-            for name in ("_groups", "_timers", "_lines", "_group_of", "_events"):
+            for name in ("_groups", "_timers", "_lines", "_group_of", "_events", "_said", "_moments"):
                 sizes.append((f"push{name}", getattr(shard, name)))
         for other in one._rewrite._shards:
             sizes += [("live", other._coordinator._groups), ("deadlines", other._coordinator._timers)]
