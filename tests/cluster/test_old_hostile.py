@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 
 from cluster.kafka.connection_table import FIRST_REQUEST_MS
-from cluster.lineage.serving import LineageListeners
-from cluster.simulator import VirtualHost
 from lineage.push.messages import (
     TEXT_BYTES_MAX,
     CommandResponse,
     LookupRequest,
     PingResponse,
-    RegisterRequest,
     decode_lookup_response,
     frame,
 )
@@ -32,69 +29,17 @@ from lineage.rewrite.messages import (
     decode_response,
     encode_request,
 )
-from raftlog.env.host import Stream, StreamHandler
-from raftlog.env.simulated_files import SimFiles
 from records import shard_of
-from tests.cluster.old_protocols import PING_MS, PUSH_PORT, RETRIES, REWRITE_PORT, SESSION_MS, OldNodes
+from tests.cluster.old_protocols import PING_MS, PUSH_PORT, REWRITE_PORT, SESSION_MS, OldNodes
+from tests.cluster.old_strangers import Stranger, listeners, register
 from tests.report import count_fault
 from tests.support.three_nodes import GROUP
-from wire.framing import Framer
-from wire.schema import Message
 
 PORTS = [PUSH_PORT, REWRITE_PORT]
 GOOD = {
     PUSH_PORT: frame(LookupRequest(group_id=GROUP)),
     REWRITE_PORT: encode_request(1, "stranger", ConsumerMetadataRequest(group_id=GROUP)),
 }
-
-
-class Stranger(StreamHandler):
-    """A connection on which any bytes are sent; `frames` are what came back."""
-
-    def __init__(self, nodes: OldNodes, port: int, node_id: int | None = None) -> None:
-        self._nodes = nodes
-        self._framer = Framer(8 << 20)
-        self._stream: Stream | None = None
-        self.frames: list[bytes] = []
-        self.is_lost = False
-        host = VirtualHost(nodes.world, nodes.network, SimFiles(), name="stranger")
-        address = nodes.cluster[node_id or nodes.leader].address
-        host.connect(address, port, lambda: self, lambda _handler, error: None)
-        nodes.wait(lambda: self._stream is not None)
-
-    def send(self, data: bytes) -> None:
-        assert self._stream is not None
-        if not self.is_lost:
-            self._stream.write(data)
-
-    def leave(self) -> None:
-        assert self._stream is not None
-        self._stream.abort()
-
-    def ask(self, request: Message, client_id: str = "stranger") -> Any:
-        """The answer of seed 000's listener; None if the connection is closed instead."""
-        before = len(self.frames)
-        self.send(encode_request(1, client_id, request))
-        self._nodes.wait(lambda: len(self.frames) > before or self.is_lost)
-        return None if self.is_lost else decode_response(request, self.frames[-1])[1]
-
-    def connection_made(self, transport: Stream) -> None:
-        self._stream = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.frames += self._framer.feed(data)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-
-    def pause_writing(self) -> None:
-        """Do nothing: what cannot be sent is kept by the simulated stream."""
-
-    def resume_writing(self) -> None:
-        """Do nothing."""
 
 
 @pytest.fixture
@@ -114,11 +59,6 @@ def owners_are_well(nodes: OldNodes) -> bool:
     return all(sorted(names) == ["bystander", "other"] for names in nodes.owners().values()) and bool(
         nodes.owners()
     )
-
-
-def listeners(nodes: OldNodes) -> list[LineageListeners]:
-    found = [machine.node._lineage for machine in nodes.cluster.machines.values()]
-    return [one for one in found if one is not None]
 
 
 def kept(nodes: OldNodes) -> dict[str, int]:
@@ -193,11 +133,6 @@ def test_thousands_of_frames_in_one_read_are_all_answered(nodes: OldNodes, port:
     stranger = Stranger(nodes, port)
     stranger.send(GOOD[port] * 5_000)
     nodes.wait(lambda: len(stranger.frames) == 5_000)
-
-
-def register(name: str, group_id: str = GROUP, **fields: Any) -> RegisterRequest:
-    given = {"ping_interval_ms": PING_MS, "max_ping_retries": RETRIES} | fields
-    return RegisterRequest(group_id=group_id, consumer_id=name, auto_commit=True, **given)
 
 
 @pytest.mark.parametrize(
@@ -364,123 +299,6 @@ def test_nothing_is_kept_of_clients_that_are_gone() -> None:
         one.leave()
     nodes.world.run_for(1_000)
     assert kept(nodes) == {}
-
-
-def test_a_failure_in_one_group_reloads_that_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = OldNodes()
-    second = next(f"g{number}" for number in range(99) if shard_of(f"g{number}", 4) == nodes.shard)
-    nodes.configure(("push.topics", 0, "orders"), group_id=second)
-    nodes.push("a")
-    other = nodes.push("b", group_id=second)
-    nodes.wait(
-        lambda: (
-            all(sorted(names) == ["a", "b"] for names in nodes.owners().values())
-            and len(nodes.owners()) == 12
-        )
-    )
-    line = other._line
-    one = listeners(nodes)[nodes.leader - 1]._push
-    assert one is not None
-    broken = one._shards[nodes.shard]._groups[GROUP]
-
-    def fail(*_: Any) -> Any:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(broken, "on", fail)
-    nodes.world.run_for(3 * PING_MS)
-    assert one._shards[nodes.shard]._groups[GROUP] is not broken
-    assert other._line is line, "the other group's consumer keeps its connection"
-    nodes.wait(lambda: all(sorted(names) == ["a", "b"] for names in nodes.owners().values()))
-
-
-def test_a_failure_in_a_shard_of_seed_000_reloads_that_shard_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = OldNodes()
-    second = next(f"g{number}" for number in range(99) if shard_of(f"g{number}", 4) != nodes.shard)
-    nodes.rewrite("a")
-    other = nodes.rewrite("b", group_id=second)
-    nodes.wait(
-        lambda: len(nodes.owners()) == 12 and all(len(names) == 2 for names in nodes.owners().values())
-    )
-    before, line = nodes.rewrite_record, other._line
-    one = listeners(nodes)[nodes.leader - 1]._rewrite
-    assert one is not None
-    coordinator = one._shards[nodes.shard]._coordinator
-    with monkeypatch.context() as patch:
-        patch.setattr(coordinator, "handle", lambda *_: 1 // 0)
-        nodes.world.run_for(SESSION_MS / 2)
-    nodes.world.run_for(2 * SESSION_MS)
-    assert nodes.rewrite_record == before
-    assert other._line is line
-    assert all(len(names) == 2 for names in nodes.owners().values())
-
-
-def test_below_the_format_level_consumers_wait_and_nothing_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(OldNodes, "upgrade", lambda self: None)
-    nodes = OldNodes()
-    nodes.push("a", auto_commit=False)
-    nodes.rewrite("b", group_id="others")
-    nodes.world.run_for(3 * SESSION_MS)
-    assert not nodes.owners()
-    assert nodes.push_record is None
-    monkeypatch.undo()
-    nodes.upgrade()
-    nodes.wait(
-        lambda: (
-            all(sorted(names) == ["a", "b"] for names in nodes.owners().values())
-            and len(nodes.owners()) == 12
-        )
-    )
-
-
-def test_a_node_whose_listeners_are_off_leads_and_the_next_leader_serves() -> None:
-    nodes = OldNodes()
-    nodes.push("a")
-    nodes.rewrite("b", group_id=GROUP + "-x")
-    machine = nodes.cluster[nodes.leader]
-    machine.kill()
-    machine.settings = type(machine.settings)(
-        **{
-            name: getattr(machine.settings, name)
-            for name in machine.settings.__dataclass_fields__
-            if name not in ("lineage_push_port", "lineage_rewrite_port")
-        }
-    )
-    machine.boot()
-    nodes.cluster.settle()
-
-    def hand_over(to: int) -> None:
-        node = nodes.cluster[nodes.leader].node
-        node.host.call_soon(node.transfer, nodes.shard, to, lambda said: None)
-        nodes.wait(lambda: nodes.cluster.leader_of(nodes.shard) == to)
-
-    hand_over(machine.node_id)
-    nodes.world.run_for(5_000)
-    asker = Stranger(nodes, PUSH_PORT, next(one for one in (1, 2, 3) if one != machine.node_id))
-    asker.send(frame(LookupRequest(group_id=GROUP)))
-    nodes.wait(lambda: bool(asker.frames))
-    assert decode_lookup_response(asker.frames[0]).error_code
-    hand_over(next(one for one in (1, 2, 3) if one != machine.node_id))
-    nodes.wait(lambda: "a" in nodes.owners().get(("orders", 0), []))
-
-
-@pytest.mark.parametrize("variant", ["design", "thread"])
-def test_while_all_disks_are_full_no_consumer_is_found_dead(variant: str) -> None:
-    nodes = OldNodes(settings={"lineage_rewrite_variant": variant})
-    for name in ("a", "b"):
-        nodes.rewrite(name, variant=variant)
-    nodes.wait(lambda: nodes.is_shared({"a", "b"}))
-    before = nodes.rewrite_record
-    for machine in nodes.cluster.machines.values():
-        machine.disk.free = 1
-    count_fault("cluster", "full disks under an old group", 3)
-    nodes.world.run_for(4 * SESSION_MS)
-    for machine in nodes.cluster.machines.values():
-        machine.disk.free = 1 << 40
-    nodes.world.run_for(4 * SESSION_MS)
-    assert nodes.is_shared({"a", "b"})
-    assert nodes.rewrite_record == before
 
 
 def test_heartbeats_of_strangers_begin_no_rebalance(nodes: OldNodes) -> None:
