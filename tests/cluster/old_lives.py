@@ -142,7 +142,17 @@ class OldLife:
         self.world.run_for(3_000)
         self.look()
         assert is_shared()
+        for one in self.members.values():
+            one.client.quit()
+        nodes.wait(self._is_quiet)
         self.check()
+
+    def _is_quiet(self) -> bool:
+        """Whether every node has applied the whole log of the shard."""
+        runtimes = [self.nodes.runtime(node_id) for node_id in self.nodes.cluster.machines]
+        ends = [(one.replica.last_index, one.replica.commit_index) for one in runtimes]
+        applied = [(one.machine.applied_index,) * 2 for one in runtimes]
+        return len({*ends, *applied}) == 1
 
     # Faults of consumers.
 
