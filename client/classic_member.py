@@ -29,6 +29,16 @@ from wire.errors import ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from wire.schema import Message
 
@@ -157,6 +167,40 @@ class ClassicMachine:
         if not was_member:
             return None
         return Outgoing(ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id=self.group_id, members=[identity]))
+
+    def commit(self, offsets: Mapping[Part, int]) -> Outgoing:
+        """Return a commit as a member of the current generation; `answered` does not take its answer."""
+        topics = [
+            OffsetCommitRequestTopic(
+                name=one.topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=offsets[one.topic, number]
+                    )
+                    for number in one.partitions
+                ],
+            )
+            for one in _by_name(offsets.keys())
+        ]
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=topics,
+        )
+        return Outgoing(ApiKey.OFFSET_COMMIT, 8, request)
+
+    def fetch_committed(self, parts: Set[Part]) -> Outgoing:
+        """Return a request for committed offsets; `answered` does not take its answer."""
+        topics = [
+            OffsetFetchRequestTopics(name=one.topic, partition_indexes=one.partitions)
+            for one in _by_name(parts)
+        ]
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)], require_stable=True
+        )
+        return Outgoing(ApiKey.OFFSET_FETCH, 8, request)
 
     def rejoin(self) -> None:
         """Join again with the next request, as the topics have changed."""

@@ -12,6 +12,7 @@ http/           the HTTP listener
 adaptive        measures the load and sets the heartbeat interval; interval_rule decides it
 lineage/        listeners and consumers of the older group protocols, off by default
 kafka/          the Kafka listener
+routing         from a request to the shards that decide it
 membership      which nodes are in contact, and which leads what
 handover        transfers what this node leads when it stops
 runtime/        one shard on one node: its life, requests, deadlines, held replies

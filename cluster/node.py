@@ -26,13 +26,12 @@ from cluster.interval_rule import IntervalRule
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
-from cluster.runtime.answers import Unavailable
+from cluster.routing import Reply, Routing
 from cluster.runtime.catalog_duties import CatalogDuties, CatalogRuntime
-from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.runtime.group_duties import GroupDuties, GroupRuntime
 from cluster.runtime.heartbeat_gaps import MeasuredEntry
 from cluster.runtime.job_slots import JobSlots
-from cluster.runtime.pending_replies import PendingReply, PendingRun
+from cluster.runtime.pending_replies import PendingRun
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.settings import Settings, SettingsError
@@ -54,21 +53,17 @@ from records import (
     LATEST_FORMAT_LEVEL,
     METADATA_SHARD,
     RELEASE,
-    TRANSACTIONS_SINCE,
     TransactionValue,
     shard_of,
 )
-from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.offset_commit import OffsetCommitRequest
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from cluster.lineage.serving import LineageListeners
 
 LOG = logging.getLogger("quorate.node")
 
-Reply = Callable[[object], None]
 Done = Callable[[BaseException | None], None]
 
 
@@ -105,6 +100,7 @@ class Node:
         self._membership: Membership
         self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._on_ready: list[Callable[[], None]] = []
+        self._routing = Routing(self)
         self._lineage: LineageListeners | None = None
         """The listeners of older group protocols, if one is on."""
 
@@ -311,6 +307,10 @@ class Node:
         """Return the leader of the shard, if this node has a link to it."""
         return self._membership.leader_of(shard)
 
+    def is_led_elsewhere(self, shard: int) -> bool:
+        """Whether another node that this one has a link to leads the shard."""
+        return self._membership.is_led_elsewhere(shard)
+
     def coordinator_of(self, group_id: str) -> NodeInfo | None:
         return self.leader_of(shard_of(group_id, len(self.shards)))
 
@@ -414,33 +414,7 @@ class Node:
 
         It may be called before this returns. Errors are part of the response body.
         """
-        if api_key in ONE_GROUP_APIS:
-            pending = PendingReply(api_key, api_version, body, reply)
-            if api_key == ApiKey.TXN_OFFSET_COMMIT and not self._knows_transaction(body):
-                self._submit_when_known(pending, body, client)
-            else:
-                self.shard_for(body.group_id).requests.submit(pending, client)
-            return
-        fan = FANS.get(api_key)
-        if api_key == ApiKey.INIT_PRODUCER_ID and self.format_level < TRANSACTIONS_SINCE:
-            self._raise_level_first(api_key, api_version, body, client, reply)
-            return
-        if fan is None:
-            self.metadata.duties.submit(api_key, api_version, body, client, reply)
-            return
-        num_shards = len(self.shards)
-        parts = fan.split(body, lambda group_id: shard_of(group_id, num_shards), num_shards)
-        if api_key == ApiKey.LIST_GROUPS:
-            parts = {
-                shard: part for shard, part in parts.items() if not self._membership.is_led_elsewhere(shard)
-            }
-            if not parts:
-                reply(fan.merge(body, parts))
-                return
-        gathering = Gathering(fan, body, parts, reply)
-        for shard, part in parts.items():
-            receive = functools.partial(gathering.receive, shard)
-            self.shards[shard].requests.submit(PendingReply(api_key, api_version, part, receive), client)
+        self._routing.submit(api_key, api_version, body, client, reply)
 
     def submit_run(
         self, api_key: int, api_version: int, bodies: list[Any], client: ClientInfo, reply: Reply
@@ -448,43 +422,6 @@ class Node:
         """Handle requests of one API to one group that came together; `reply` gets the list of responses."""
         run = PendingRun(api_key, api_version, bodies, reply)
         self.shard_for(bodies[0].group_id).requests.submit_run(run, client)
-
-    def _knows_transaction(self, request: TxnOffsetCommitRequest) -> bool:
-        """Whether the committed catalog has the transaction that the request names, with its group."""
-        error = self.catalog.transactions.error_for_group(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
-        )
-        return error is ErrorCode.NONE
-
-    def _submit_when_known(
-        self, pending: PendingReply, request: TxnOffsetCommitRequest, client: ClientInfo
-    ) -> None:
-        """Submit a commit whose transaction this node may only not know yet, once that is certain."""
-        runtime = self.shard_for(request.group_id)
-
-        def unknown() -> None:
-            if runtime.is_ready and not self._knows_transaction(request):
-                pending.refuse(Unavailable.STALE)
-            else:
-                runtime.requests.submit(pending, client)
-
-        submit = functools.partial(runtime.requests.submit, pending, client)
-        self.metadata.duties.known_waits.when_known(submit, unknown)
-
-    def _raise_level_first(self, *asked: Any) -> None:
-        """Raise the format level to one that has transactions, then submit the first request that needs it.
-
-        A node offers transactions only with a scratch log, so no cluster for anything but tests gets here."""
-
-        def raised(why: str | None) -> None:
-            if why is not None:
-                self._limited_log.error("format", "transactions need a newer format level: %s", why)
-            self.metadata.duties.submit(*asked)
-
-        if self.metadata.is_ready:
-            self.upgrade(raised)
-        else:
-            self.metadata.duties.submit(*asked)
 
     # For operators.
 

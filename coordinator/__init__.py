@@ -12,6 +12,7 @@ offsets/        commits, also in transactions, fetches and expiry of offsets
 migration/      a classic group with members becomes a consumer group, and back
 classic/        the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 targets/        group epochs and target assignments: why and when a new one is needed, and who computes it
+oldgroups       ids shared with groups of the protocols before Kafka's, and who gives way
 group_context   the state that every decision uses: the projection and the leader's state
 leader_state/   state that only a leader keeps in memory; a failover discards it
 regex/          regular expressions: validation and resolution against topic names

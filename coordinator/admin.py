@@ -1,7 +1,8 @@
 """ListGroups, ConsumerGroupDescribe and DescribeGroups. Deletions are in `coordinator.removal`.
 
 A group has a type: "consumer" (KIP-848), or "classic". Classic groups are groups of the older protocol from
-an imported or older log, and *simple* groups, which consist only of offsets committed without membership.
+an imported or older log, *simple* groups, which consist only of offsets committed without membership, and
+groups of the protocols before Kafka's (`coordinator.oldgroups`), which have no protocol type either.
 Reads show the projection; the runtime holds the reply until everything in it is committed.
 """
 
@@ -11,17 +12,27 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, islice
 from typing import NamedTuple
 
+from coordinator import oldgroups
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.members.regexes import shown
 from coordinator.state.machines import ClassicState, GroupState
 from coordinator.state.model import Group
+from coordinator.state.projection import OldGroupValue
 from coordinator.state.reconcile import Current
 from coordinator.targets import clientside
 from records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
     GroupMetadataValue,
+    RewriteConsumer,
+    RewriteGroupValue,
+)
+from wire.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitionsByName,
+    encode,
 )
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
@@ -46,6 +57,8 @@ def state_of(groups: GroupContext, group_id: str) -> GroupState | ClassicState:
         return group.state
     if served is not None:
         return served.state
+    if group is None and (old := groups.projection.old_groups_of(group_id)):
+        return oldgroups.state_of(old[0][1])
     has_members = group is not None and group.classic is not None and group.classic.members
     return ClassicState.STABLE if has_members else ClassicState.EMPTY
 
@@ -54,7 +67,7 @@ def group_ids(groups: GroupContext) -> Iterator[str]:
     """Iterate over all group ids, including groups that only have offsets.
 
     Groups may be added and removed during iteration."""
-    with_members = dict.fromkeys(groups.projection.groups)
+    with_members = dict.fromkeys(chain(groups.projection.groups, groups.projection.old_ids))
     with_offsets = groups.projection.offsets.group_ids()
     pending = groups.projection.pending.group_ids()
     return chain(
@@ -79,7 +92,8 @@ def error_of(groups: GroupContext, group_id: str) -> str | None:
 
 
 def exists(groups: GroupContext, group_id: str) -> bool:
-    return group_id in groups.projection.groups or groups.projection.has_offsets(group_id)
+    projection = groups.projection
+    return group_id in projection.groups or group_id in projection.old_ids or projection.has_offsets(group_id)
 
 
 GROUPS_AT_ONCE = 2_000
@@ -117,7 +131,7 @@ def _list_on(
     for group_id in islice(left, GROUPS_AT_ONCE):
         num_seen += 1
         group = groups.projection.groups.get(group_id)
-        if group is None and not groups.projection.has_offsets(group_id):
+        if group is None and not exists(groups, group_id):
             continue  # removed meanwhile
         state, kind = state_of(groups, group_id).value, type_of(group)
         if (states and state.lower() not in states) or (types and kind not in types):
@@ -194,11 +208,13 @@ def _describe_consumer_group(groups: GroupContext, group_id: str, ctx: Context) 
         )
     group = groups.projection.groups.get(group_id)
     if group is None or not group.is_consumer:
-        what = "is not a consumer group" if exists(groups, group_id) else "not found"
+        message = (
+            f"Group {group_id} {'is not a consumer group' if exists(groups, group_id) else 'not found'}."
+        )
+        if group is None and group_id in groups.projection.old_ids:
+            message = oldgroups.described(groups.projection, group_id)
         return described.DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {what}.",
+            group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
         )
     configured = ctx.settings.for_group(group_id).assignors
     return described.DescribedGroup(
@@ -311,6 +327,8 @@ def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) 
     answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(groups, group_id).value)
     value = classic_value(groups, group_id, group)
     if value is None:
+        for _, old in groups.projection.old_groups_of(group_id):
+            _describe_old(answer, old)
         return answer
     served = groups.classic.get(group_id)
     is_stable = served is None or served.state is ClassicState.STABLE
@@ -328,3 +346,32 @@ def _describe_classic(groups: GroupContext, group_id: str, group: Group | None) 
         for member in value.members
     ]
     return answer
+
+
+EMBEDDED_VERSION = 0
+"""Version of the consumers' protocol that every client reads."""
+
+
+def _describe_old(answer: classic.DescribedGroup, value: OldGroupValue) -> None:
+    """Describe the consumers of a group of an old protocol.
+
+    What they subscribe to and own has the form that consumers of the classic protocol give it, which clients
+    can read. Register names no client, so that of a push consumer is not known."""
+    if isinstance(value, RewriteGroupValue):
+        answer.protocol_data = value.strategy
+    for one in value.consumers:
+        assigned = [
+            TopicPartitionsByName(topic=part.topic, partitions=list(part.partitions)) for part in one.owned
+        ]
+        member = classic.DescribedGroupMember(
+            member_id=one.consumer_id,
+            member_assignment=encode(
+                ConsumerProtocolAssignment(assigned_partitions=assigned), EMBEDDED_VERSION
+            ),
+        )
+        topics = [topic.name for topic in value.topics]
+        if isinstance(one, RewriteConsumer):
+            topics = [*one.topics, *(part.topic for part in one.fixed)]
+            member.client_id, member.client_host = one.client_id, one.client_host
+        member.member_metadata = encode(ConsumerProtocolSubscription(topics=topics), EMBEDDED_VERSION)
+        answer.members.append(member)

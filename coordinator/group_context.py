@@ -161,6 +161,9 @@ class GroupContext:
             self.checks[group_id] = Trigger.READY_CHECK
             ctx = now()
             self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
+        for group_id in self.projection.old_ids:  # those with offsets are expected above
+            yield
+            self.expect_end(group_id, now())
         ctx = now()
         self.decisions.begin(self.projection, ctx.catalog)
         self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog}
@@ -169,8 +172,21 @@ class GroupContext:
     def expect_end(self, group_id: str, ctx: Context) -> None:
         """Schedule the removal of a group without members or offsets, one check interval from now."""
         group = self.projection.groups.get(group_id)
-        if group is not None and group.is_empty and not self.projection.has_offsets(group_id):
+        is_empty = self._is_old_without_consumers(group_id) if group is None else group.is_empty
+        if is_empty and not self.projection.has_offsets(group_id):
             self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
+
+    def followed_old_group(self, group_id: str, ctx: Context) -> None:
+        """Note an entry of a group of an old protocol, which may have taken the id over.
+
+        The time of a commit is the client's, so its offset may expire at the next check already."""
+        self.committer = None
+        if group_id in self.projection.old_ids:
+            self._forget_protocol(group_id)
+        if self.projection.has_offsets(group_id):
+            self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
+        else:
+            self.expect_end(group_id, ctx)
 
     def expect_expiry(self, group_id: str, at_ms: int, ctx: Context) -> None:
         """Note that an offset was committed that may expire at `at_ms`."""
@@ -312,17 +328,21 @@ class GroupContext:
             self.checks[group_id] = Trigger.READY_CHECK
 
     def forget_group(self, group_id: str) -> None:
+        self._forget_protocol(group_id)
+        self.checks.pop(group_id, None)
+        self.offset_scans.pop(group_id, None)
+        self.expiry.forget(group_id)
+
+    def _forget_protocol(self, group_id: str) -> None:
+        """Forget everything but the looks at its offsets."""
         self.pacing.forget(group_id)
         self.resolutions.forget(group_id)
         self.client_side.forget(group_id)
         self.classic.forget(group_id)
         self.checked_version.pop(group_id, None)
-        self.checks.pop(group_id, None)
         self.invalidate_replies(group_id)
         self.installs.pop(group_id, None)
-        self.offset_scans.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
-        self.expiry.forget(group_id)
         for kind in JobKind:
             self.jobs.pop((kind, group_id), None)
 
@@ -416,10 +436,28 @@ class GroupContext:
             )
 
     def is_empty(self, group_id: str) -> bool:
-        """Whether nobody is a member of the group."""
+        """Whether nobody is a member of the group, by any protocol."""
+        return not self.has_members(group_id) and not self.has_old_consumers(group_id)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether the group has members of the consumer or the classic protocol."""
         group = self.projection.groups.get(group_id)
-        has_members = group is not None and group.num_members > 0
-        return not has_members and not self.has_classic_members(group_id)
+        return (group is not None and group.num_members > 0) or self.has_classic_members(group_id)
+
+    def has_old_consumers(self, group_id: str) -> bool:
+        """Whether the group is one of an old protocol (records 1010, 1011) that has consumers."""
+        if group_id not in self.projection.old_ids:
+            return False
+        return any(value.consumers for _, value in self.projection.old_groups_of(group_id))
+
+    def _is_old_without_consumers(self, group_id: str) -> bool:
+        return group_id in self.projection.old_ids and not self.has_old_consumers(group_id)
+
+    def has_room_for(self, group_id: str) -> bool:
+        """Whether the group exists, by any protocol, or the shard may have one more."""
+        groups, old_ids = self.projection.groups, self.projection.old_ids
+        is_known = group_id in groups or group_id in old_ids
+        return is_known or len(groups) + len(old_ids) < self.limits.groups_max
 
     def catalog_is_behind(self, group: Group, ctx: Context) -> bool:
         """Whether this node's catalog is older than the one that the group last decided on."""

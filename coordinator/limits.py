@@ -48,7 +48,7 @@ class Limits:
 
     # fmt: off
     groups_max: int = bound(100_000, "groups per shard",
-        "applies separately to groups with members and to groups with offsets; a client that invents "
+        "of all protocols; applies separately to groups with offsets alone; a client that invents "
         "group ids must not fill memory")
     group_id_bytes_max: int = bound(1_024, "bytes", "every record key of a group contains its id")
     member_id_bytes_max: int = bound(256, "bytes",

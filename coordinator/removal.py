@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
-from coordinator import admin
+from coordinator import admin, oldgroups
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.classic.departing import leave_classic
 from coordinator.classic.phases import DETAIL_CHARS_MAX
@@ -114,6 +114,8 @@ def _removals(groups: GroupContext, group_id: str, room: int) -> Iterator[tuple[
         yield tombstone(offset_key), 1
     for key, _ in groups.projection.pending.of_group(group_id):
         yield pending_tombstone(key), PENDING_COST
+    for removal in oldgroups.tombstones(groups, group_id):
+        yield removal, 1
     group = groups.projection.groups.get(group_id)
     if group is not None:
         for removal in writes.group_tombstones(group):
@@ -221,6 +223,8 @@ def _deletable_from(groups: GroupContext, group_id: str) -> Container[str]:
     terms = terms_of(groups, group_id)
     if terms is not None:
         return terms.subscribed
+    if group_id not in groups.projection.groups:  # a push group before its first round is over
+        return _Everything()
     group = groups.projection.groups[group_id].classic
     served = groups.classic.get(group_id)
     assert group is not None

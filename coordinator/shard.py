@@ -16,7 +16,7 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from coordinator import admin, removal
+from coordinator import admin, oldgroups, removal
 from coordinator.api import Context, Decision, DecisionBuilder, Job, JobKind, RequestRefused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.classic.departing import timer_ended
@@ -124,8 +124,9 @@ class GroupShard:
 
     @property
     def newest_topic_version(self) -> int:
-        """The catalog version that created the newest topic of any committed offset."""
-        return self.projection.offsets.newest_topic_version
+        """The catalog version that created the newest topic of any committed offset, or of any group of an
+        old protocol."""
+        return max(self.projection.offsets.newest_topic_version, self.projection.newest_old_topic)
 
     @property
     def num_sessions(self) -> int:
@@ -151,6 +152,11 @@ class GroupShard:
                 classic = self.groups.classic.get(group_id)
                 members += group.num_members + (len(classic.members) if classic is not None else 0)
                 looked_at += group.num_members  # computing the state may visit each member
+            elif group_id in self.projection.old_ids:
+                groups[admin.CLASSIC, admin.state_of(self.groups, group_id)] += 1
+                consumers = sum(len(old.consumers) for _, old in self.projection.old_groups_of(group_id))
+                members += consumers
+                looked_at += consumers
             elif self.projection.has_offsets(group_id):  # otherwise the group was removed meanwhile
                 num_simple += 1
             if looked_at >= COUNTED_PER_STEP:
@@ -184,6 +190,8 @@ class GroupShard:
     ) -> Steps | Message:
         """Return the steps that decide a request, or its answer if that takes none; frequent ones first."""
         groups = self.groups
+        if groups.projection.old_ids:
+            oldgroups.refuse_members(groups, request)
         match request:
             case ConsumerGroupHeartbeatRequest():
                 if not request.member_epoch and is_prepared_first(groups, request.group_id, ctx):
@@ -405,6 +413,14 @@ class GroupShard:
     def on_transactions_changed(self, changes: Iterable[tuple[str, TransactionValue]]) -> None:
         """Note committed records of transactional ids, among them decisions that the shard has to follow."""
         self.groups.decisions.learn(changes, self.projection)
+
+    def followed_old_group(self, ctx: Context, group_id: str) -> None:
+        """Note that an entry of a coordinator of an old protocol was appended and applied.
+
+        It must be told before the next request is handled: the group's offsets, or the group, may expire, and
+        a group of another protocol may have given way."""
+        self.settings = ctx.settings
+        self.groups.followed_old_group(group_id, ctx)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
         """Note that the configs of these groups changed; the groups may belong to any shard."""

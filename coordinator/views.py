@@ -19,13 +19,14 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
-from coordinator import admin
+from coordinator import admin, oldgroups
 from coordinator.api import JobKind
 from coordinator.group_context import GroupContext
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.state.machines import GroupState
 from coordinator.state.model import Group, Member
+from coordinator.state.projection import OldGroupValue
 from coordinator.state.reconcile import Current, PartitionEpochs
 from coordinator.targets import clientside
 from records import (
@@ -33,6 +34,10 @@ from records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
     GroupMetadataValue,
+    PushConsumer,
+    PushState,
+    RewriteConsumer,
+    RewriteGroupValue,
     topic_id_text,
 )
 from wire.embedded import CONSUMER, ConsumerProtocolAssignment, ConsumerProtocolSubscription, decode
@@ -73,7 +78,7 @@ def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Gene
 def group_summary(shard: GroupShard, group_id: str) -> Json:
     """Summary of one group, as lists show it."""
     group = shard.projection.groups.get(group_id)
-    return {
+    summary = {
         "group_id": group_id,
         "type": admin.type_of(group),
         "state": admin.state_of(shard.groups, group_id).value,
@@ -82,6 +87,12 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
         "members": _num_members(group),
         "offsets": shard.projection.offsets.count(group_id),
     }
+    if group is None:
+        for key, value in shard.projection.old_groups_of(group_id):
+            generation = value.generation if isinstance(value, RewriteGroupValue) else 0
+            summary |= {"type": oldgroups.TYPE_NAMES[type(key)], "members": len(value.consumers)}
+            summary |= {"epoch": generation, "assignment_epoch": generation}
+    return summary
 
 
 def group_view(
@@ -117,6 +128,9 @@ def group_view(
         "members": [],
         "num_members": _num_members(group),
     }
+    if group is None and (old := shard.projection.old_groups_of(group_id)):
+        yield from _see_old(view, old[0][1])
+        return view
     if group is None or not group.is_consumer:
         classic = admin.classic_value(groups, group_id, group)
         for number, one in enumerate(classic.members if classic is not None else (), 1):
@@ -264,6 +278,64 @@ def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) ->
     }
 
 
+def _see_old(view: Json, value: OldGroupValue) -> Generator[None, None, None]:
+    """Add the topics and consumers of a group of an old protocol to its view."""
+    view["topics"] = {
+        topic.name: {"topic_id": topic_id_text(topic.topic_id), "num_partitions": topic.num_partitions}
+        for topic in value.topics
+    }
+    view["num_members"] = len(value.consumers)
+    if isinstance(value, RewriteGroupValue):
+        view["assignor"] = value.strategy or None
+    consumers: Sequence[RewriteConsumer | PushConsumer] = value.consumers
+    for number, one in enumerate(consumers, 1):
+        view["members"].append(_old_member(one, value))
+        if not number % MEMBERS_AT_ONCE:
+            yield
+
+
+def _old_member(one: RewriteConsumer | PushConsumer, value: OldGroupValue) -> Json:
+    """A consumer of an old protocol. A push consumer subscribes to the topics of its group."""
+    member = _MEMBER_OF_NO_GROUP | {
+        "member_id": one.consumer_id,
+        "assigned": {part.topic: list(part.partitions) for part in one.owned},
+    }
+    if isinstance(one, PushConsumer):
+        topics = [topic.name for topic in value.topics]
+        return member | {"state": PushState(one.state).name, "subscribed_topics": topics}
+    assert isinstance(value, RewriteGroupValue)
+    return member | {
+        "client_id": one.client_id,
+        "client_host": one.client_host,
+        "subscribed_topics": sorted({*one.topics, *(part.topic for part in one.fixed)}),
+        "member_epoch": value.generation,
+    }
+
+
+_MEMBER_OF_NO_GROUP: Json = {
+    "instance_id": None,
+    "is_away": False,
+    "client_id": "",
+    "client_host": "",
+    "rack_id": None,
+    "regex": None,
+    "server_assignor": None,
+    "client_assignors": [],
+    "assignment_error": 0,
+    "state": None,
+    "since_ms": None,
+    "member_epoch": -1,
+    "previous_member_epoch": None,
+    "pending_revocation": {},
+    "target": {},
+    "waits_for": [],
+    "rebalance_timeout_ms": None,
+    "last_heartbeat_ms": None,
+    "session_left_ms": None,
+}
+"""What a view says of a member where its protocol, or what the log knows of it, has no such thing."""
+
+
 def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
     """A member of a classic group, as far as its consumer's embedded protocol can be read."""
     subscription, assignment = ConsumerProtocolSubscription(), ConsumerProtocolAssignment()
@@ -273,29 +345,17 @@ def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
         with suppress(MalformedFrame):
             assignment = decode(ConsumerProtocolAssignment, member.assignment)
     assigned = {one.topic: sorted(one.partitions) for one in assignment.assigned_partitions}
-    return {
+    return _MEMBER_OF_NO_GROUP | {
         "member_id": member.member_id,
         "instance_id": member.group_instance_id,
-        "is_away": False,
         "client_id": member.client_id,
         "client_host": member.client_host,
         "rack_id": subscription.rack_id or None,
         "subscribed_topics": sorted(subscription.topics),
-        "regex": None,
-        "server_assignor": None,
         "client_assignors": [group.protocol] if group.protocol else [],
-        "assignment_error": 0,
-        "state": None,
-        "since_ms": None,
         "member_epoch": group.generation,
-        "previous_member_epoch": None,
         "assigned": dict(sorted(assigned.items())),
-        "pending_revocation": {},
-        "target": {},
-        "waits_for": [],
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
-        "last_heartbeat_ms": None,
-        "session_left_ms": None,
     }
 
 

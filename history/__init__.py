@@ -15,6 +15,7 @@ lines of text or JSON.
     export/     the facts as tables for other programs: Parquet, JSON lines, CSV
     checking/   verification of files and state, comparison of nodes, an audit of every commit
     words       causes in sentences
+    protocols   the protocols of groups: their names, and the words of the older ones
     render      times, durations, tables
     moments     moments as people type them
 

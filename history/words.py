@@ -19,6 +19,8 @@ from records import (
     Certainty,
     Expiry,
     MemberState,
+    PushConsumer,
+    PushState,
     RawRecord,
     Reason,
     ReasonKind,
@@ -34,6 +36,7 @@ from records import (
 )
 from records.ids import topic_id_text
 
+from . import protocols
 from .render import LOCAL, TimeStyle, duration, ranges, sentence_list
 
 _SLOT = re.compile(r"\{(?P<name>\w+)(?::(?P<default>[^}]*))?\}")
@@ -57,6 +60,8 @@ class Formatter:
     topic_changes: Mapping[str, str] = field(default_factory=dict)
     away: frozenset[str] = frozenset()
     """Ids of the static members that were away before the entry."""
+    protocol: str = ""
+    """The protocol of the group described (`history.protocols`); empty: not known, or of several groups."""
 
     def partitions(self, parts: Iterable[TopicPartitions]) -> str:
         """Partitions by topic name, as in ``orders 0-3,7; payments 1``; ``nothing`` if there are none."""
@@ -173,7 +178,7 @@ takes fractions of a second."""
 
 def reason_words(reason: Reason, cause: Cause, now_ms: int, formatter: Formatter) -> str:
     """One reason for an epoch, as a sentence without a full stop; ``now_ms`` is the time of its entry."""
-    template = REASONS.get(reason.kind)
+    template = protocols.REASONS.get(formatter.protocol, {}).get(reason.kind) or REASONS.get(reason.kind)
     if template is None:
         shown = [reason.member_id and formatter.member(reason.member_id), reason.topic, reason.detail]
         return f"reason {int(reason.kind)} (unknown to this release)" + "".join(f" {s}" for s in shown if s)
@@ -182,7 +187,8 @@ def reason_words(reason: Reason, cause: Cause, now_ms: int, formatter: Formatter
 
 def cause_words(cause: Cause, now_ms: int, formatter: Formatter) -> str:
     """The trigger of a cause, as a sentence without a full stop."""
-    template = TRIGGERS.get(cause.trigger)
+    of_protocol = protocols.TRIGGERS.get(formatter.protocol, {})
+    template = of_protocol.get(cause.trigger) or TRIGGERS.get(cause.trigger)
     if template is None:
         said = f"trigger {int(cause.trigger)} (unknown to this release)"
     else:
@@ -221,6 +227,10 @@ def _fill(
                 return _overdue_of(member_id, cause, now_ms, formatter)
             case "late":
                 return _late_of(member_id, cause, formatter)
+            case "heard":
+                return _heard_of(member_id, cause, formatter)
+            case "plain":
+                return detail or default
             case "retention":
                 return _retention_of(cause, formatter)
             case "owned":
@@ -247,6 +257,16 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, formatter: Formatter)
             waited = duration(max(now_ms - expiry.armed_ms, 0))
             since = formatter.style.clock(expiry.armed_ms)
             return f": {waited} of {duration(expiry.timeout_ms)} passed since {since}"
+    return ""
+
+
+def _heard_of(member_id: str, cause: Cause, formatter: Formatter) -> str:
+    for expiry in cause.expiries:
+        if expiry.member_id == member_id:
+            limit = duration(expiry.timeout_ms)
+            if expiry.last_heartbeat_ms < 0:
+                return f"; it had {limit} from {formatter.style.clock(expiry.armed_ms)} on"
+            return f"; last heard of at {formatter.style.clock(expiry.last_heartbeat_ms)}"
     return ""
 
 
@@ -283,7 +303,7 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
 
 
 def phases_words(cause: Cause, now_ms: int, formatter: Formatter) -> tuple[str, ...]:
-    """How long the phases of a classic group's rebalance took, and who was waited for; none for others."""
+    """How long the phases of a rebalance took, and who was waited for; none in a consumer or push group."""
     phases = cause.phases
     if phases is None:
         return ()
@@ -297,6 +317,8 @@ def phases_words(cause: Cause, now_ms: int, formatter: Formatter) -> tuple[str, 
         joined += f", in vain for {sentence_list([formatter.member(one) for one in absent])}"
     if arrivals:
         joined += f"; the last was {', before it '.join(arrivals[:2])}"
+    if formatter.protocol == protocols.REWRITE:  # the coordinator assigns
+        return (joined,)
     assigned = f"{duration(now_ms - phases.joined_ms)} for the leader"
     return joined, f"{assigned} {formatter.member(cause.member_id)} to send the assignments"
 
@@ -402,6 +424,8 @@ def _fields_words(value: object, formatter: Formatter, *, all_fields: bool = Fal
         if all_fields or content != spec.default:
             if name == "state" and isinstance(value, TransactionValue):
                 content = _TRANSACTION_STATES.get(value.state, content)
+            elif name == "state" and isinstance(value, PushConsumer):
+                content = name_of(PushState, value.state)
             shown.append(f"{name}={_value_words(name, content, formatter)}")
     return " ".join(shown)
 

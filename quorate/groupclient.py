@@ -307,7 +307,7 @@ def _classic_member(row: Any, protocol_type: str) -> MemberInfo:
     """A classic member; subscription and assignment are known if they are in the format of consumers."""
     subscribed: list[str] = []
     assigned: dict[str, list[int]] = {}
-    if protocol_type == "consumer":
+    if protocol_type in ("consumer", ""):  # "": a group of an old protocol, in the same form
         with contextlib.suppress(MalformedFrame):  # both are the client's bytes, and may be empty
             subscribed = decode(ConsumerProtocolSubscription, row.member_metadata).topics
             assignment = decode(ConsumerProtocolAssignment, row.member_assignment)

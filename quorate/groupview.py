@@ -26,7 +26,7 @@ CELL_LINES_MAX = 8
 """Limit on lines for what one member owns, on a screen; a pipe gets all."""
 
 NO_EPOCH = -1
-"""Shown for a member of a classic group, which has no target either."""
+"""Shown for a member of a classic group by Kafka's own description, and for one of a push group."""
 
 STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
 
@@ -64,7 +64,7 @@ def lines(
         text += wrapped(line, width)
     text.append("")
     text += _members(members, names, at_ms, width)
-    text += _assignments(members, names, width)
+    text += _assignments(members, names, width, has_target=view["type"] == "consumer")
     for title, sentences in (
         ("", list(_waits(view, names))),
         ("subscribed by regular expression:", list(_regexes(view, at_ms))),
@@ -79,7 +79,8 @@ def lines(
 def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
     name, told = printable(view["group_id"]), []
     if view["type"] != "consumer":
-        return wrapped(f"group {name}: {view['state']}, of type {view['type']}", width)
+        generation = f", generation {view['epoch']}" if view["epoch"] else ""
+        return wrapped(f"group {name}: {view['state']}, of type {view['type']}{generation}", width)
     first = (
         f"group {name}: {view['state']}, group epoch {view['epoch']}, "
         f"assignment epoch {view['assignment_epoch']}, assignor {printable(view['assignor'] or '-')}"
@@ -172,14 +173,15 @@ def _ago(at_ms: int | None, moment_ms: int | None) -> str | None:
     return None if at_ms is None or moment_ms is None else f"{duration(max(at_ms - moment_ms, 0))} ago"
 
 
-def _assignments(members: Sequence[View], names: MemberNames, width: int | None) -> list[str]:
+def _assignments(
+    members: Sequence[View], names: MemberNames, width: int | None, *, has_target: bool
+) -> list[str]:
     if not members:
         return []
     rows: list[list[object]] = [
         [names.name(member["member_id"]), assignment_text(_held(member)), assignment_text(member["target"])]
         for member in members
     ]
-    has_target = any(member["member_epoch"] != NO_EPOCH for member in members)
     headings, rows = _picked(["MEMBER", "OWNS", "TARGET"], rows, [True, True, has_target])
     lines_max = None if width is None else CELL_LINES_MAX
     return ["", *wrapped_table(headings, rows, width, cell_lines_max=lines_max)]

@@ -24,7 +24,7 @@ class Schema:
     value: Versioned
 
 
-# Record types 0 and 1 share one value, as in Kafka; every value is at its first version.
+# Record types 0 and 1 share one value, as in Kafka.
 _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.OFFSET_COMMIT_LEGACY, v.LegacyOffsetCommitKey, v.OffsetCommitValue),
     (RecordType.OFFSET_COMMIT, v.OffsetCommitKey, v.OffsetCommitValue),
@@ -73,8 +73,19 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.PUSH_GROUP, v.PushGroupKey, v.PushGroupValue),
 )
 
+# Versions above 0. No node wrote version 0 of the old groups, so their format level stays what it was.
+_VERSIONS: Mapping[RecordType, int] = {
+    RecordType.REWRITE_GROUP: 1,  # ids of topics
+    RecordType.PUSH_GROUP: 1,  # the topics that were divided
+}
+
 SCHEMAS: Mapping[int, Schema] = {
-    int(type_): Schema(int(type_), type_.name, layout_of(key), Versioned(type_.name, layout_of(value)))
+    int(type_): Schema(
+        int(type_),
+        type_.name,
+        layout_of(key),
+        Versioned(type_.name, layout_of(value), _VERSIONS.get(type_, 0)),
+    )
     for type_, key, value in _CLASSES
 }
 SCHEMA_OF_KEY: Mapping[type[Any], Schema] = {schema.key.cls: schema for schema in SCHEMAS.values()}

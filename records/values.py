@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Annotated
 
 from records.ids import ZERO_UUID
-from records.kinds import I8, I16, I32, I64, TopicId, named_i8
+from records.kinds import I8, I16, I32, I64, Since, TopicId, named_i8
 
 
 class MemberState(IntEnum):
@@ -529,10 +529,21 @@ class PushConsumer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PushTopic:
+    """A topic of a push group as the newest round found it: its id, and its number of partitions."""
+
+    topic_id: TopicId
+    num_partitions: I32
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PushGroupValue:
-    """The whole state of a push group but its offsets: its consumers, sorted by id."""
+    """The state of a push group but its offsets: consumers by id, the topics divided, the newest round."""
 
     consumers: tuple[PushConsumer, ...]
+    topics: Annotated[tuple[PushTopic, ...], Since(1)] = ()
+    round: Annotated[I32, Since(1)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -548,6 +559,7 @@ class RewriteTopic:
 
     num_partitions: I32
     name: str
+    topic_id: Annotated[TopicId, Since(1)] = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ shard_door   one group shard: whether it may decide, entries, and what waits for
 push         seed 004: connections that look up, register and commit
 push_shard   seed 004: the groups of one shard
 rewrite      seed 000: a coordinator for each shard
+rewrite_settings  the node's settings of seed 000, as its coordinator has them
+strategy_jobs  users' strategies of seed 000, as child processes
 push_client, rewrite_client  a consumer of each protocol, with connections and time from a Host
 client_line  a connection of such a consumer
 """

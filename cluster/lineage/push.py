@@ -17,18 +17,22 @@ from cluster.lineage.connections import FramedConnection, FramedListener
 from cluster.lineage.push_shard import PushShard
 from cluster.lineage.shard_door import ShardDoor
 from cluster.node_info import NodeInfo
-from lineage.push.decisions import ConnectionClosed, FrameReceived, OffsetsOffered, PushDecision
+from lineage.push.decisions import (
+    ConnectionClosed,
+    FrameReceived,
+    OfferedOffset,
+    OffsetsOffered,
+    PushDecision,
+)
 from lineage.push.messages import (
     ELEMENTS_MAX,
     FRAME_BYTES_MAX,
     Broker,
     LookupRequest,
     LookupResponse,
-    PartitionOffset,
     decode_request,
     frame,
     lookup_response,
-    partition_name,
 )
 from lineage.rewrite.messages import (
     CommittedPartition,
@@ -117,9 +121,7 @@ class PushService:
         offered = OffsetsOffered(
             consumer_id=request.consumer_id,
             offsets=[
-                PartitionOffset(
-                    topic=topic.topic, partition=partition_name(0, one.partition), offset=one.offset
-                )
+                OfferedOffset(topic.topic, one.partition, one.offset, one.timestamp, one.metadata or "")
                 for topic in request.topics
                 for one in topic.partitions
             ],

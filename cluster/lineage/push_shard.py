@@ -18,6 +18,7 @@ from cluster.lineage.shard_door import ShardDoor
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.requests import NO_ROOM_PAUSE_MS
 from coordinator.groupconfigs import PUSH_FAILOVER, PUSH_OFFSET_COMMIT, PUSH_TOPICS, PUSH_WAIT
+from coordinator.oldgroups import committed_offset
 from lineage.push.decisions import (
     ConnectionClosed,
     Event,
@@ -31,8 +32,9 @@ from lineage.push.decisions import (
 )
 from lineage.push.messages import RegisterRequest, frame
 from lineage.push.protocol import PushGroup
+from lineage.shard import Topic
 from raftlog.env.host import Host, Timer
-from records import PushGroupKey, PushGroupValue, encode_record, offset_commit_key
+from records import PushGroupKey, PushGroupValue, encode_record
 from wire.errors import ErrorCode
 
 LOG = logging.getLogger("quorate.lineage")
@@ -223,7 +225,7 @@ class PushShard:
             self._begin_anew(group_id)
             return
         if decision.cause is not None:
-            door.write(now_ms, decision.cause, records)
+            door.write(now_ms, group_id, decision.cause, records)
         answer = concerns if isinstance(event, OffsetsOffered) else None
         if decision.sends or decision.closes or answer is not None:
             told = functools.partial(self._told, decision, answer)
@@ -239,7 +241,8 @@ class PushShard:
         """Return the group's coordinator; one that did not exist loads the group's record first."""
         found = self._groups.get(group_id)
         if found is None:
-            found = PushGroup(group_id, self.settings_of(group_id), _View(self._door, group_id))
+            view, others = _View(self._door, group_id), self._door.ids_for(PushGroupKey)
+            found = PushGroup(group_id, self.settings_of(group_id), view, others)
             self._groups[group_id] = found
             if self._has_record(group_id) and event is not PushMoment.LOADED:
                 self._decide(now_ms, group_id, PushMoment.LOADED, None)
@@ -316,10 +319,9 @@ class _View:
         found = self._door.projection.old_groups.get(PushGroupKey(group_id=self._group_id))
         return found if isinstance(found, PushGroupValue) else None
 
-    def committed(self, topic: str, partition: int) -> int:
-        found = self._door.projection.offsets.get(offset_commit_key(self._group_id, topic, partition))
-        return -1 if found is None else found.offset
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        return committed_offset(self._door.projection, self._group_id, topic, topic_id, partition)
 
-    def num_partitions(self, topic: str) -> int:
-        found = self._door.catalog.topic(topic)
-        return 0 if found is None else found.num_partitions
+    def topic(self, name: str) -> Topic | None:
+        found = self._door.catalog.topic(name)
+        return None if found is None else (found.topic_id, found.num_partitions)

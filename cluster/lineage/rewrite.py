@@ -15,12 +15,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cluster.lineage.connections import FramedConnection, FramedListener
+from cluster.lineage.rewrite_settings import rewrite_settings
 from cluster.lineage.shard_door import ShardDoor
+from cluster.lineage.strategy_jobs import StrategyJobs
 from cluster.node_info import NodeInfo
 from cluster.runtime.answers import Unavailable
+from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.requests import NO_ROOM_PAUSE_MS
 from cluster.settings import Settings
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from coordinator.oldgroups import TopicsByName
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import NEVER, Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.machines import RewriteState
@@ -31,9 +35,10 @@ from lineage.rewrite.messages import (
     decode_request,
     encode_response,
 )
+from lineage.rewrite.strategies import Assignment, StrategyJob
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
 from raftlog.env.host import Host, Timer
-from records import shard_of
+from records import RewriteGroupKey, shard_of
 from wire.schema import Message
 
 LOG = logging.getLogger("quorate.lineage")
@@ -60,34 +65,17 @@ class _Records(Mapping[Any, Any]):
         return len(self._door.projection.old_groups)
 
 
-class _TopicCounts(Mapping[str, int]):
-    """Topic → number of partitions, as the committed catalog has them."""
-
-    def __init__(self, door: ShardDoor) -> None:
-        self._door = door
-
-    def __getitem__(self, name: str) -> int:
-        topic = self._door.catalog.topic(name)
-        if topic is None:
-            raise KeyError(name)
-        return topic.num_partitions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._door.catalog.names())
-
-    def __len__(self) -> int:
-        return len(self._door.catalog)
-
-
 class RewriteService:
     """The protocol on one node (`connections.FrameService`); `locate` names the node that leads a group."""
 
     name = "the rewrite design's protocol"
 
-    def __init__(self, host: Host, settings: Settings, doors: list[ShardDoor], locate: Locate) -> None:
+    def __init__(
+        self, host: Host, settings: Settings, doors: list[ShardDoor], locate: Locate, slots: JobSlots
+    ) -> None:
         self.frame_bytes_max = settings.socket_request_max_bytes
         self._locate = locate
-        self._shards = [_RewriteShard(host, settings, door, self) for door in doors]
+        self._shards = [_RewriteShard(host, settings, door, self, slots) for door in doors]
         self.listener: FramedListener
 
     def serve(self, connection: FramedConnection, payload: bytes) -> None:
@@ -129,14 +117,27 @@ class RewriteService:
 class _RewriteShard:
     """The coordinator of one shard."""
 
-    def __init__(self, host: Host, settings: Settings, door: ShardDoor, service: RewriteService) -> None:
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        door: ShardDoor,
+        service: RewriteService,
+        slots: JobSlots,
+    ) -> None:
         self._host = host
         self._door = door
         self._service = service
         variant = DesignCoordinator if settings.lineage_rewrite_variant == "design" else ThreadCoordinator
         self._coordinator: RewriteCoordinator = variant(
-            _Records(door), _TopicCounts(door), host.fresh_id, lambda group_id: None, RewriteSettings()
+            _Records(door),
+            TopicsByName(lambda: door.catalog),
+            host.fresh_id,
+            lambda group_id: None,
+            rewrite_settings(settings),
+            door.ids_for(RewriteGroupKey),
         )
+        self._strategies = StrategyJobs(slots, settings, self._topic_id, self._strategy_ended)
         self._term = 0
         self._retry: Timer | None = None
         self._timer: Timer | None = None
@@ -161,6 +162,7 @@ class _RewriteShard:
 
     def _step_down(self) -> None:
         self._coordinator.demoted()
+        self._strategies.cancel()
         self._service.listener.close_users_of(self._door.shard)
         if self._timer is not None:
             self._timer.cancel()
@@ -200,6 +202,22 @@ class _RewriteShard:
             self._has_news = True
             self._work()
 
+    def _topic_id(self, name: str) -> bytes:
+        topic = self._door.catalog.topic(name)
+        assert topic is not None, "a strategy shares out what is in the catalog"
+        return topic.topic_id
+
+    def _strategy_ended(self, job: StrategyJob, answer: Assignment | None, error: str | None) -> None:
+        """Decide on a strategy's answer; it waits while no decision may be taken."""
+        if self._coordinator.state is not RewriteState.READY:
+            return
+        now_ms = self._door.enter()
+        if now_ms is None:
+            self._host.call_later(NO_ROOM_PAUSE_MS, self._strategy_ended, job, answer, error)
+            return
+        ended = self._coordinator.strategy_ended
+        self._run(now_ms, functools.partial(ended, job.group_id, job.number, answer, error))
+
     def _work(self) -> None:
         """Do what is due: topics that changed, consumers that are silent."""
         if self._coordinator.state is not RewriteState.READY:
@@ -228,7 +246,7 @@ class _RewriteShard:
             return
         for result in results:  # all, before an answer lets the next request in
             if result.cause is not None:
-                door.write(now_ms, result.cause, list(result.records))
+                door.write(now_ms, result.group_id, result.cause, list(result.records))
         for result in results:
             for connection in result.closes:
                 assert isinstance(connection, FramedConnection)
@@ -236,6 +254,10 @@ class _RewriteShard:
             if result.answers:
                 told = functools.partial(self._told, result)
                 door.hold(now_ms, told, has_written=result.cause is not None)
+            if result.job is not None:
+                self._strategies.start(result.job)
+            if result.failure:
+                door.strategy_failed(result.group_id, result.failure)
         self.arm()
 
     def _told(self, result: RewriteResult, why: Unavailable | None) -> None:

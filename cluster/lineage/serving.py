@@ -11,8 +11,10 @@ from cluster.lineage.rewrite import RewriteService
 from cluster.lineage.shard_door import ShardDoor
 from cluster.node_info import NodeInfo
 from cluster.runtime.group_duties import GroupRuntime
+from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.slices import Slices
 from cluster.settings import Settings
+from coordinator.api import JobKind
 from raftlog.env.host import Host
 
 
@@ -23,6 +25,7 @@ class LineageNode(Protocol):
     settings: Settings
     slices: Slices
     shards: list[GroupRuntime]
+    job_slots: dict[JobKind, JobSlots]
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]: ...
@@ -51,7 +54,8 @@ class LineageListeners:
             )
             self._push.listener = self._listen(self._push, settings.lineage_push_port)
         if settings.lineage_rewrite_port >= 0:
-            self._rewrite = RewriteService(node.host, settings, self._doors, self._locate)
+            slots = node.job_slots[JobKind.ASSIGN]
+            self._rewrite = RewriteService(node.host, settings, self._doors, self._locate, slots)
             self._rewrite.listener = self._listen(self._rewrite, settings.lineage_rewrite_port)
         self._services = [one for one in (self._push, self._rewrite) if one is not None]
 

@@ -10,15 +10,19 @@ room for entries: no consumer is found dead because this node did not hear it.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.pending_replies import ReadBarrier
-from coordinator.api import Context, Decision
-from coordinator.state.projection import Projection
+from coordinator.api import Context, Decision, JobKind
+from coordinator.oldgroups import IdsForOldGroups
+from coordinator.state.projection import OldGroupKey, Projection
 from coordinator.topics import CatalogView
 from records import OLD_GROUPS_SINCE, Cause, RawRecord
+
+LOG = logging.getLogger("quorate.lineage")
 
 Told = Callable[[Unavailable | None], None]
 """Is told None when everything so far is committed and this node proven to lead; else why that is unknown."""
@@ -97,13 +101,25 @@ class ShardDoor:
         if self._shut_since_ms is not None:
             self._shut_since_ms += gap_ms
 
-    def write(self, now_ms: float, cause: Cause, records: list[RawRecord]) -> None:
-        """Apply records and append them as one entry. The node stops if that fails."""
-        self._runtime.requests.decide(now_ms, functools.partial(self._applied, cause, records))
+    def ids_for(self, key: type[OldGroupKey]) -> IdsForOldGroups:
+        """What the coordinators of the protocol with this class of key ask about other groups."""
+        return IdsForOldGroups(lambda: self._runtime.machine.groups, key)
 
-    def _applied(self, cause: Cause, records: list[RawRecord], ctx: Context) -> Decision:
-        self._runtime.machine.apply_all(records, ctx.next_index)
+    def write(self, now_ms: float, group_id: str, cause: Cause, records: list[RawRecord]) -> None:
+        """Apply records of a group and append them as one entry. The node stops if that fails."""
+        self._runtime.requests.decide(now_ms, functools.partial(self._applied, group_id, cause, records))
+
+    def _applied(self, group_id: str, cause: Cause, records: list[RawRecord], ctx: Context) -> Decision:
+        machine = self._runtime.machine
+        machine.apply_all(records, ctx.next_index)
+        machine.followed_old_group(ctx, group_id)
         return Decision(cause=cause, records=records)
+
+    def strategy_failed(self, group_id: str, said: str) -> None:
+        """Report a user's strategy as an assignor that failed: in the log, to the metrics, as evidence."""
+        LOG.warning("%s: %s", self._runtime.name, said)
+        self._runtime.counters.assignor_failures += 1
+        self._node.evidence.trouble(group_id, said, work=JobKind.ASSIGN)
 
     def hold(self, now_ms: float, told: Told, *, has_written: bool) -> None:
         """Call `told` once the newest entry is committed and, unless `has_written`, the lead proven."""

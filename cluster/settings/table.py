@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import ipaddress
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,6 +34,8 @@ INT64_MAX = 2**63 - 1
 MIB = 1 << 20
 MINUTE_MS = 60_000
 EVERY_ADDRESS = ("0.0.0.0", "::")
+REWRITE_STRATEGIES = ("range", "roundrobin")
+"""The strategies of `lineage.rewrite`, which a node imports only if it serves that protocol."""
 
 
 class SettingsError(Exception):
@@ -266,6 +269,12 @@ class Settings:
         "and nothing of it is loaded.")
     lineage_rewrite_variant: str = _row("design",
         "Whose rules the rewrite's coordinator follows: design, or thread, the comment under it.")
+    lineage_rewrite_max_session_timeout_ms: int = _number(30_000, "ms", 1, INT32_MAX,
+        "max.session.timeout of seed 000 (generations.md), which names no default: that of Kafka's first "
+        "release with sessions. A consumer that asks for a longer one is refused.")
+    lineage_rewrite_partition_assignment_strategies: tuple[str, ...] = _row(REWRITE_STRATEGIES,
+        "partition.assignment.strategies of seed 000: the names that its consumers may ask for. Others are "
+        "uniform and the names of installed assignors (assignors.md).")
 
     # Limits on work that is not durable yet.
     runtime_uncommitted_bytes_max: int = _number(64 * MIB, "bytes", 1 * MIB, 4096 * MIB,
@@ -413,21 +422,10 @@ def _check_together(settings: Settings) -> None:
             f"below group.consumer.session.timeout.ms = {settings.group_consumer_session_timeout_ms}: "
             "every member would expire between two heartbeats"
         )
-    assignors = settings.group_consumer_assignors
-    if not assignors or len(set(assignors)) != len(assignors):
-        raise SettingsError(
-            f"group.consumer.assignors = {list(assignors)} must contain at least one "
-            "assignor and no duplicates"
-        )
-    known = [assignor.name for assignor in BUILT_IN]
-    if unknown := [name for name in assignors if name not in known]:
-        from cluster.assignors import problem_with  # slow to import, and rarely needed
-
-        if problem := problem_with(unknown):
-            raise SettingsError(
-                f"group.consumer.assignors contains {unknown[0]!r}, which is unknown; known assignors are "
-                f"{', '.join(known)}. {problem}"
-            )
+    assignors = [assignor.name for assignor in BUILT_IN]
+    _check_installed(settings, "group.consumer.assignors", "assignor", assignors)
+    strategies = "lineage.rewrite.partition.assignment.strategies"
+    _check_installed(settings, strategies, "strategy", [*dict.fromkeys([*REWRITE_STRATEGIES, *assignors])])
     if settings.num_partitions > settings.partitions_per_topic_max:
         raise SettingsError(
             f"num.partitions = {settings.num_partitions} must not exceed partitions.per.topic.max = "
@@ -450,6 +448,21 @@ def _check_together(settings: Settings) -> None:
     _check_addresses(settings)
     _check_peers(settings)
     _check_raft(settings)
+
+
+def _check_installed(settings: Settings, name: str, kind: str, known: Sequence[str]) -> None:
+    """Check names that are built in or those of installed assignors."""
+    names = getattr(settings, name.replace(".", "_"))
+    if not names or len(set(names)) != len(names):
+        raise SettingsError(f"{name} = {list(names)} must contain at least one {kind} and no duplicates")
+    if unknown := [one for one in names if one not in known]:
+        from cluster.assignors import problem_with  # slow to import, and rarely needed
+
+        if problem := problem_with(unknown):
+            raise SettingsError(
+                f"{name} contains {unknown[0]!r}, which is unknown; known names are {', '.join(known)}. "
+                f"{problem}"
+            )
 
 
 def _check_classic(settings: Settings) -> None:

@@ -5,6 +5,7 @@ The checks, their order and their codes are those of Kafka's `GroupMetadataManag
 
 from __future__ import annotations
 
+from coordinator import oldgroups
 from coordinator.api import Context, DecisionBuilder, Later, RequestRefused, Steps
 from coordinator.classic.members import require_member
 from coordinator.classic.phases import (
@@ -105,7 +106,7 @@ def _find_or_create(
         raise RequestRefused(
             ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {request.member_id}."
         )
-    if len(groups.projection.groups) >= groups.limits.groups_max:
+    if not groups.has_room_for(group_id):
         raise RequestRefused(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             f"This shard already has the maximum of {groups.limits.groups_max} groups (groups.max).",
@@ -127,9 +128,10 @@ def _require_room(group: ClassicGroup, member_id: str, protocols: Protocols) -> 
 
 
 def _create(groups: GroupContext, group: ClassicGroup, builder: DecisionBuilder, ctx: Context) -> Step:
-    """Write the new, empty group; the records of an empty group of the consumer protocol go first."""
+    """Write the new, empty group; the records of an empty group of another protocol go first."""
     projected = groups.projection.groups.get(group.group_id)
-    gone = writes.group_tombstones(projected) if projected is not None else []
+    gone = oldgroups.tombstones(groups, group.group_id)
+    gone += writes.group_tombstones(projected) if projected is not None else []
     yield [*gone, writes.classic_group(group.group_id, group.value(ctx.wall_ms))]
     if gone:
         groups.forget_protocol(group.group_id, ctx)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from coordinator import oldgroups
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.group_context import GroupContext
 from coordinator.limits import GroupSettings
@@ -107,6 +108,8 @@ def heartbeat(
     elif group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
         groups.classic.forget(group_id)
+    elif group is None and (gone := oldgroups.tombstones(groups, group_id)):
+        yield gone
     if group is not None and member is not None:
         if member.is_classic:  # it changes its protocol, and is waited for no more
             groups.forget_joining(key)
@@ -168,14 +171,14 @@ def _admit(
         _check_epoch(member, request, owned)
         return member
     if group is None or not group.is_consumer:
-        _admit_new_group(groups, group)
+        _admit_new_group(groups, request.group_id)
         return None
     groups.require_catalog(group, ctx)
     return joining_member(group, request, settings.max_size)
 
 
-def _admit_new_group(groups: GroupContext, group: Group | None) -> None:
-    if group is None and len(groups.projection.groups) >= groups.limits.groups_max:
+def _admit_new_group(groups: GroupContext, group_id: str) -> None:
+    if not groups.has_room_for(group_id):
         raise RequestRefused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This shard already holds the maximum of {groups.limits.groups_max} groups; delete unused ones.",

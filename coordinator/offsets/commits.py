@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from coordinator import oldgroups
 from coordinator.api import Context, Decision, DecisionBuilder, RequestRefused
 from coordinator.classic.members import require_generation, require_group, require_member
 from coordinator.group_context import GroupContext
@@ -394,6 +395,7 @@ def _check_simple_group(groups: GroupContext, request: OffsetCommitRequest, epoc
     """Check a commit to a group without members, which may not exist yet.
 
     Only clients without membership may commit to it."""
+    oldgroups.require_free(groups, request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
     if epoch < 0:
         groups.require_room_for_offsets(request.group_id)
         return

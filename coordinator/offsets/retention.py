@@ -4,7 +4,8 @@ An offset expires when the group does not subscribe to its topic and its retenti
 ends at the time given in the commit (versions 2 to 4), or a fixed time after the commit; for a classic group
 without members, the time counts from when it lost its last member. A group is removed when it has neither
 members nor offsets. Offsets of a topic that members subscribe to are kept, however old they are, and so are
-those of partitions, and groups, with offsets pending in a transaction.
+those of partitions, and groups, with offsets pending in a transaction. Groups of old protocols have the same
+terms; the time of seed 000's commits is the client's TimeStamp.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+from coordinator import oldgroups
 from coordinator.api import Context, DecisionBuilder, Steps
 from coordinator.group_context import GroupContext
 from coordinator.leader_state.expiry import Look, Reading
@@ -42,8 +44,8 @@ def terms_of(groups: GroupContext, group_id: str) -> Terms | None:
     if served is not None and served.is_rebalancing:
         return None
     group = groups.projection.groups.get(group_id)
-    if group is None:  # it only has offsets
-        return Terms(())
+    if group is None:
+        return _terms_of_old(groups, group_id)
     classic = group.classic
     if group.is_consumer or classic is None:
         return Terms(group.subscriptions)
@@ -54,6 +56,17 @@ def terms_of(groups: GroupContext, group_id: str) -> Terms | None:
         return Terms((), state_ms if state_ms >= 0 else None)
     topics = classic_subscriptions(classic)
     return None if topics is None else Terms(topics)
+
+
+def _terms_of_old(groups: GroupContext, group_id: str) -> Terms | None:
+    """The retention terms of a group of an old protocol, or of one that only has offsets."""
+    topics: set[str] = set()
+    for _, value in groups.projection.old_groups_of(group_id):
+        subscribed = oldgroups.subscribed_topics(value)
+        if subscribed is None:
+            return None
+        topics |= subscribed
+    return Terms(topics)
 
 
 def classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
@@ -201,5 +214,10 @@ def _end(groups: GroupContext, reading: Reading, ctx: Context) -> list[RawRecord
         look.due_ms = look.next_due_ms(ctx.past_ms + interval_ms)
         groups.expiry.merge(group_id, look, ctx)
         return []
+    if not groups.is_empty(group_id):
+        return []
     group = groups.projection.groups.get(group_id)
-    return writes.group_tombstones(group) if group is not None and groups.is_empty(group_id) else []
+    return [
+        *oldgroups.tombstones(groups, group_id),
+        *(writes.group_tombstones(group) if group is not None else ()),
+    ]

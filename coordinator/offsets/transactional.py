@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from coordinator import oldgroups
 from coordinator.api import Context, DecisionBuilder, RequestRefused, Steps
 from coordinator.classic.members import require_generation, require_group, require_member
 from coordinator.group_context import GroupContext
@@ -199,14 +200,20 @@ def _check_member(groups: GroupContext, request: TxnOffsetCommitRequest, ctx: Co
             return
         require_member(classic, member_id, request.group_instance_id)
         require_generation(classic, epoch)
-    elif epoch >= 0:
+    else:
+        oldgroups.require_free(groups, request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        _check_simple_group(groups, request)
+
+
+def _check_simple_group(groups: GroupContext, request: TxnOffsetCommitRequest) -> None:
+    """Check a commit to a group without members, which may not exist yet."""
+    if request.generation_id >= 0:
         if groups.projection.has_offsets(request.group_id):
             raise _unknown_member(request)
         raise RequestRefused(
             ErrorCode.ILLEGAL_GENERATION, f"Group {request.group_id} does not exist, at no generation."
         )
-    else:
-        groups.require_room_for_offsets(request.group_id)
+    groups.require_room_for_offsets(request.group_id)
 
 
 def _unknown_member(request: TxnOffsetCommitRequest) -> RequestRefused:

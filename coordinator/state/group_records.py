@@ -33,6 +33,7 @@ from records import (
     MemberLeasesKey,
     MemberLeasesValue,
     MemberState,
+    RecordType,
 )
 from records.schemas import SCHEMA_OF_KEY
 
@@ -214,6 +215,12 @@ APPLY: dict[type, Callable[[Group, Any, Any], None]] = {
 
 MEMBERSHIP_TYPES = frozenset(SCHEMA_OF_KEY[key_class].type for key_class in APPLY)
 """The record types that belong to a group and change more than its offsets."""
+
+OLD_GROUP_TYPES = frozenset({int(RecordType.REWRITE_GROUP), int(RecordType.PUSH_GROUP)})
+"""The record types of groups of older protocols (`lineage`), which are one record each."""
+
+GROUP_TYPES = MEMBERSHIP_TYPES | OLD_GROUP_TYPES
+"""The record types that readers of history follow to tell a group of any protocol."""
 
 
 def projected(group: Group, key: Any) -> Any:

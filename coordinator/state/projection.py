@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coordinator.state.freeing import free_incrementally
-from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, projected
+from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, OLD_GROUP_TYPES, projected
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import OffsetStore
 from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
+from coordinator.topics import created_at
 from records import (
     PendingOffsetKey,
     PushGroupKey,
@@ -40,7 +41,6 @@ _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
 _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
-_OLD_GROUPS = frozenset({int(RecordType.PUSH_GROUP), int(RecordType.REWRITE_GROUP)})
 
 RESOLVED_KEPT = 1_000
 """Limit on the uncommitted changes of `Projection.resolved`, beyond which the oldest are forgotten."""
@@ -60,6 +60,10 @@ class Projection:
         self.offsets = OffsetStore()
         self.pending = PendingOffsets()
         self.old_groups: dict[OldGroupKey, OldGroupValue] = {}
+        self.old_ids: dict[str, tuple[OldGroupKey, ...]] = {}
+        """Group id → the keys in `old_groups`: one, except while a compacted log is loaded."""
+        self.newest_old_topic = 0
+        """The catalog version that created the newest topic that any of these groups ever named."""
         self.resolved: TransactionsResolvedValue | None = None
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
@@ -96,12 +100,9 @@ class Projection:
         elif type_ == _TRANSACTIONS_RESOLVED:
             key, self.resolved = decode_key_and_value(raw)
             self._resolved_at.append((index, self.resolved_decision))
-        elif type_ in _OLD_GROUPS:
+        elif type_ in OLD_GROUP_TYPES:
             key, value = decode_key_and_value(raw)
-            if value is None:
-                self.old_groups.pop(key, None)
-            else:
-                self.old_groups[key] = value
+            self._apply_old_group(key, value)
         else:
             self.unknown_types[type_] += 1
             return
@@ -113,6 +114,24 @@ class Projection:
         records = iter(raws)
         while (raw := self.offsets.apply_run(records)) is not None:
             self.apply(raw, index)
+
+    def _apply_old_group(self, key: OldGroupKey, value: OldGroupValue | None) -> None:
+        others = [one for one in self.old_ids.get(key.group_id, ()) if one != key]
+        if value is None:
+            self.old_groups.pop(key, None)
+        else:
+            self.old_groups[key] = value
+            others.append(key)
+            for topic in value.topics:
+                self.newest_old_topic = max(self.newest_old_topic, created_at(topic.topic_id))
+        if others:
+            self.old_ids[key.group_id] = tuple(others)
+        else:
+            self.old_ids.pop(key.group_id, None)
+
+    def old_groups_of(self, group_id: str) -> list[tuple[OldGroupKey, OldGroupValue]]:
+        """The group of an old protocol with this id, with its key; empty if there is none."""
+        return [(key, self.old_groups[key]) for key in self.old_ids.get(group_id, ())]
 
     @property
     def resolved_decision(self) -> int:
@@ -148,6 +167,7 @@ class Projection:
         yield from self.offsets.free_incrementally()
         yield from self.pending.free_incrementally()
         yield from free_incrementally(self.old_groups)
+        yield from free_incrementally(self.old_ids)
         yield from self._hashes.free_incrementally()
         while self.groups:
             yield from free_incrementally(self.groups.popitem()[1].members)

@@ -29,9 +29,11 @@ from records import (
     Key,
     MemberLeasesKey,
     MemberLeasesValue,
+    PushGroupKey,
     RawRecord,
     Record,
     RecordType,
+    RewriteGroupKey,
     TopicLeases,
     TopicMetadata,
     TopicPartitions,
@@ -180,6 +182,11 @@ def classic_group(group_id: str, value: GroupMetadataValue) -> RawRecord:
 def classic_tombstone(group_id: str) -> RawRecord:
     """Tombstone of record 2: the group is no longer a classic group."""
     return write(GroupMetadataKey(group_id=group_id), None)
+
+
+def old_group_tombstone(key: PushGroupKey | RewriteGroupKey) -> RawRecord:
+    """Tombstone of record 1010 or 1011: a group of an old protocol ends, or gives way."""
+    return write(key, None)
 
 
 def group_tombstones(group: Group) -> list[RawRecord]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of
-from history.facts.rows import GroupFinding, GroupRows, Severity
+from history.facts.rows import GroupFinding, GroupRows, Severity, shared_noun
 from history.facts.shard import facts_of_all
 from history.moments import WHOLE_LOG, LogWindow
 from history.reading.node import NodeLog
@@ -36,6 +36,8 @@ class GroupFindings:
     members: dict[str, str]
     """Compact name -> member id and client description, for the members in the findings."""
     findings: tuple[GroupFinding, ...]
+    noun: str = "epoch"
+    """What the group's protocol calls its epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,13 @@ def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow)
     for member_id in shown:
         name, said_of_it = described.get(member_id, (names.name(member_id), ""))
         members[name] = f"{member_id} ({said_of_it})" if said_of_it else member_id
-    return GroupFindings(group_id=facts.group_id, shard=facts.shard, members=members, findings=found)
+    return GroupFindings(
+        group_id=facts.group_id,
+        shard=facts.shard,
+        members=members,
+        findings=found,
+        noun=shared_noun(facts.epochs),
+    )
 
 
 # Words.
@@ -148,17 +156,19 @@ def _group_text(group: GroupFindings, style: TimeStyle) -> Iterator[str]:
     names = {described.split(" ", 1)[0]: name for name, described in group.members.items()}
     for found in group.findings:
         yield ""
-        yield from finding_text(found, names, style)
+        yield from finding_text(found, names, style, group.noun)
 
 
-def finding_text(found: GroupFinding, names: Mapping[str, str], style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for one finding; ``names`` maps member ids to compact names."""
+def finding_text(
+    found: GroupFinding, names: Mapping[str, str], style: TimeStyle = LOCAL, noun: str = "epoch"
+) -> Iterator[str]:
+    """Lines for one finding; ``names`` maps member ids to compact names, ``noun`` is what it calls epochs."""
     rule = RULES[found.kind]
     yield f"{style.full(found.from_ms)}  {found.severity.value.upper()}  {found.kind}: {rule.title}"
     said = words_of(found, lambda member_id: names.get(member_id, member_id))
     yield f"  what      {said}"
     lasted = "" if found.to_ms is None else f", over after {duration(found.to_ms - found.from_ms)}"
-    epochs = f"epoch {ranges(found.epochs)}" if found.epochs else "no epoch"
+    epochs = f"{noun} {ranges(found.epochs)}" if found.epochs else f"no {noun}"
     yield f"  where     {epochs}{lasted or ', still going on at the end of what was read'}"
     entries = ", ".join(str(index) for index in found.rests_on[:MEMBERS_SHOWN_MAX])
     more = len(found.rests_on) - MEMBERS_SHOWN_MAX

@@ -14,6 +14,7 @@ from itertools import pairwise
 from history.facts.commits import CommitKeys, commit_rows
 from history.facts.rows import CommitRow, EpochRow, GroupRows, OwnershipSpan, SpanKind, TopicPartition
 from history.facts.shard import facts_of_all
+from history.protocols import epoch_noun
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import Basis, LogGap, NothingToRead, Walk
@@ -35,6 +36,8 @@ _ASSIGNING = (
     RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
     RecordType.CONSUMER_GROUP_PARTITION_METADATA,
 )
+_ASSIGNING_BY_NAME = (RecordType.GROUP_METADATA, RecordType.REWRITE_GROUP, RecordType.PUSH_GROUP)
+"""The types of records that name topics by name when they assign partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class OwnedSpan:
     name: str
     """The member's compact name, or ``nobody``."""
     epoch: int
+    noun: str
+    """What the group's protocol calls it: `epoch`, `generation` or `round`."""
     why: str
     from_index: int
     from_ms: int
@@ -111,7 +116,7 @@ def owner(
     for shard in shards:
         if shard == METADATA_SHARD:
             continue
-        names = {group} if group is not None else _sharing(log, shard, ids)
+        names = {group} if group is not None else _sharing(log, shard, ids, partition.topic)
         sharing = {
             facts.group_id: _owners(facts, catalog, partition, at_index, at_ms, style)
             for facts in (facts_of_all(log, shard, names) if names else ())
@@ -124,19 +129,22 @@ def owner(
     return PartitionOwners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
 
 
-def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
-    """The groups whose records name one of the topics."""
+def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes], topic: str) -> set[str]:
+    """The groups whose records may name the topic, by one of its ids or by its name."""
+    name = topic.encode(errors="surrogatepass")
     found: set[str] = set()
     for item in Walk(shard, log.reader(shard)):
         if isinstance(item, LogGap):
             continue
         if isinstance(item, Frame):
-            named = any(topic_id in item.body for topic_id in topic_ids)
+            named = name in item.body or any(topic_id in item.body for topic_id in topic_ids)
             raws: Sequence[RawRecord] = iter_records(item.body) if named else ()
         else:
             raws = item.records
         for raw in raws:
-            if raw.type in _ASSIGNING and any(topic_id in (raw.value or b"") for topic_id in topic_ids):
+            is_by_name = raw.type in _ASSIGNING_BY_NAME and name in (raw.value or b"")
+            is_by_id = raw.type in _ASSIGNING and any(one in (raw.value or b"") for one in topic_ids)
+            if is_by_name or is_by_id:
                 found.add(group_id_of(raw) or "")
     return found
 
@@ -193,13 +201,14 @@ def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], labels: MemberLabels)
     row = next((row for row in reversed(epochs) if row.index <= span.from_index), None)
     why = ""
     if row is not None and row.is_begin_known:
-        formatter = labels.formatter(row.cause, row.away, row.topics)
+        formatter = labels.formatter(row.cause, row.away, row.topics, row.protocol)
         why = sentence_list(reasons_words(row.cause, row.timestamp_ms, formatter))
     return OwnedSpan(
         kind=span.kind,
         member_id=span.member_id,
         name=labels.short(span.member_id),
         epoch=span.epoch,
+        noun="epoch" if row is None else epoch_noun(row.protocol),
         why=why,
         from_index=span.from_index,
         from_ms=span.from_ms,
@@ -286,9 +295,9 @@ def _span_words(held: OwnedSpan, former: OwnedSpan | None, style: TimeStyle) -> 
         SpanKind.UNOWNED: "nobody owned it",
     }[held.kind]
     if former is not None and (former.epoch, former.why) == (held.epoch, held.why):
-        return f"{said} {_when(held, style)}, still in epoch {held.epoch}"
+        return f"{said} {_when(held, style)}, still in {held.noun} {held.epoch}"
     because = f", because {held.why}" if held.why else ""
-    return f"{said} {_when(held, style)}, epoch {held.epoch}{because}"
+    return f"{said} {_when(held, style)}, {held.noun} {held.epoch}{because}"
 
 
 def _when(held: OwnedSpan, style: TimeStyle) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from history.protocols import epoch_noun
 from history.reading.catalog import TopicChange, changes_between
 from history.reading.groups import GROUPS_NAMED_MAX
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
-from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, replay
+from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, client_words, replay
 from history.words import shard_name
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
@@ -63,6 +64,8 @@ class GroupDiff:
     members_went: tuple[ReplayedMember, ...]
     moved: tuple[PartitionsMoved, ...]
     offsets: tuple[OffsetChanged, ...]
+    noun: str
+    """What the group's protocol calls its epochs."""
     clients: dict[str, str]
     """Member id -> client id, for the members named; other answers refer to members by client."""
 
@@ -167,6 +170,7 @@ def _group_diff(before: ReplayedGroup | None, after: ReplayedGroup | None) -> Gr
         members_went=tuple(one for key, one in members_before.items() if key not in members_after),
         moved=moved,
         offsets=_offsets(before, after),
+        noun=epoch_noun(known.kind),
         clients={one: (members_before | members_after)[one].client_id for one in sorted(named)},
     )
 
@@ -226,19 +230,20 @@ def _place(at: At, style: TimeStyle) -> str:
 
 
 def _group_text(group: GroupDiff) -> Iterator[str]:
-    epochs = f"epoch {group.epoch_before} -> {group.epoch_after}, {group.state_before} -> {group.state_after}"
+    old, new = f"{group.noun} {group.epoch_before}", f"{group.noun} {group.epoch_after}"
     if group.change == GROUP_CREATED:
-        yield f"  group {group.group_id} was created: {group.state_after}, epoch {group.epoch_after}"
+        yield f"  group {group.group_id} was created: {group.state_after}, {new}"
     elif group.change == GROUP_REMOVED:
-        yield f"  group {group.group_id} was deleted: it was {group.state_before}, epoch {group.epoch_before}"
+        yield f"  group {group.group_id} was deleted: it was {group.state_before}, {old}"
     elif (group.epoch_before, group.state_before) == (group.epoch_after, group.state_after):
-        yield f"  group {group.group_id}: {group.state_after}, epoch {group.epoch_after} as before"
+        yield f"  group {group.group_id}: {group.state_after}, {new} as before"
     else:
-        yield f"  group {group.group_id}: {epochs}"
+        states = f"{group.state_before} -> {group.state_after}"
+        yield f"  group {group.group_id}: {old} -> {group.epoch_after}, {states}"
     for word, members in (("came", group.members_came), ("went", group.members_went)):
         for member in members:
-            client = f"client {member.client_id}, {member.client_host.removeprefix('/')}"
-            yield f"    {word}      {member.member_id} ({client})"
+            client = client_words(member)
+            yield f"    {word}      {member.member_id}{client and f' ({client})'}"
     for moved in group.moved:
         source, target = (_member_words(one, group.clients) for one in (moved.source, moved.target))
         yield f"    moved     {moved.topic} {ranges(moved.partitions)}: {source} -> {target}"

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coordinator.state.changes import NO_EPOCH, GroupChange, apply_entry_and_compare
+from coordinator.state.group_records import OLD_GROUP_TYPES
 from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
 from history.render import ranges
-from records import MemberState, RawRecord
+from records import MemberState, RawRecord, decode_key
+
+from .old_groups import NEVER_BACK, ONE_OWNER, old_group_violations
 
 Partition = tuple[bytes, int]
 """Topic id and partition number."""
@@ -94,8 +97,6 @@ MEMBER_CHECKS: tuple[tuple[str, MemberRule], ...] = (
 GROUP_CHECKS: tuple[tuple[str, GroupRule], ...] = (
     ("the assignment epoch is at most the group's", _assignment_epoch_bound),
 )
-ONE_OWNER = "a partition has at most one owner"
-NEVER_BACK = "epochs never decrease"
 
 
 @dataclass(slots=True)
@@ -120,26 +121,33 @@ class InvariantChecker:
 
     def entry(self, index: int, raws: Sequence[RawRecord]) -> None:
         """Apply one entry, then check what it touched."""
+        keys = [decode_key(raw) for raw in raws if raw.type in OLD_GROUP_TYPES]
+        olds = [(key, self.projection.old_groups.get(key)) for key in keys]
         for group, change in apply_entry_and_compare(self.projection, raws, index):
             self._check(index, group, change)
             if group.is_gone:
                 self._owners.pop(group.group_id, None)
+        for key, before in olds:
+            after = self.projection.old_groups.get(key)
+            if after is not None:
+                for rule, found in old_group_violations(before, after):
+                    self._report(index, key.group_id, rule, found)
 
     def _check(self, index: int, group: Group, change: GroupChange) -> None:
         self._own(index, group, change)
         changed = [(before, after) for before, after in change.members.values() if after is not None]
         for rule, member_rule in MEMBER_CHECKS:
             for _, member in changed:
-                self._report(index, group, rule, member_rule(group, member))
+                self._report(index, group.group_id, rule, member_rule(group, member))
         for rule, group_rule in GROUP_CHECKS:
-            self._report(index, group, rule, group_rule(group))
+            self._report(index, group.group_id, rule, group_rule(group))
         for name, old, new in (
             ("group epoch", change.before.epoch, change.after.epoch),
             ("assignment epoch", change.before.assignment_epoch, change.after.assignment_epoch),
             *((f"epoch of {new.member_id}", _epoch_of(old), _epoch_of(new)) for old, new in changed),
         ):
             if 0 <= new < old:
-                self._report(index, group, NEVER_BACK, f"{name} went from {old} to {new}")
+                self._report(index, group.group_id, NEVER_BACK, f"{name} went from {old} to {new}")
 
     def _own(self, index: int, group: Group, change: GroupChange) -> None:
         owners = self._owners.setdefault(group.group_id, {})
@@ -156,12 +164,12 @@ class InvariantChecker:
             owned = _owned(after)
             for partition in owned & owners.keys():
                 found = f"{_numbers([partition])} is owned by {owners[partition]} and by {member_id}"
-                self._report(index, group, ONE_OWNER, found)
+                self._report(index, group.group_id, ONE_OWNER, found)
             owners.update(dict.fromkeys(owned, member_id))
 
-    def _report(self, index: int, group: Group, rule: str, found: str | None) -> None:
+    def _report(self, index: int, group_id: str, rule: str, found: str | None) -> None:
         if found is not None and len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(index=index, group_id=group.group_id, rule=rule, found=found))
+            self.violations.append(Violation(index=index, group_id=group_id, rule=rule, found=found))
 
 
 def _epoch_of(member: Member | None) -> int:
@@ -191,4 +199,4 @@ MEMBERSHIP_RULES: tuple[str, ...] = (
     *(rule for rule, _ in MEMBER_CHECKS),
     *(rule for rule, _ in GROUP_CHECKS),
 )
-"""All rules, for the report of what was checked."""
+"""All rules of consumer groups."""

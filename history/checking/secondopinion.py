@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from coordinator.state.group_records import projected
 from coordinator.state.model import Group, Member
-from coordinator.state.projection import Projection
+from coordinator.state.projection import OldGroupKey, OldGroupValue, Projection
 from records import MemberState, RawRecord, TopicPartitions, decode_key_and_value
 
 
@@ -23,12 +23,20 @@ def disagreements(projection: Projection, newest: Iterable[RawRecord]) -> list[s
     ``newest`` holds the newest record of each key of the shard's groups, without offsets and tombstones."""
     found: list[str] = []
     number_of: Counter[str] = Counter()
+    old: dict[OldGroupKey, OldGroupValue] = {}
     for raw in newest:
         key, value = decode_key_and_value(raw)
+        if isinstance(key, OldGroupKey):
+            assert isinstance(value, OldGroupValue)
+            old[key] = value
+            continue
         number_of[key.group_id] += 1
         group = projection.groups.get(key.group_id)
         if group is None or projected(group, key) != value:
             found.append(f"the projection differs from the newest record with the key {key}")
+    for old_key in sorted(old.keys() | projection.old_groups.keys(), key=lambda one: one.group_id):
+        if old.get(old_key) != projection.old_groups.get(old_key):
+            found.append(f"the projection differs from the newest record with the key {old_key}")
     for group_id, group in sorted(projection.groups.items()):
         differing = list(_indexes(group))
         if _number_of_values(group) != number_of[group_id]:

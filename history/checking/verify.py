@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 from coordinator.state.projection import Projection
 from history.reading.node import NodeLog, open_one
 from history.reading.source import Basis, LogGap, SnapshotLike, Walk
@@ -173,7 +173,7 @@ class _ShardCheck:
 
     def _note(self, raws: Iterable[RawRecord]) -> None:
         for raw in raws:
-            if raw.type in MEMBERSHIP_TYPES:
+            if raw.type in GROUP_TYPES:
                 if raw.value is None:
                     self.newest.pop((raw.type, raw.key), None)
                 else:
@@ -222,7 +222,7 @@ class _ShardCheck:
                     "the projection and its indexes agree with a second reading of the records"
                 )
             if not self.checker.violations:
-                self.passed.append("the invariants of consumer groups hold after every entry")
+                self.passed.append("the invariants of groups hold after every entry")
 
     def _problem(self, index: int | None, what: str, hint: str, file: str = "", offset: int = 0) -> None:
         self.problems.append(Problem(file=file, offset=offset, index=index, what=what, hint=hint))

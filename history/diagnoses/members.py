@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from history.facts.rows import MemberSession, SessionEnd, TermRow
+from history.protocols import OLD, PUSH
 from history.render import duration, plural
 
 from .case import (
@@ -49,14 +50,11 @@ def session_expired(case: Case) -> Iterator[Found]:
     for together in clusters(lost, lambda s: s.deadline_ms or s.to_ms or 0, EXPIRED_TOGETHER_MS):
         held = [part for session in together for part in case.held_at_end(session)]
         who = members(session.member_id for session in together)
-        said = f"{who} sent no heartbeat for {_silence(together[0])} and did not return; "
+        said = f"{who} {_fell_silent(together[0])} and did not return"
         if len(together) > 1:
-            said = (
-                f"{who} sent no heartbeat for {_silence(together[0])} and did not return, all at about the "
-                "same time: check what they share (a host, a network, a deployment); "
-            )
-        said += f"until then {parts(held)} had no other owner" if held else "it had no partitions"
-        yield _expiry(case, together, said + "; " + _regularity(case, together))
+            said += ", all at about the same time: check what they share (a host, a network, a deployment)"
+        said += f"; until then {parts(held)} had no other owner" if held else "; it had no partitions"
+        yield _expiry(case, together, said + _regularity(case, together))
 
 
 def member_paused(case: Case) -> Iterator[Found]:
@@ -67,12 +65,15 @@ def member_paused(case: Case) -> Iterator[Found]:
         back = _comes_back(case, session)
         assert back is not None
         held = case.held_at_end(session)
+        was = "alive, but paused or unable to reach the node"
+        if session.protocol == PUSH:  # consumers choose their ids, and keep them when they start again
+            was += ", or it was started again"
         said = (
-            f"{member(session.member_id)} sent no heartbeat for {_silence(session)}, lost {parts(held)} and "
+            f"{member(session.member_id)} {_fell_silent(session)}, lost {parts(held)} and "
             f"returned with the same id {duration(back.from_ms - (session.to_ms or 0))} after it was "
-            "removed: its process was alive, but paused or unable to reach the node"
+            f"removed: its process was {was}"
         )
-        found = _expiry(case, [session], f"{said}; {_regularity(case, [session])}")
+        found = _expiry(case, [session], said + _regularity(case, [session]))
         yield replace(found, rests_on=(*found.rests_on, back.from_index))
 
 
@@ -90,16 +91,18 @@ def expired_after_failover(case: Case) -> Iterator[Found]:
         held = [part for session in together for part in case.held_at_end(session)]
         back = [session.member_id for session in together if _comes_back(case, session) is not None]
         what = "took over" if term.is_takeover else "started"
-        said = (
-            f"{members(s.member_id for s in together)} never reached node {term.node_id} after it {what}, and"
-            f" expired a session timeout ({duration(together[0].timeout_ms or 0)}) later with {parts(held)};"
-        )
+        who, limit = members(s.member_id for s in together), duration(together[0].timeout_ms or 0)
+        said = f"{who} never reached node {term.node_id} after it {what}, and expired a session timeout "
+        said += f"({limit}) later with {parts(held)};"
+        if together[0].protocol == PUSH:
+            said = f"{who} did not register again with node {term.node_id} within {limit} after it {what}, "
+            said += f"and lost {parts(held)};"
         if back:
             said += f" {members(back)} returned with the same id: it was alive and had not found the leader"
         else:
             said += (
-                " whether it died with the former leader or earlier is unknown: its last heartbeat there is "
-                "not in the log"
+                " whether it died with the former leader or earlier is unknown: when that one heard it last "
+                "is not in the log"
             )
         found = _expiry(case, together, said, is_certain=bool(back))
         yield replace(found, rests_on=(term.index, *found.rests_on))
@@ -169,8 +172,12 @@ def flaps(sessions: Sequence[MemberSession]) -> Iterator[Flapping]:
     told: set[int] = set()
     for process, stays in _processes(sessions):
         returns = [
-            *((later.from_index, later.from_ms) for later in stays[1:]),
-            *(place for stay in stays for place in stay.rejoined),
+            *(
+                (later.from_index, later.from_ms)
+                for stay, later in pairwise(stays)
+                if stay.end is not SessionEnd.FORGOTTEN  # all register again after a failover
+            ),
+            *(place for stay in stays for place in stay.rejoined if stay.protocol != PUSH),
         ]
         for run in clusters(returns, lambda place: place[1], FLAP_PAUSE_MS):
             indexes = {index for index, _ in run}
@@ -273,6 +280,17 @@ def _comes_back(case: Case, session: MemberSession) -> MemberSession | None:
     return None
 
 
+def _fell_silent(session: MemberSession) -> str:
+    """``sent no heartbeat for 3.0 s (its session timeout of 3.0 s)``."""
+    if session.protocol != PUSH:
+        return f"sent no heartbeat for {_silence(session)}"
+    limit = f"had {duration(session.timeout_ms or 0)} to answer Ping, Stop and Start"
+    if session.last_heartbeat_ms is None or session.to_ms is None:
+        return f"failed (it {limit})"
+    silent = duration(max(session.to_ms - session.last_heartbeat_ms, 0))
+    return f"failed (it {limit}, and was last heard of {silent} before)"
+
+
 def _silence(session: MemberSession) -> str:
     limit = f"its session timeout of {duration(session.timeout_ms or 0)}"
     if session.last_heartbeat_ms is None or session.deadline_ms is None:
@@ -281,14 +299,16 @@ def _silence(session: MemberSession) -> str:
 
 
 def _regularity(case: Case, together: list[MemberSession]) -> str:
-    """The statement of the evidence on the regularity of earlier heartbeats."""
+    """What the evidence says of the regularity of earlier heartbeats; nodes note none of older protocols."""
+    if together[0].protocol in OLD:
+        return ""
     if not case.has_evidence:
-        return f"the gaps between its earlier heartbeats are unknown: {NO_EVIDENCE}"
+        return f"; the gaps between its earlier heartbeats are unknown: {NO_EVIDENCE}"
     gaps = [case.longest_gap_ms(session) for session in together]
     known = [gap for gap in gaps if gap is not None]
     if not known:
-        return "the gaps between its earlier heartbeats were not recorded"
-    return f"before that the longest gap between two of its heartbeats was {duration(max(known))}"
+        return "; the gaps between its earlier heartbeats were not recorded"
+    return f"; before that the longest gap between two of its heartbeats was {duration(max(known))}"
 
 
 def _expiry(
@@ -312,5 +332,5 @@ def _expiry(
         to_ms=last.to_ms,
         words=words,
         rests_on=unique(session.to_index for session in together),
-        is_certain=case.has_evidence if is_certain is None else is_certain,
+        is_certain=case.has_evidence or first.protocol in OLD if is_certain is None else is_certain,
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.leader_state.classic_group import WAITED_FOR_MAX
-from history.facts.rows import CLASSIC, EpochRow, begun_ms
+from history.facts.rows import EpochRow, begun_ms
+from history.protocols import CLASSIC, REWRITE
 from history.render import duration, plural, sentence_list
 from records import Arrival, Phases, ReasonKind
 
@@ -102,10 +103,12 @@ def rebalance_timed_out(case: Case) -> Iterator[Found]:
 
 def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Found:
     timeout_ms = max((one.timeout_ms for one in row.cause.expiries if one.member_id in gone), default=0)
-    is_classic = row.protocol == CLASSIC
-    others = tuple(one for one in row.members if one not in gone) if is_classic else ()
+    do_all_wait = row.protocol in (CLASSIC, REWRITE)
+    others = tuple(one for one in row.members if one not in gone) if do_all_wait else ()
     limit = f"the longest rebalance timeout of the group, {duration(timeout_ms)}"
-    if not is_classic:
+    if row.protocol == REWRITE:
+        limit = f"its session timeout of {duration(timeout_ms)}"
+    elif not do_all_wait:
         limit = f"its rebalance timeout of {duration(timeout_ms)} after it was told to"
     sessions = [case.session_at(member_id, row.index) for member_id in gone]
     held = [
@@ -131,7 +134,7 @@ def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Foun
 
 
 def _delays(row: EpochRow) -> Iterator[_Delay]:
-    if row.protocol != CLASSIC:  # members of a consumer group wait for partitions only
+    if row.protocol not in (CLASSIC, REWRITE):  # members of a consumer group wait for partitions only
         return
     cause = row.cause
     timeouts_ms = {one.member_id: one.timeout_ms for one in cause.expiries}

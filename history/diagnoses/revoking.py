@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from history.facts.rows import MemberSession, OwnershipSpan, SessionEnd, SpanKind, TopicPartition
+from history.protocols import PUSH
 from history.render import duration
 
 from .case import Case, Found, Threshold, member, members, parts, unique
@@ -214,6 +215,9 @@ def _was_left_it(case: Case, span: OwnershipSpan) -> bool:
 
 def _waiting(case: Case, holder: str, spans: list[OwnershipSpan]) -> tuple[str, ...]:
     """Members that waited for these partitions meanwhile."""
+    row = case.epoch_at(spans[0].from_index) if spans else None
+    if row is not None and row.protocol == PUSH:  # nobody is sent Start before everybody has stopped
+        return tuple(one for one in row.members if one != holder)
     wanted = {span.partition: span for span in spans}
     found = [
         wait.waiter

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 
-from history.facts.rows import EpochRow, SessionEnd
+from history.facts.rows import EpochRow, SessionEnd, shared_noun
 from history.render import duration, plural
 
 from .case import Case, Found, Threshold, members, parts, unique
@@ -59,7 +59,7 @@ def rebalance_storm(case: Case) -> Iterator[Found]:
         yield _storm(case, rows[first : last + 1])
 
 
-_STAYED = (SessionEnd.REPLACED, SessionEnd.UNKNOWN, SessionEnd.OPEN)
+_STAYED = (SessionEnd.REPLACED, SessionEnd.FORGOTTEN, SessionEnd.UNKNOWN, SessionEnd.OPEN)
 
 
 def _within(times: list[int], from_ms: int, to_ms: int) -> int:
@@ -75,6 +75,7 @@ def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
     ]
     came = [s.member_id for s in case.facts.sessions if first.index <= s.from_index <= last.index]
     moved = {move.partition for row in rows for move in row.moves}
+    said = plural(len(rows), shared_noun(rows))
     never = sum(row.settled_index is None for row in rows)
     to_index, to_ms = (
         (last.index, last.timestamp_ms)
@@ -90,7 +91,7 @@ def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
         to_index=to_index,
         to_ms=to_ms,
         words=(
-            f"{plural(len(rows), 'epoch')} in {duration(last.timestamp_ms - first.timestamp_ms)}, {never} of "
+            f"{said} in {duration(last.timestamp_ms - first.timestamp_ms)}, {never} of "
             f"them overtaken before they were stable: {members(went)} left and {members(came)} joined; "
             f"{parts(moved)} moved"
         ),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from history.facts.rows import EpochRow, SpanKind, TopicPartition
+from history.protocols import PUSH, REWRITE
 from history.reading.notes import TROUBLE, Note
 from history.render import duration, plural
 
@@ -53,6 +54,33 @@ def assignor_failed(case: Case) -> Iterator[Found]:
         if noted:
             how_often = f" ({plural(len(noted), 'time')})" if len(noted) > 1 else ""
             yield _found(case, missing, (), f"{noted[-1]['said']}{how_often}: ")
+    yield from _strategy_failed(case)
+
+
+def _strategy_failed(case: Case) -> Iterator[Found]:
+    """A strategy of a group of the rewrite design failed: no generation was completed, so none is without."""
+    for run in clusters(_troubles(case), lambda note: note["at_ms"], TROUBLE_PAUSE_MS):
+        row, from_ms, to_ms = case.epoch_when(run[0]["at_ms"]), run[0]["at_ms"], run[-1]["at_ms"]
+        if row is None or row.protocol != REWRITE:
+            continue
+        after = next((one for one in case.facts.epochs if one.timestamp_ms >= to_ms), None)
+        how_often = f" ({plural(len(run), 'time')})" if len(run) > 1 else ""
+        until_ms = case.known_until_ms if after is None else after.timestamp_ms
+        yield Found(
+            members=row.members,
+            epochs=(row.epoch,),
+            from_index=row.index,
+            from_ms=from_ms,
+            to_index=None if after is None else after.index,
+            to_ms=None if after is None else until_ms,
+            words=(
+                f"{run[-1]['said']}{how_often}: no generation was completed for "
+                f"{duration(until_ms - from_ms)}; {members(row.members)} had stopped and waited "
+                "(the reason is from the evidence file)"
+            ),
+            rests_on=unique((row.index, None if after is None else after.index)),
+            is_certain=False,
+        )
 
 
 def client_assignor_late(case: Case) -> Iterator[Found]:
@@ -112,6 +140,8 @@ def _troubles(case: Case) -> list[Note]:
 def _missing(case: Case) -> Iterator[_Missing]:
     rows: list[EpochRow] = []
     for row in case.facts.epochs:
+        if row.protocol == PUSH:  # a round has its target when the last consumer has stopped
+            continue
         is_late = row.target_index is None or row.target_index > row.index
         if not is_late:
             if rows:
@@ -122,7 +152,7 @@ def _missing(case: Case) -> Iterator[_Missing]:
         if row.target_index is not None:
             yield _Missing(tuple(rows), row.target_index, row.target_ms)
             rows = []
-    if rows and case.facts.epochs[-1].end_index is None:
+    if rows and rows[-1] is case.facts.epochs[-1] and case.facts.epochs[-1].end_index is None:
         yield _Missing(tuple(rows), None, None)
 
 

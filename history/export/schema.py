@@ -85,7 +85,10 @@ _EPOCHS = TableSchema(
     columns=(
         _GROUP,
         _SHARD,
-        int32("epoch", "The group epoch."),
+        int32(
+            "epoch",
+            "The group epoch; a generation of a classic or `rewrite` group, a round of a `push` group.",
+        ),
         int32("epoch_before", "The previous group epoch; 0: this epoch created the group."),
         int64(
             "raft_index",
@@ -144,8 +147,8 @@ _EPOCHS = TableSchema(
         maybe(
             text(
                 "protocol",
-                "The group's protocol when the epoch began: `consumer`, `classic`, or `mixed` (a consumer "
-                "group with classic members).",
+                "The group's protocol when the epoch began: `consumer`, `classic`, `mixed` (a consumer group "
+                "with classic members), `rewrite`, or `push`.",
             )
         ),
         maybe(int32("num_classic", "Number of its members that spoke the classic protocol.")),
@@ -225,7 +228,8 @@ _SESSIONS = TableSchema(
         text(
             "end",
             "`left`, `session expired`, `rebalance expired`, `removed`, `replaced`, `join expired`, "
-            "`sync expired` (both in a classic group), `open`, `unknown`.",
+            "`sync expired` (both in a classic group, the first in a `rewrite` group too), `forgotten` (in a "
+            "`push` group, after a failover), `open`, `unknown`.",
             "end.value",
         ),
         maybe(span("timeout_ms", "The timeout that ended the membership (a span).")),
@@ -236,7 +240,13 @@ _SESSIONS = TableSchema(
         int32("aways", "How often it left temporarily (static membership).", count_of("aways")),
         maybe(text("replaced", "The member id that it replaced.")),
         boolean("is_begin_known", "False: it joined before the entries that were read."),
-        maybe(text("protocol", "`consumer` or `classic`: the protocol of the member.", known("protocol"))),
+        maybe(
+            text(
+                "protocol",
+                "The protocol of the member: `consumer`, `classic`, `rewrite` or `push`.",
+                known("protocol"),
+            )
+        ),
     ),
 )
 

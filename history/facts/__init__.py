@@ -6,7 +6,7 @@ pipeline are made of these rows only, so that they cannot contradict each other.
     rows              the rows: plain dataclasses with units, no behaviour
     group             `facts_of`, `FactsBuilder`: the rows of one group, in one walk over its shard
     change            what one entry changed in a group; it drives the next five
-    generations       a generation of a classic group as the epoch of a consumer group
+    generations       groups that are one record as consumer groups
     epochs            epochs, with the moves of their targets and the progress of members
     ownership         which member owned each partition, as spans
     waits             which member waited for which partition, and which member held it

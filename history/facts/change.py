@@ -15,11 +15,16 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from coordinator.state.changes import GroupChange, GroupSummary, TargetPart, apply_and_compare
+from coordinator.state.group_records import OLD_GROUP_TYPES
 from coordinator.state.model import JOINING, Group, Member
+from history.protocols import CLASSIC, CONSUMER, MIXED
 from history.reading.catalog import TopicNames, TopicShape
-from records import Cause, Entry, RecordType, TopicMetadata, decode_key_and_value
+from history.state.old_groups import OldGroup, newest_old, protocol_of
+from records import Cause, Entry, PushGroupValue, RecordType, TopicMetadata, decode_key_and_value
 
 from .generations import with_epochs
+
+_WHOLE_GROUP_TYPES = OLD_GROUP_TYPES | {RecordType.GROUP_METADATA}
 
 Partition = tuple[bytes, int]
 """Topic id and partition number."""
@@ -43,9 +48,9 @@ class MemberChange:
     before: Member | None
     after: Member | None
     released: set[Partition]
-    """Owned before, not any more."""
+    """Owned before, not any more; in a push group also those that it stopped and is to start again."""
     taken: set[Partition]
-    """Assigned now, not owned before."""
+    """Assigned now, not owned before; in a push group also those that it stopped before it starts them."""
     gained: set[Partition]
     """Owned now, not before."""
     told: set[Partition]
@@ -68,6 +73,8 @@ class Change:
     """Partition -> (previous, new) owner in the target, where they differ."""
     away_before: tuple[str, ...]
     """Static members that were away before; filled only if the entry has a record of the group's epoch."""
+    protocol: str
+    """The protocol that the group speaks after the entry (`history.protocols`)."""
 
     @property
     def is_end(self) -> bool:
@@ -110,6 +117,8 @@ class Follower:
     """A group's state, and what each entry does to it."""
 
     group: Group
+    old: OldGroup | None = None
+    """The newest record of the group if it speaks an older protocol; `group` is how that is told."""
     target_owner: dict[Partition, str] = field(default_factory=dict)
     """Partition -> its owner in the target that is in force."""
     unclosed: dict[str, TargetPart | None] = field(default_factory=dict)
@@ -118,9 +127,14 @@ class Follower:
     _now: GroupSummary | None = None
 
     @classmethod
-    def of(cls, group: Group, unclosed: Mapping[str, TargetPart | None] | None = None) -> Follower:
+    def of(
+        cls,
+        group: Group,
+        old: OldGroup | None = None,
+        unclosed: Mapping[str, TargetPart | None] | None = None,
+    ) -> Follower:
         """Continue from an existing state; without ``unclosed``, parts that await record 6 replace none."""
-        follower = cls(group)
+        follower = cls(group, old)
         follower._away = {member_id for member_id, member in group.members.items() if member.is_away}
         for member_id, part in group.target.items():
             in_force: TargetPart | None = part
@@ -135,20 +149,48 @@ class Follower:
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
         decoded = [decode_key_and_value(raw) for raw in entry.records]
-        if any(raw.type == RecordType.GROUP_METADATA for raw in entry.records):
-            decoded = with_epochs(self.group, decoded, lambda name: names.shape(name, at.ms))
+        old = newest_old(self.old, decoded)
+        if any(raw.type in _WHOLE_GROUP_TYPES for raw in entry.records):
+            decoded = with_epochs(
+                self.group,
+                self.old,
+                decoded,
+                lambda name: names.shape(name, at.ms),
+                begins=bool(entry.cause.reasons),
+            )
         names_epoch = any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records)
         away = tuple(sorted(self._away)) if names_epoch else ()
         change = apply_and_compare(self.group, decoded, self._now)
-        self._now = change.after
+        self.old, self._now = old, change.after
         members: dict[str, MemberChange] = {}
         for member_id, (before, after) in change.members.items():
-            members[member_id] = _compared(before, after)
+            members[member_id] = compared = _compared(before, after)
+            if isinstance(self.old, PushGroupValue):  # it stopped all, and some of that it may start again
+                compared.released |= compared.kept
+                compared.taken |= compared.kept
             if after is not None and after.is_away:
                 self._away.add(member_id)
             else:
                 self._away.discard(member_id)
-        return Change(at, entry.cause, change.before, change.after, members, self._retarget(change), away)
+        return Change(
+            at,
+            entry.cause,
+            change.before,
+            change.after,
+            members,
+            self._retarget(change),
+            away,
+            self.protocol,
+        )
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that the group speaks now."""
+        if self.old is not None:
+            return protocol_of(self.old)
+        if self.group.classic is not None:
+            return CLASSIC
+        return MIXED if self.group.num_classic else CONSUMER
 
     @property
     def now(self) -> GroupSummary:

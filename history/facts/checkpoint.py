@@ -40,7 +40,15 @@ from records import (
     MemberLeasesKey,
     MemberLeasesValue,
     Phases,
+    PushConsumer,
+    PushGroupValue,
+    PushPartitions,
+    PushTopic,
     RecordsError,
+    RewriteConsumer,
+    RewriteGroupValue,
+    RewritePartitions,
+    RewriteTopic,
     TopicLeases,
     Value,
 )
@@ -55,7 +63,7 @@ from .waits import OpenWait, Waits
 
 __all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
 
-VERSION = 5
+VERSION = 6
 T = TypeVar("T")
 
 
@@ -68,6 +76,8 @@ class FollowerValues:
     target_metadata: ConsumerGroupTargetAssignmentMetadataValue | None
     partition_metadata: ConsumerGroupPartitionMetadataValue | None
     classic: GroupMetadataValue | None
+    push: PushGroupValue | None
+    rewrite: RewriteGroupValue | None
     regexes: dict[str, ConsumerGroupRegularExpressionValue]
     described: dict[str, ConsumerGroupMemberMetadataValue]
     current: dict[str, ConsumerGroupCurrentMemberAssignmentValue]
@@ -84,6 +94,8 @@ class FollowerValues:
             target_metadata=group.target_metadata,
             partition_metadata=group.partition_metadata,
             classic=group.classic,
+            push=follower.old if isinstance(follower.old, PushGroupValue) else None,
+            rewrite=follower.old if isinstance(follower.old, RewriteGroupValue) else None,
             regexes=group.regexes,
             described={m.member_id: m.metadata for m in group.members.values() if m.metadata is not None},
             current={
@@ -115,7 +127,7 @@ class FollowerValues:
             put(MemberLeasesKey(group_id=group_id, member_id=one), leases)
         for one, part in self.target.items():
             put(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=one), part)
-        return Follower.of(group, self.unclosed)
+        return Follower.of(group, self.push or self.rewrite, self.unclosed)
 
 
 _CLASSES = (
@@ -138,6 +150,8 @@ _CLASSES = (
     *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
     *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
     *(ConsumerGroupRegularExpressionValue, MemberLeasesValue, TopicLeases),
+    *(PushGroupValue, PushTopic, PushConsumer, PushPartitions),
+    *(RewriteGroupValue, RewriteConsumer, RewriteTopic, RewritePartitions),
 )
 _SHARED = {
     str: True,

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 
 from coordinator.state.changes import NO_EPOCH, GroupSummary
 from coordinator.state.model import Group, Member
+from history.protocols import CONSUMER, OLD
 from history.reading.catalog import TopicChange, changes_between
 from records import Cause, ReasonKind
 
 from .change import Change, EntryPosition, MemberChange, Partition, Partitions, shapes
 from .rows import (
-    CLASSIC,
-    CONSUMER,
     MEMBERS_LISTED_MAX,
-    MIXED,
     UNKNOWN_CAUSE,
     EpochRow,
     MemberProgress,
@@ -154,9 +152,10 @@ class Epochs:
         if change.is_end:
             self._close(change.at, before.state)
             return
-        if after.epoch != before.epoch and after.epoch >= 0:
+        is_other = self._open is not None and _is_another_group(self._open.protocol, change.protocol)
+        if (after.epoch != before.epoch or is_other) and after.epoch >= 0:
             self._close(change.at, before.state, after.epoch)
-            self._begin(change, group)
+            self._begin(change, group, 0 if is_other else max(before.epoch, 0))
         if change.target and not _is_downgrade(change):
             of_target = self._of_target(change)
             if of_target is not None:
@@ -176,7 +175,7 @@ class Epochs:
         if self._open is not None:
             self._open.waits += waits
 
-    def begin(self, group: Group, at: EntryPosition) -> None:
+    def begin(self, group: Group, at: EntryPosition, protocol: str) -> None:
         """Continue in an epoch that began before the first entry read."""
         self._members = None
         now = GroupSummary.of(group)
@@ -192,7 +191,7 @@ class Epochs:
             away=tuple(sorted(m.member_id for m in group.members.values() if m.is_away)),
             is_begin_known=False,
             settled=at if now.state in SETTLED_STATES else None,
-            protocol=_protocol_of(group),
+            protocol=protocol,
             num_classic=group.num_classic,
         )
         self._all.append(self._open)
@@ -219,19 +218,19 @@ class Epochs:
         drained, self._all = self._all[:done], self._all[done:]
         return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
-    def _begin(self, change: Change, group: Group) -> None:
+    def _begin(self, change: Change, group: Group, epoch_before: int) -> None:
         before, after = change.before, change.after
         seen = changes_between(shapes(before.topics), shapes(after.topics)) if before.topics else {}
         self._open = _Epoch(
             after.epoch,
-            max(before.epoch, 0),
+            epoch_before,
             change.at,
             change.cause,
             self._listed(group),
             len(group.members),
             away=change.away_before,
             topics=tuple(seen.values()),
-            protocol=_protocol_of(group),
+            protocol=change.protocol,
             num_classic=group.num_classic,
         )
         self._all.append(self._open)
@@ -279,17 +278,16 @@ class Epochs:
             epoch.settled = change.at
 
 
+def _is_another_group(before: str, after: str) -> bool:
+    """Whether a group of another kind took the id; a group of Kafka's protocols may go on as the other."""
+    return before != after and not OLD.isdisjoint((before, after))
+
+
 def _is_downgrade(change: Change) -> bool:
     """Whether the group became a classic one, whose next generation will assign what is free now."""
     return any(reason.kind == ReasonKind.GROUP_DOWNGRADED for reason in change.cause.reasons) and (
         change.after.epoch == change.before.epoch
     )
-
-
-def _protocol_of(group: Group) -> str:
-    if group.classic is not None:
-        return CLASSIC
-    return MIXED if group.num_classic else CONSUMER
 
 
 def _relapse(start: EntryPosition, end: EntryPosition | None) -> Relapse:

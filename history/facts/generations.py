@@ -1,22 +1,32 @@
-"""A generation of a classic group as the epoch of a consumer group, so that both are told alike.
+"""A group that is one record as a consumer group, so that all are told alike.
 
 A classic group has one record, 2: its generation, with every member's subscription and assignment as the
 client wrote them. Here it becomes the records that a consumer group would have at that moment: each member
 (5), the group's topics and epoch (4, 3), the target (7, 6) and what each member owns (8). The generation is
 the epoch, and every member has reached it, since record 2 is written when the generation is complete.
+`history.state.old_groups` does the same for the groups of older protocols.
 
 The classic protocol names topics. They get the ids that they had at the time of the entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from coordinator.state.changes import NO_EPOCH
 from coordinator.state.model import Group
 from history.reading.catalog import TopicShape
 from history.state.embedded import assigned, subscribed
+from history.state.old_groups import (
+    OLD_KEYS,
+    Change,
+    OldGroup,
+    ShapeOf,
+    as_consumer_group,
+    group_gone,
+    is_key_of,
+    members_gone,
+)
 from records import (
     ClassicMember,
     ClassicMemberMetadata,
@@ -40,52 +50,44 @@ from records import (
 )
 from wire.embedded import CONSUMER
 
-Change = tuple[Any, Any]
-"""A key and its value; None deletes it."""
-ShapeOf = Callable[[str], TopicShape]
-"""The id and the number of partitions of a topic, by name."""
+_WHOLE_GROUP = (GroupMetadataKey, *OLD_KEYS)
 
 
-def with_epochs(group: Group, changes: Sequence[Change], shape_of: ShapeOf) -> list[Change]:
-    """The changes of one entry, and for a record 2 among them those that tell its generation as an epoch.
+def with_epochs(
+    group: Group, old: OldGroup | None, changes: Sequence[Change], shape_of: ShapeOf, *, begins: bool = True
+) -> list[Change]:
+    """The changes of one entry, with those that tell its records of whole groups as a consumer group.
 
-    A group that changes its protocol has the records of both in one entry: what is deleted goes first."""
+    ``old`` is the group's record of an older protocol until then; such records are told and not among the
+    result. ``begins``: the entry has a reason for a round (see `as_consumer_group`). A group that changes its
+    protocol has the records of both in one entry: what is deleted goes first."""
     found: list[Change] = []
     for key, value in sorted(changes, key=_place):
         if isinstance(key, GroupMetadataKey):
-            found += _deleted(group) if value is None else _epoch(group, value, shape_of)
+            if value is not None:
+                found += _epoch(group, value, shape_of)
+            elif group.classic is not None:
+                found += group_gone(group)
+        elif isinstance(key, OLD_KEYS):
+            if value is not None:
+                found += as_consumer_group(group, old, value, shape_of, begins=begins)
+            elif is_key_of(key, old):
+                found += group_gone(group)
+            continue
         found.append((key, value))
     return found
 
 
 def _place(change: Change) -> int:
     key, value = change
-    if not isinstance(key, GroupMetadataKey):
+    if not isinstance(key, _WHOLE_GROUP):
         return 0
     return -1 if value is None else 1
 
 
-def _deleted(group: Group) -> Iterator[Change]:
-    if group.classic is None:
-        return
-    group_id = group.group_id
-    yield from _gone(group, group.members)
-    yield ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None
-    yield ConsumerGroupPartitionMetadataKey(group_id=group_id), None
-    yield ConsumerGroupMetadataKey(group_id=group_id), None
-
-
-def _gone(group: Group, member_ids: Iterable[str]) -> Iterator[Change]:
-    for member_id in list(member_ids):
-        of_member = {"group_id": group.group_id, "member_id": member_id}
-        yield ConsumerGroupCurrentMemberAssignmentKey(**of_member), None
-        yield ConsumerGroupTargetAssignmentMemberKey(**of_member), None
-        yield ConsumerGroupMemberMetadataKey(**of_member), None
-
-
 def _epoch(group: Group, value: GroupMetadataValue, shape_of: ShapeOf) -> Iterator[Change]:
     group_id, epoch = group.group_id, value.generation
-    yield from _gone(group, group.members.keys() - {member.member_id for member in value.members})
+    yield from members_gone(group, group.members.keys() - {member.member_id for member in value.members})
     if not epoch:  # created, and nobody has joined yet
         return
     is_consumer = value.protocol_type == CONSUMER

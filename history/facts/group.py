@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES
+from coordinator.state.group_records import APPLY, GROUP_TYPES
 from coordinator.state.model import Group
 from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, NothingToRead, SnapshotLike, Walk
+from history.state.old_groups import ShapeOf, newest_old
 from history.words import is_takeover, term_why
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
@@ -35,7 +36,7 @@ from records import (
 
 from .change import EntryPosition, Follower, Partition, shapes
 from .epochs import Epochs
-from .generations import ShapeOf, with_epochs
+from .generations import with_epochs
 from .ownership import Ownership
 from .rows import GroupRows, TermRow, TopicPartition
 from .sessions import Sessions
@@ -146,7 +147,7 @@ class FactsBuilder:
         self.passed(term.timestamp_ms, term.index)
 
     def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
-        """Take an entry about the group; ``entry.records`` holds only its own records of `MEMBERSHIP_TYPES`.
+        """Take an entry about the group; ``entry.records`` holds only its own records of `GROUP_TYPES`.
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
@@ -174,13 +175,14 @@ class FactsBuilder:
         self._epochs.cut(last, self._follower.now.state)
         self._waits.cut(last)
         self._ownership.cut(last)
-        group = group_in_snapshot(self.group_id, raws, lambda name: self._names.shape(name, timestamp_ms))
+        self._follower = follower = in_snapshot(
+            self.group_id, raws, lambda name: self._names.shape(name, timestamp_ms)
+        )
+        group, epoch = follower.group, follower.now.epoch
         self._names.learn(shapes(group.topics))
-        self._follower = Follower.of(group)
-        epoch = self._follower.now.epoch
         self._ownership.begin(group, epoch, at)
-        self._sessions.begin(group, at, last)
-        self._epochs.begin(group, at)
+        self._sessions.begin(group, at, last, follower.protocol)
+        self._epochs.begin(group, at, follower.protocol)
         self._epochs.wait(self._waits.begin(epoch, self._ownership, self._follower.target_owner, at))
         self._keep_term()
         self._last = at
@@ -278,7 +280,7 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
             term = decode_value(raw)
             if isinstance(term, TermStartValue):
                 builder.term(frame.index, frame.timestamp_ms, term)
-        elif raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == builder.group_id:
+        elif raw.type in GROUP_TYPES and group_id_of(raw) == builder.group_id:
             mine.append(raw)
     if mine:
         entry = Entry(cause=decode_cause(frame.body), records=tuple(mine))
@@ -287,13 +289,14 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
         builder.passed(frame.timestamp_ms, frame.index)
 
 
-def group_in_snapshot(group_id: str, raws: Iterable[RawRecord], shape_of: ShapeOf) -> Group:
+def in_snapshot(group_id: str, raws: Iterable[RawRecord], shape_of: ShapeOf) -> Follower:
     """The state of the group in a snapshot."""
     group = Group(group_id)
-    mine = [raw for raw in raws if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id]
-    for key, value in with_epochs(group, [decode_key_and_value(raw) for raw in mine], shape_of):
+    mine = [raw for raw in raws if raw.type in GROUP_TYPES and group_id_of(raw) == group_id]
+    decoded = [decode_key_and_value(raw) for raw in mine]
+    for key, value in with_epochs(group, None, decoded, shape_of):
         APPLY[type(key)](group, key, value)
-    return group
+    return Follower.of(group, newest_old(None, decoded))
 
 
 def windowed(facts: GroupRows, from_index: int | None, from_ms: int | None) -> GroupRows:

@@ -47,7 +47,7 @@ class Ownership:
         touched: set[Partition] = set()
         for member_id, member in change.members.items():
             for partition in member.released:
-                if self.owner(partition) == member_id:
+                if self.owner(partition) == member_id and partition not in member.kept:
                     self.told.pop(partition, None)
                     touched.add(partition)
         for member in change.members.values():

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from history.protocols import CONSUMER, epoch_noun
 from history.reading.catalog import TopicChange
 from history.reading.source import Basis
 from records import Cause, Certainty
@@ -19,9 +20,6 @@ from records import Cause, Certainty
 MEMBERS_LISTED_MAX = 1_000
 """An epoch of a larger group does not list its members. With an epoch for each member that joins, the
 lists alone would take more memory than the log. The sessions hold the same information."""
-
-CONSUMER, CLASSIC, MIXED = "consumer", "classic", "mixed"
-"""Protocols of members and of groups."""
 
 UNKNOWN_CAUSE = Cause(trigger=0, certainty=Certainty.INFERRED)
 """The cause of an epoch that began where entries are missing (`EpochRow.is_begin_known`)."""
@@ -55,7 +53,8 @@ class MemberProgress:
     index: int
     timestamp_ms: int
     released: tuple[TopicPartition, ...] = ()
-    """Partitions given up: no longer assigned to the member nor pending revocation."""
+    """Partitions given up: no longer assigned to the member nor pending revocation, or in a push group those
+    that it stopped."""
     told: tuple[TopicPartition, ...] = ()
     """Partitions it was asked to revoke: moved from assigned to pending revocation by this entry."""
     took: tuple[TopicPartition, ...] = ()
@@ -122,6 +121,7 @@ class EpochRow:
     group_id: str
     shard: int
     epoch: int
+    """The generation of a classic group or of one of the rewrite design; the round of a push group."""
     epoch_before: int
     """0 for a new group."""
     index: int
@@ -164,8 +164,7 @@ class EpochRow:
     """Periods in which it was not Stable after it had been settled, for instance when a static member was
     replaced."""
     protocol: str = CONSUMER
-    """The protocol of the group when the epoch began: `CONSUMER`, `CLASSIC`, or `MIXED` for a consumer group
-    with classic members."""
+    """The protocol of the group when the epoch began, of `history.protocols`."""
     num_classic: int = 0
     """Number of its members that spoke the classic protocol."""
 
@@ -209,9 +208,12 @@ class SessionEnd(StrEnum):
     """Another member id took its place (static membership)."""
     OPEN = "open"
     JOIN_EXPIRED = "join expired"
-    """A member of a classic group did not join again within the longest rebalance timeout."""
+    """A member of a classic group did not join again within the longest rebalance timeout; a consumer of the
+    rewrite design did not send JoinGroup within its session."""
     SYNC_EXPIRED = "sync expired"
     """A member of a classic group did not send SyncGroup within the longest rebalance timeout."""
+    FORGOTTEN = "forgotten"
+    """A new coordinator of a push group forgot all consumers, and waits for them to register again."""
     UNKNOWN = "unknown"
     """The log does not say: the entry is missing, or was imported from a log without causes."""
 
@@ -263,7 +265,7 @@ class MemberSession:
     rejoined: tuple[tuple[int, int], ...] = ()
     """(index, ms) of the rejoins."""
     protocol: str = CONSUMER
-    """`CONSUMER` or `CLASSIC`; empty if the log does not say."""
+    """`CONSUMER`, `CLASSIC`, `PUSH` or `REWRITE`; empty if the log does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +372,12 @@ def begun_ms(row: EpochRow) -> int:
     """When the rebalance of the epoch began: in a classic group, with its join phase."""
     phases = row.cause.phases
     return row.timestamp_ms if phases is None else min(phases.began_ms, row.timestamp_ms)
+
+
+def shared_noun(epochs: Iterable[EpochRow]) -> str:
+    """What the protocol of a group calls its epochs; `epoch` if it spoke several."""
+    nouns = {epoch_noun(row.protocol) for row in epochs}
+    return nouns.pop() if len(nouns) == 1 else "epoch"
 
 
 def waits_during(epochs: Iterable[EpochRow]) -> Iterator[tuple[EpochRow, tuple[Wait, ...]]]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.state.model import Group, Member
+from history.protocols import CLASSIC, CONSUMER, OLD
 from records import Cause, ConsumerGroupMemberMetadataValue, Expiry, ReasonKind, Trigger
 
 from .change import Change, EntryPosition
-from .rows import CLASSIC, CONSUMER, Away, MemberSession, SessionEnd
+from .rows import Away, MemberSession, SessionEnd
 
 _BY_REASON = {
     ReasonKind.MEMBER_LEFT: SessionEnd.LEFT,
@@ -27,6 +28,7 @@ _BY_TRIGGER = {
     Trigger.REBALANCE_EXPIRED: SessionEnd.REBALANCE_EXPIRED,
     Trigger.MEMBER_REMOVED: SessionEnd.REMOVED,
     Trigger.GROUP_DELETED: SessionEnd.REMOVED,
+    Trigger.READY_CHECK: SessionEnd.FORGOTTEN,
 }
 
 
@@ -47,6 +49,8 @@ class _Session:
     rejoined: list[EntryPosition] = field(default_factory=list)
     aways: list[tuple[EntryPosition, EntryPosition | None]] = field(default_factory=list)
     replaced: str | None = None
+    old: str = ""
+    """The older protocol that it speaks; empty: `metadata` tells the protocol."""
 
     def come_back(self, at: EntryPosition) -> None:
         if self.aways and self.aways[-1][1] is None:
@@ -84,7 +88,7 @@ class _Session:
             replaced=self.replaced,
             is_begin_known=self.is_begin_known,
             rejoined=tuple((place.index, place.ms) for place in self.rejoined),
-            protocol="" if self.metadata is None else _protocol_of(self.metadata),
+            protocol=self.old or ("" if self.metadata is None else _protocol_of(self.metadata)),
         )
 
 
@@ -105,21 +109,21 @@ class Sessions:
                 if session is not None:
                     ended[member_id] = self._end(session, change, is_replaced=member_id in replaced)
             elif session is None:
-                self._begin(member.after, change.at)
+                self._begin(member.after, change.at, change.protocol)
             else:
                 self._bring_on(session, member.after, change)
         for old_id, new_id in replaced.items():
             self._open[new_id].replaced = old_id
         return ended
 
-    def begin(self, group: Group, at: EntryPosition, last: EntryPosition) -> None:
+    def begin(self, group: Group, at: EntryPosition, last: EntryPosition, protocol: str) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
             if member_id not in group.members:
                 del self._open[member_id]
                 session.end, session.at = SessionEnd.UNKNOWN, last
         for member_id, member in sorted(group.members.items()):
-            session = self._open.get(member_id) or self._begin(member, at, is_begin_known=False)
+            session = self._open.get(member_id) or self._begin(member, at, protocol, is_begin_known=False)
             if session.is_away and not member.is_away:
                 session.come_back(at)
             session.metadata, session.is_away = member.metadata, member.is_away
@@ -136,8 +140,11 @@ class Sessions:
         self._all = [session for session in self._all if session.at is None]
         return tuple(session.row(group_id, shard) for session in ended)
 
-    def _begin(self, member: Member, at: EntryPosition, *, is_begin_known: bool = True) -> _Session:
+    def _begin(
+        self, member: Member, at: EntryPosition, protocol: str, *, is_begin_known: bool = True
+    ) -> _Session:
         session = _Session(member.member_id, member.metadata, member.is_away, at, is_begin_known)
+        session.old = protocol if protocol in OLD else ""
         if member.is_away:
             session.aways.append((at, None))
         self._all.append(session)

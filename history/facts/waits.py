@@ -22,6 +22,7 @@ ENDS = {
     SessionEnd.REMOVED: WaitEnd.FENCED,
     SessionEnd.JOIN_EXPIRED: WaitEnd.FENCED,
     SessionEnd.SYNC_EXPIRED: WaitEnd.FENCED,
+    SessionEnd.FORGOTTEN: WaitEnd.FENCED,
     SessionEnd.UNKNOWN: WaitEnd.UNKNOWN,
 }
 """The end of a wait, by the end of the holder's session."""

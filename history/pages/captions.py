@@ -21,6 +21,7 @@ from history.facts.rows import (
     WaitEnd,
     begun_ms,
 )
+from history.protocols import PUSH, epoch_noun, progress_verbs
 from history.reading.notes import Note
 from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
 from history.telling.evidence import fault_steps
@@ -53,6 +54,7 @@ _BRIEFLY: dict[int, str] = {
     ReasonKind.TOPIC_RECREATED: "{topic} recreated",
     ReasonKind.ASSIGNOR_CHANGED: "assignor changed",
     ReasonKind.MEMBER_REMOVED: "{member} removed",
+    ReasonKind.JOIN_TIMED_OUT: "{member} did not join",
 }
 _WAIT_ENDS = {
     WaitEnd.RELEASED: "until {holder} gave {them} up",
@@ -113,7 +115,13 @@ class Captions:
     def why(self, row: EpochRow) -> tuple[str, ...]:
         """The reasons of an epoch as sentences."""
         changes = {change.name: change.words() for change in row.topics}
-        formatter = Formatter(self._style, self.member, topic_changes=changes, away=frozenset(row.away))
+        formatter = Formatter(
+            self._style,
+            self.member,
+            topic_changes=changes,
+            away=frozenset(row.away),
+            protocol=row.protocol,
+        )
         if not row.is_begin_known:
             return ("it began in entries that are missing",)
         inferred = " (inferred, not recorded)" if row.cause.certainty != Certainty.RECORDED else ""
@@ -123,6 +131,7 @@ class Captions:
     def _epoch(self, row: EpochRow, lines: int) -> dict[str, Any]:
         return {
             "epoch": row.epoch,
+            "noun": epoch_noun(row.protocol),
             "before": row.epoch_before,
             "index": row.index,
             "at": row.timestamp_ms,
@@ -165,6 +174,7 @@ class Captions:
         """``[at, index, words]`` of each action of a member."""
         said: list[list[Any]] = []
         came: list[MemberProgress] = []
+        told, released, took, _ = progress_verbs(row.protocol)
         for step in row.progress:
             if step.reached and step.index != row.index and not (step.told or step.released or step.took):
                 # Most members only reach the epoch: successive ones share a line.
@@ -173,10 +183,10 @@ class Captions:
             self._say_came(row, came, said)
             came = []
             parts = [
-                f"was told to give up {partitions_words(step.told)}" if step.told else "",
-                f"gave up {partitions_words(step.released)}" if step.released else "",
-                f"took {partitions_words(step.took)}" if step.took else "",
-                f"came to epoch {row.epoch}" if step.reached else "",
+                f"{told} {partitions_words(step.told)}" if step.told else "",
+                f"{released} {partitions_words(step.released)}" if step.released else "",
+                f"{took} {partitions_words(step.took)}" if step.took else "",
+                _arrived(row) if step.reached else "",
             ]
             done = ", ".join(part for part in parts if part)
             if done:
@@ -190,7 +200,7 @@ class Captions:
             shown = [self.member(step.member_id) for step in came[:NAMED_MAX]]
             rest = [f"{len(came) - NAMED_MAX} more"] if len(came) > NAMED_MAX else []
             within = came[-1].timestamp_ms - came[0].timestamp_ms
-            words = f"{sentence_list([*shown, *rest])} came to epoch {row.epoch}"
+            words = f"{sentence_list([*shown, *rest])} {_arrived(row)}"
             words += f" within {duration(within)}" if within else ""
             said.append([came[0].timestamp_ms, came[0].index, words])
 
@@ -243,6 +253,12 @@ def bounds_of(facts: GroupRows, from_ms: int | None, to_ms: int | None) -> tuple
 def shown_findings(findings: Iterable[GroupFinding]) -> list[GroupFinding]:
     """The findings that are described, the most severe first."""
     return worst_first(findings)[:FINDINGS_MAX]
+
+
+def _arrived(row: EpochRow) -> str:
+    """``came to epoch 4``; in a push group ``answered Start of round 4``."""
+    verb = "answered Start of" if row.protocol == PUSH else "came to"
+    return f"{verb} {epoch_noun(row.protocol)} {row.epoch}"
 
 
 def _others(facts: GroupRows) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd, begun_ms
+from history.facts.rows import GroupFinding, GroupRows, MemberSession, SessionEnd, begun_ms, shared_noun
 from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural
 
@@ -81,7 +81,7 @@ def lanes_text(
 
     yield f"{style.full(begin)} to {style.full(end - 1)}; one column is {duration((end - begin) / columns)}"
     yield " " * margin + _clocks(edges, style)
-    yield "epoch".ljust(margin) + _numbers(facts, edges)
+    yield shared_noun(facts.epochs).ljust(margin) + _numbers(facts, edges)
     yield "not stable".ljust(margin) + _restless(facts, edges, signs)
     if any(term.is_takeover for term in facts.terms):
         yield "takeovers".ljust(margin) + _takeovers(facts, edges, signs)
@@ -185,7 +185,7 @@ def _lane(
         cells[column] = signs.moving
     for session in sessions:
         if session.to_ms is not None and session.end is not SessionEnd.UNKNOWN:
-            ended = signs.left if session.end in (SessionEnd.LEFT, SessionEnd.REPLACED) else signs.expired
+            ended = signs.left if session.end in _IN_PEACE else signs.expired
             for column in _columns(edges, session.to_ms, session.to_ms):
                 cells[column] = ended
     return "".join(cells)
@@ -249,4 +249,5 @@ def _events(
         yield f"{finding.severity.value}: {finding.kind}: {captions.finding(finding)}"
 
 
-_PEACEFUL = (SessionEnd.LEFT, SessionEnd.REPLACED, SessionEnd.OPEN, SessionEnd.UNKNOWN)
+_IN_PEACE = (SessionEnd.LEFT, SessionEnd.REPLACED, SessionEnd.FORGOTTEN)
+_PEACEFUL = (*_IN_PEACE, SessionEnd.OPEN, SessionEnd.UNKNOWN)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind, begun_ms
+from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind, begun_ms, shared_noun
+from history.protocols import CALLED
 from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 from history.words import partitions_words
@@ -49,7 +50,9 @@ def timeline_page(
     )
     begin, end = data["from"], data["from"] + data["span"] - 1
     faults = [(begin + one["at"], one["words"]) for one in data["faults"]]
-    lead = f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {facts.shard}"
+    spoken = [CALLED[one] for one in dict.fromkeys(row.protocol for row in facts.epochs) if one in CALLED]
+    lead = "".join(f"it speaks {said}; " for said in spoken)
+    lead += f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {facts.shard}"
     return page(
         title=title or f"Group {facts.group_id}",
         lead=lead,
@@ -80,6 +83,7 @@ def timeline_data(
     data = {
         "group": facts.group_id,
         "shard": facts.shard,
+        "noun": shared_noun(facts.epochs),
         "from": begin,
         "span": end - begin,
         "offsets": zone_offsets(begin, end, style),
@@ -203,10 +207,11 @@ def _body(
         for row in told
     ]
     zone = "" if not told else style.full(told[-1].timestamp_ms)[23:]
-    heading = f"All epochs as a table, times at UTC{zone}"
+    noun = shared_noun(facts.epochs)
+    heading = f"All {noun}s as a table, times at UTC{zone}"
     if len(told) < len(facts.epochs):
-        heading += f" (the newest {plural(len(told), 'epoch')} of {len(facts.epochs):,})"
-    table = table_html(("epoch", "index", "time", "stable after", "why"), rows, numbers=(0, 1))
+        heading += f" (the newest {plural(len(told), noun)} of {len(facts.epochs):,})"
+    table = table_html((noun, "index", "time", "stable after", "why"), rows, numbers=(0, 1))
     return "\n".join((*parts, section(heading, table, fold=True)))
 
 
@@ -233,7 +238,7 @@ def figures(facts: GroupRows) -> list[tuple[str, str]]:
     )
     partitions = {span.partition for span in facts.spans}
     return [
-        ("epochs", f"{len(facts.epochs):,}"),
+        (f"{shared_noun(facts.epochs)}s", f"{len(facts.epochs):,}"),
         ("members at most", f"{max(accumulate(step for _, step in changes), default=0):,}"),
         ("partitions", f"{len(partitions):,}"),
         ("takeovers", f"{sum(term.is_takeover for term in facts.terms):,}"),

@@ -15,7 +15,12 @@ from .source import Basis, LogGap, Walk
 GROUPS_NAMED_MAX = 8
 """Maximum number of names in an error message."""
 
-_FOUNDING = (RecordType.CONSUMER_GROUP_METADATA, RecordType.GROUP_METADATA)
+_FOUNDING = (
+    RecordType.CONSUMER_GROUP_METADATA,
+    RecordType.GROUP_METADATA,
+    RecordType.REWRITE_GROUP,
+    RecordType.PUSH_GROUP,
+)
 
 
 def groups_of(log: NodeLog) -> list[str]:

@@ -17,6 +17,7 @@ from coordinator.state.projection import Projection
 from coordinator.state.reconcile import AWAY_EPOCH
 from coordinator.state.statehash import STALE_IN_REPLAY_MAX
 from coordinator.transactions import TransactionsView
+from history.protocols import CLASSIC, CONSUMER, OLD, epoch_noun
 from history.reading.catalog import CatalogHistory
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
@@ -24,11 +25,12 @@ from history.reading.opening import open_node
 from history.reading.source import Basis, LogGap, NothingToRead, SnapshotLike, Walk
 from history.render import LOCAL, TimeStyle, ranges, sentence_list
 from history.state.embedded import assigned, subscribed
+from history.state.old_groups import OLD_KEYS, protocol_of, told_alone
 from history.words import shard_name, state_name
 from raftlog.storage.frames import Frame
 from records import ClassicMember, RawRecord, TransactionState, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
-from wire.embedded import CONSUMER
+from wire.embedded import CONSUMER as CONSUMERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +97,10 @@ class ReplayedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedGroup:
-    """A group at one index; ``kind`` is consumer, classic, or simple (offsets only).
+    """A group at one index; ``kind`` is consumer, classic, push, rewrite, or simple (offsets only).
 
-    The epochs of a classic group are its generation."""
+    The epochs of a classic group, or of one of the rewrite design, are its generation; those of a push group
+    its round."""
 
     group_id: str
     kind: str
@@ -133,6 +136,10 @@ class ReplayedShard:
     topics: tuple[TopicState, ...]
     basis: Basis
     transactions: tuple[ReplayedTransaction, ...] = ()
+
+
+ONE_RECORD = {CLASSIC: "generation", **{protocol: epoch_noun(protocol) for protocol in OLD}}
+"""The kinds of groups that are one record, and what each calls its epoch."""
 
 
 class ShardReplay:
@@ -237,7 +244,7 @@ def _state_of(
     topics: tuple[TopicState, ...] = ()
     transactions: tuple[ReplayedTransaction, ...] = ()
     if isinstance(run.projection, Projection):
-        groups = _groups(run.projection, names, group)
+        groups = _groups(run.projection, names, group, basis.last_timestamp_ms)
         if group is not None and not groups:
             when = f"at index {run.index} of" if run.index else "before the first entry of"
             begins = "" if basis.begins_index is None else f"; {_begins(basis, LOCAL)}"
@@ -277,15 +284,24 @@ def _transactions(view: TransactionsView) -> Iterator[ReplayedTransaction]:
         )
 
 
-def _groups(projection: Projection, names: CatalogHistory, only: str | None) -> tuple[ReplayedGroup, ...]:
-    wanted = {only} if only is not None else {
-        *projection.groups, *projection.offsets.group_ids(), *projection.pending.group_ids()
-    }  # fmt: skip
-    found = (_group(projection, group_id, names) for group_id in sorted(wanted))
+def _groups(
+    projection: Projection, names: CatalogHistory, only: str | None, at_ms: int
+) -> tuple[ReplayedGroup, ...]:
+    wanted = (
+        {only}
+        if only is not None
+        else {
+            *projection.groups,
+            *projection.offsets.group_ids(),
+            *projection.pending.group_ids(),
+            *(key.group_id for key in projection.old_groups),
+        }
+    )
+    found = (_group(projection, group_id, names, at_ms) for group_id in sorted(wanted))
     return tuple(group for group in found if group is not None)
 
 
-def _group(projection: Projection, group_id: str, names: CatalogHistory) -> ReplayedGroup | None:
+def _group(projection: Projection, group_id: str, names: CatalogHistory, at_ms: int) -> ReplayedGroup | None:
     group = projection.group(group_id)
     committed = tuple(
         OffsetState(
@@ -310,12 +326,15 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Repl
         )
         for key, value in projection.pending.of_group(group_id)
     )
-    if group is None:
-        if not committed and not pending:
-            return None
+    old = next((one for key in OLD_KEYS if (one := projection.old_groups.get(key(group_id=group_id)))), None)
+    if group is not None:
+        kind = CLASSIC if group.classic is not None else CONSUMER
+    elif old is not None:
+        group, kind = told_alone(group_id, old, lambda name: names.shape(name, at_ms)), protocol_of(old)
+    elif committed or pending:
         group, kind = Group(group_id), "simple"
     else:
-        kind = "classic" if group.classic is not None else "consumer"
+        return None
     names.learn({topic.topic_name: (topic.topic_id, topic.num_partitions) for topic in group.topics})
     return ReplayedGroup(
         group_id=group_id,
@@ -335,7 +354,7 @@ def _members(group: Group, names: CatalogHistory) -> Iterator[ReplayedMember]:
     for member in group.joined():
         yield _member(group, member, names)
     if group.classic is not None:
-        is_consumer = group.classic.protocol_type == CONSUMER
+        is_consumer = group.classic.protocol_type == CONSUMERS
         for one in group.classic.members:
             yield _classic_member(one, group.classic.generation, is_consumer=is_consumer)
 
@@ -413,28 +432,28 @@ def _begins(basis: Basis, style: TimeStyle) -> str:
 
 def _group_text(group: ReplayedGroup) -> Iterator[str]:
     head = f"group {group.group_id} ({group.kind}): {group.state}"
-    if group.kind == "consumer":
+    if group.kind == CONSUMER:
         head += f", epoch {group.epoch}, assignment epoch {group.assignment_epoch}"
-    elif group.kind == "classic":
-        head += f", generation {group.epoch}"
+    elif group.kind in ONE_RECORD:
+        head += f", {ONE_RECORD[group.kind]} {group.epoch}"
     yield head
     for name, count in group.topics.items():
         yield f"  topic {name}: {count} partitions"
     for member in group.members:
-        client = f"client {member.client_id}, {member.client_host.removeprefix('/')}"
+        client = client_words(member)
         if member.instance_id is not None:
             client += f", instance {member.instance_id}"
         is_away = member.epoch == AWAY_EPOCH
         state = f"away, was {member.state}" if is_away else f"{member.state}, epoch {member.epoch}"
-        if group.kind == "classic":
-            state = f"generation {member.epoch}"
-        yield f"  member {member.member_id} ({client}): {state}"
+        if group.kind in ONE_RECORD:
+            state = f"{ONE_RECORD[group.kind]} {member.epoch}"
+        yield f"  member {member.member_id}{client and f' ({client})'}: {state}"
         for label, parts in (
             ("owns", member.assigned),
             ("gives up", member.pending_revocation),
             ("target", member.target),
         ):
-            if parts:
+            if parts and (label != "target" or group.kind == CONSUMER):
                 yield f"    {label} {_partitions_text(parts)}"
     for topic in sorted({one.topic for one in group.offsets}):
         shown = ", ".join(f"{one.partition}: {one.offset}" for one in group.offsets if one.topic == topic)
@@ -445,6 +464,12 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
             f"  pending {pending.topic} {pending.partition}: {pending.offset}, in transaction "
             f"{pending.transaction} of producer {pending.producer_id}{fate}"
         )
+
+
+def client_words(member: ReplayedMember) -> str:
+    """``client app-1, 127.0.0.1``; consumers of push groups tell neither."""
+    host = member.client_host.removeprefix("/")
+    return f"client {member.client_id}, {host}" if member.client_id or host else ""
 
 
 def _partitions_text(parts: Mapping[str, tuple[int, ...]]) -> str:

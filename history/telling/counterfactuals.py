@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from history.facts.rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, SessionEnd, waits_during
+from history.protocols import PUSH
 from history.reading.notes import has_none_of, is_of_removed, owned_in
 from history.render import duration
 from history.words import partitions_words
@@ -38,7 +39,8 @@ def counterfactuals(
         if not focus.has_row(row) or focus.partition is not None:
             continue
         for session in ended.get(row.index, ()):
-            if focus.has_member(session.member_id):
+            # no single event removes a consumer of a push group: several of its answers have to be missing
+            if focus.has_member(session.member_id) and session.protocol != PUSH:
                 told.append(_of_removal(row, session, known))
         told += [one for one in of_waits(row, waits, known) if focus.has_member(one.member_id)]
     return tuple(told)

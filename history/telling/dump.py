@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from history.protocols import protocol_in
 from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -213,7 +214,8 @@ def dump_text(
         if before is not None and before[:2] == (item.shard, frame.index - 1):
             gap_ms = frame.timestamp_ms - before[2]
         before = (item.shard, frame.index, frame.timestamp_ms)
-        yield f"{head} {_what_happened(item.entry, frame, gap_ms, formatter)}"
+        told = replace(formatter, protocol=protocol_in(raw.type for raw in item.entry.records))
+        yield f"{head} {_what_happened(item.entry, frame, gap_ms, told)}"
         for raw in item.entry.records:
             yield "    " + record_words(raw, formatter)
         if item.hidden:

@@ -15,6 +15,7 @@ from history.facts.group import facts_of, windowed
 from history.facts.rows import GroupFinding, GroupRows
 from history.facts.transactions import transactions_of
 from history.moments import WHOLE_LOG, LogWindow
+from history.protocols import CALLED
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -37,6 +38,8 @@ class Explanation:
 
     group_id: str
     shard: int
+    protocols: tuple[str, ...] = ()
+    """The older protocols that the group spoke, in plain words."""
     said: tuple[str, ...] = ()
     """The answer in a few lines, if a moment, a member or a partition was asked for."""
     findings: tuple[GroupFinding, ...] = ()
@@ -116,6 +119,9 @@ def explanation_of(
     return Explanation(
         group_id=group_id,
         shard=facts.shard,
+        protocols=tuple(
+            dict.fromkeys(CALLED[row.protocol] for row in facts.epochs if row.protocol in CALLED)
+        ),
         said=said,
         findings=tuple(findings),
         steps=steps,

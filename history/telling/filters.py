@@ -16,8 +16,10 @@ from history.facts.rows import (
     SessionEnd,
     SpanKind,
     TopicPartition,
+    shared_noun,
     waits_during,
 )
+from history.protocols import epoch_noun
 from history.reading.source import NothingToRead
 from history.render import TimeStyle, duration, plural, ranges
 
@@ -79,7 +81,8 @@ def chosen(facts: GroupRows, labels: MemberLabels, filters: Filters) -> tuple[Fo
 
 def _no_epoch(facts: GroupRows, epoch: int) -> str:
     have = ranges(row.epoch for row in facts.epochs)
-    return f"no epoch {epoch} of group {facts.group_id!r} in what was read: it has epochs {have}"
+    noun = shared_noun(facts.epochs)
+    return f"no {noun} {epoch} of group {facts.group_id!r} in what was read: it has {noun}s {have}"
 
 
 def _concerns(row: EpochRow, members: frozenset[str]) -> bool:
@@ -150,10 +153,11 @@ def _not_there(facts: GroupRows, now: int | None, moment: str, style: TimeStyle)
         when = ""
         if facts.epochs:
             first = facts.epochs[0]
-            when = f": its first epoch began at {style.full(first.timestamp_ms)} (index {first.index})"
+            began = f"began at {style.full(first.timestamp_ms)} (index {first.index})"
+            when = f": its first {epoch_noun(first.protocol)} {began}"
         return f"group {facts.group_id!r} was not there yet {moment}{when}"
     row = facts.epochs[now]
-    gone = f"its epoch {row.epoch} ended at index {row.end_index}"
+    gone = f"its {epoch_noun(row.protocol)} {row.epoch} ended at index {row.end_index}"
     return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
@@ -161,7 +165,7 @@ def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels
     index, ms = filters.at_index, filters.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
     when = f"at index {index}" if index is not None else f"at {labels.style.full(ms or 0)}"
-    said = f"{when} epoch {row.epoch} was in force, since index {row.index}"
+    said = f"{when} {epoch_noun(row.protocol)} {row.epoch} was in force, since index {row.index}"
     if _was_settled(row, index, ms):
         since = labels.style.full(row.settled_ms or 0)
         return f"{said}, and the group at rest since {since} (index {row.settled_index})"
@@ -170,8 +174,9 @@ def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels
         return f"{said}, and the group was not stable; nor was it at the end of what was read"
     lasted = duration(end.settled_ms - _unrest_ms(around))
     since = labels.style.full(end.settled_ms)
+    settled = f"{epoch_noun(end.protocol)} {end.epoch}"
     return (
-        f"{said}, and the group was not stable; it was again with epoch {end.epoch} at {since}"
+        f"{said}, and the group was not stable; it was again with {settled} at {since}"
         f" (index {end.settled_index}), after {lasted} of unrest"
     )
 
@@ -206,6 +211,7 @@ _ENDS = {
     SessionEnd.SESSION_EXPIRED: "was removed because its session expired,",
     SessionEnd.REBALANCE_EXPIRED: "was removed because it did not give up its partitions in time,",
     SessionEnd.REMOVED: "was removed by an operator",
+    SessionEnd.FORGOTTEN: "was forgotten by a new coordinator",
     SessionEnd.JOIN_EXPIRED: "was removed because it did not join again in time,",
     SessionEnd.SYNC_EXPIRED: "was removed because it did not send SyncGroup in time,",
     SessionEnd.REPLACED: "was replaced by another process with its instance id",

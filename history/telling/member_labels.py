@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from history.facts.rows import CLASSIC, CONSUMER, GroupRows, MemberSession, TermRow
+from history.facts.rows import GroupRows, MemberSession, TermRow
+from history.protocols import CLASSIC, CONSUMER
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
 from history.render import LOCAL, MemberNames, TimeStyle, sentence_list
@@ -60,11 +61,17 @@ class MemberLabels:
         return {name: self._with_id(member_id) for name, member_id in legend.items()}
 
     def formatter(
-        self, cause: Cause, away: Iterable[str] = (), topics: Iterable[TopicChange] = ()
+        self,
+        cause: Cause,
+        away: Iterable[str] = (),
+        topics: Iterable[TopicChange] = (),
+        protocol: str = "",
     ) -> Formatter:
-        """The formatter for an entry with this cause and these topic changes noticed by the group."""
+        """The formatter for an entry with this cause and these topic changes noticed by the group.
+
+        ``protocol`` is the group's at that entry."""
         changes = self._catalog.words_for(cause.refs, {change.name: change for change in topics})
-        return Formatter(self.style, self.member, self._catalog.name, changes, frozenset(away))
+        return Formatter(self.style, self.member, self._catalog.name, changes, frozenset(away), protocol)
 
     def find(self, text: str) -> tuple[str, ...]:
         """The members with this id, compact name, instance id or client id.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from history.diagnoses import worst_first
+from history.protocols import progress_verbs
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .explain import Explanation
@@ -21,6 +22,8 @@ def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iter
     """The explanation as lines without line ends."""
     told = [*explanation.said, *_told(explanation, style)]
     yield f"Group {explanation.group_id}"
+    for protocol in explanation.protocols:
+        yield f"it speaks {protocol}"
     yield f"from {explanation.basis.words()}"
     for note in explanation.notes:
         yield f"note: {note}"
@@ -73,7 +76,8 @@ def _silence(step: TermStep | NoteStep) -> str:
 
 def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
     inferred = " (inferred, not recorded)" if step.inferred else ""
-    yield f"{style.full(step.timestamp_ms)}  index {step.index}  epoch {step.epoch_before} -> {step.epoch}"
+    which = f"{step.noun} {step.epoch_before} -> {step.epoch}"
+    yield f"{style.full(step.timestamp_ms)}  index {step.index}  {which}"
     for finding in step.stands_out:
         yield f"  finding   {finding}"
     for reason in _cut_lines(step.why, "reason"):
@@ -110,22 +114,23 @@ def _end_text(step: EpochStep) -> Iterator[str]:
     elif not step.is_end_known:
         yield f"  not stable when the missing entries begin: {step.state}"
     elif step.overtaken_by is not None:
-        yield f"  overtaken by epoch {step.overtaken_by}, while {step.state}"
+        yield f"  overtaken by {step.noun} {step.overtaken_by}, while {step.state}"
     else:
         yield f"  not stable at the end of what was read: {step.state}"
 
 
 def _progress_text(said: Advance, step: EpochStep) -> str:
     parts = []
+    told, released, took, reached = progress_verbs(step.protocol)
     if said.told:
-        parts.append(f"was told to give up {said.told}")
+        parts.append(f"{told} {said.told}")
     if said.released:
         since = "" if said.since_told_ms is None else f" ({duration(said.since_told_ms)} after it was told)"
-        parts.append(f"gave up {said.released}{since}")
+        parts.append(f"{released} {said.released}{since}")
     if said.took:
-        parts.append(f"took {said.took}{_idle_words(said)}")
+        parts.append(f"{took} {said.took}{_idle_words(said)}")
     if said.reached:
-        parts.append(f"reached epoch {step.epoch}")
+        parts.append(f"{reached} {step.noun} {step.epoch}")
     when = "at once" if said.index == step.index else f"after {duration(said.after_ms)}, index {said.index}"
     return f"{said.member} {', '.join(parts)} {when}"
 

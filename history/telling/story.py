@@ -25,6 +25,7 @@ from history.facts.rows import (
     begun_ms,
     waits_during,
 )
+from history.protocols import CONSUMER, epoch_noun
 from history.render import duration
 from history.words import (
     cause_words,
@@ -111,6 +112,10 @@ class EpochStep:
     epoch: int
     trigger: str
     why: tuple[str, ...]
+    noun: str = "epoch"
+    """What the protocol of the group calls it: `epoch`, `generation` or `round`."""
+    protocol: str = CONSUMER
+    """The protocol of the group when it began."""
     inferred: bool
     members: tuple[str, ...]
     """Ids of the members that the reasons name."""
@@ -270,7 +275,8 @@ class Teller:
 
     def _breaks(self) -> Iterator[NoteStep]:
         for (index, ms), cause in zip(self.facts.gone, self.facts.gone_causes, strict=True):
-            said = reasons_words(cause, ms, self.labels.formatter(cause))[0]
+            formatter = self.labels.formatter(cause, protocol=self._protocol_before(index))
+            said = reasons_words(cause, ms, formatter)[0]
             yield NoteStep(index=index, timestamp_ms=ms, text=f"the group is gone: {said}")
         for index, ms, what in self.facts.unreadable:
             yield NoteStep(index=index, timestamp_ms=ms, text=f"this entry cannot be decoded: {what}")
@@ -280,8 +286,14 @@ class Teller:
             yield NoteStep(index=gap.after_index, timestamp_ms=ms, text=gap.words())
 
     def _note(self, index: int, ms: int, cause: Cause, *member_ids: str) -> NoteStep:
-        said = cause_words(cause, ms, self.labels.formatter(cause))
+        formatter = self.labels.formatter(cause, protocol=self._protocol_before(index))
+        said = cause_words(cause, ms, formatter)
         return NoteStep(index=index, timestamp_ms=ms, text=said, members=member_ids)
+
+    def _protocol_before(self, index: int) -> str:
+        """The protocol that the group spoke just before an entry."""
+        spoken = (row.protocol for row in reversed(self.facts.epochs) if row.index < index)
+        return next(spoken, "")
 
     def _term(self, row: TermRow) -> TermStep:
         return TermStep(
@@ -301,7 +313,7 @@ class Teller:
         cause, settled_ms = row.cause, row.settled_ms
         why: tuple[str, ...] = ("it began in entries that are missing: its cause is not known",)
         if row.is_begin_known:
-            formatter = self.labels.formatter(cause, row.away, row.topics)
+            formatter = self.labels.formatter(cause, row.away, row.topics, row.protocol)
             why = reasons_words(cause, row.timestamp_ms, formatter)
         is_apart = row.target_index is not None and row.target_index != row.index
         return EpochStep(
@@ -311,6 +323,8 @@ class Teller:
             epoch=row.epoch,
             trigger=trigger_name(cause.trigger) if row.is_begin_known else "UNKNOWN",
             why=why,
+            noun=epoch_noun(row.protocol),
+            protocol=row.protocol,
             inferred=row.is_begin_known and cause.certainty != Certainty.RECORDED,
             members=tuple(dict.fromkeys(r.member_id for r in cause.reasons if r.member_id)),
             away=row.away,
@@ -321,7 +335,7 @@ class Teller:
             waits=self._waits(row, (wait for wait in waits if self.focus.has_wait(wait))),
             settled_index=row.settled_index,
             took_ms=None if settled_ms is None else settled_ms - begun_ms(row),
-            phases=phases_words(cause, row.timestamp_ms, self.labels.formatter(cause)),
+            phases=phases_words(cause, row.timestamp_ms, self.labels.formatter(cause, protocol=row.protocol)),
             state=row.state,
             overtaken_by=row.overtaken_by,
             owners=owners if self.focus.partition is None and self.focus.members is None else {},
@@ -402,7 +416,7 @@ class Teller:
         waiter, holder = self.labels.short(wait.waiter), self.labels.short(wait.holder)
         them = "it" if len(same) == 1 else "them"
         told = self._told_words(wait)
-        since = f" (since epoch {wait.epoch})" if wait.from_index < row.index else ""
+        since = f" (since {epoch_noun(row.protocol)} {wait.epoch})" if wait.from_index < row.index else ""
         return WaitStep(
             waiter=waiter,
             holder=holder,

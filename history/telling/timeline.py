@@ -32,6 +32,8 @@ class TimelineRow:
     took_ms: int | None
     owners: dict[str, str]
     """Member -> its partitions in words, at the end of the epoch."""
+    noun: str = "epoch"
+    """What the group's protocol calls the step: `epoch`, `generation` or `round`."""
 
 
 def timeline(explanation: Explanation) -> tuple[TimelineRow, ...]:
@@ -50,6 +52,7 @@ def _row(step: Step) -> TimelineRow:
             overtaken=step.overtaken_by is not None,
             took_ms=step.took_ms,
             owners=step.owners,
+            noun=step.noun,
         )
     return TimelineRow(
         epoch=None,
@@ -84,7 +87,8 @@ def timeline_text(
         )
         for row in rows
     ]
-    yield from table(HEADERS, cells, width=width)
+    nouns = {row.noun for row in rows if row.epoch is not None}
+    yield from table((nouns.pop() if len(nouns) == 1 else HEADERS[0], *HEADERS[1:]), cells, width=width)
 
 
 def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:
@@ -94,7 +98,7 @@ def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:
         yield f"{head}  {row.why}"
         return
     settled = f"stable after {_settled(row)}" if row.settled else _settled(row)
-    yield f"{head}  epoch {row.epoch}  {settled}: {row.why}"
+    yield f"{head}  {row.noun} {row.epoch}  {settled}: {row.why}"
     if row.owners:
         yield "  " + " | ".join(f"{member}: {owned or 'nothing'}" for member, owned in row.owners.items())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES, MEMBERSHIP_TYPES
 from history.facts.group import FactsBuilder
 from history.facts.rows import GroupRows
 from history.reading.catalog import CatalogHistory
@@ -257,7 +257,7 @@ class _Extractors:
                 for extractor in self._extractors.values():
                     extractor.term(frame.index, frame.timestamp_ms, term)
             return
-        is_of_members = raw.type in MEMBERSHIP_TYPES
+        is_of_members = raw.type in GROUP_TYPES
         if not is_of_members and raw.type not in _COMMITS:
             return
         group_id = group_id_of(raw)
@@ -274,7 +274,7 @@ class _Extractors:
             group_id = group_id_of(raw)
             if group_id is not None and self._wanted in (None, group_id):
                 kept = by_group.setdefault(group_id, [])
-                if raw.type in MEMBERSHIP_TYPES:
+                if raw.type in GROUP_TYPES:
                     kept.append(raw)
         self._extractors.clear()
         header = snapshot.header

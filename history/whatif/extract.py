@@ -20,6 +20,7 @@ from coordinator.regex.expressions import Budget, match
 from coordinator.state.model import Group
 from coordinator.state.reconcile import NOT_REPORTED
 from history.facts.group import FactsBuilder
+from history.protocols import CALLED, protocol_in
 from history.reading.catalog import CatalogHistory
 from history.reading.notes import HEARTBEAT_GAP, is_of_removed, owned_in
 from records import (
@@ -83,6 +84,7 @@ CLASSIC = (
     "coordinator can do"
 )
 MIXED = "it had members of the classic protocol too, whose requests are not replayed"
+OLD_PROTOCOL = "it spoke {protocol}, whose coordinator the replay does not have"
 OFFSETS_ONLY = "it has offsets but never had members"
 IMPORTED = "its log was imported and does not have the members' requests"
 CLIENT_SIDE = (
@@ -119,6 +121,7 @@ class Extractor:
         self._first_ms = self._last_ms = -1
         self._said: dict[str, None] = {}
         self._was_classic = self._was_consumer = self._was_mixed = self._is_waiting = False
+        self._old_protocol = ""
 
     @property
     def group(self) -> Group | None:
@@ -126,6 +129,9 @@ class Extractor:
 
     def begin_with(self, records: Iterable[RawRecord], index: int, at_ms: int) -> None:
         """Start with the group in a snapshot; must be called first, if at all."""
+        records = list(records)
+        if self._speaks_old(records):
+            return
         self._start = list(records)
         self._facts.go_on_from(index, at_ms, self._start)
         group = self.group
@@ -154,6 +160,8 @@ class Extractor:
 
     def entry(self, index: int, at_ms: int, entry: Entry) -> None:
         """Take an entry about the group; ``entry.records`` holds only the group's own records."""
+        if self._speaks_old(entry.records):
+            return
         cause, group = entry.cause, self.group
         leaving = self._about_to_end(index, at_ms, cause, group)
         owed = _owed(group, cause)
@@ -202,7 +210,14 @@ class Extractor:
             notes=tuple(self._said),
         )
 
+    def _speaks_old(self, records: Iterable[RawRecord]) -> bool:
+        """Whether any record so far is of an older protocol: the group is then left out."""
+        self._old_protocol = self._old_protocol or protocol_in(raw.type for raw in records)
+        return bool(self._old_protocol)
+
     def _left_out(self) -> str:
+        if self._old_protocol:
+            return OLD_PROTOCOL.format(protocol=CALLED[self._old_protocol])
         if self._was_mixed:
             return MIXED
         if self._was_consumer:

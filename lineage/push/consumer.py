@@ -33,7 +33,7 @@ PartitionId = tuple[str, str]
 
 LOOKUP_BACKOFF_MS = 100
 """Pause before brokers are asked again, after one at least answered that there is no coordinator now, or
-after a registration that was refused."""
+after a registration that was refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +149,16 @@ class PushConsumerCore:
     def closed(self, now_ms: int) -> list[Action]:
         """The connection to the coordinator broke, or could not be opened. Ignored if there is none.
 
-        A registration that ends before the first command was refused, or met a node that is gone: the next
-        lookup comes after a pause, because the answer will not be better at once."""
+        A registration that ends soon, before the first command, was refused or met a node that is gone: the
+        next lookup comes after a pause, because the answer will not be better at once."""
         if (self.state, Seen.CLOSED) not in SELF_TRANSITIONS:
             return []
-        is_refused = self.state is ConsumerState.REGISTERED
+        assert self.next_ms is not None, "a registered consumer expects to hear the coordinator"
+        again_ms = self.next_ms - self._register.ping_interval_ms + LOOKUP_BACKOFF_MS
+        is_refused = self.state is ConsumerState.REGISTERED and now_ms < again_ms
         self._take(Seen.CLOSED)
         if is_refused:
-            self.next_ms = now_ms + LOOKUP_BACKOFF_MS
+            self.next_ms = again_ms
             return []
         return self._ask_first()
 

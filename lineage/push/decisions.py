@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from lineage.push.messages import Command, PartitionOffset, RegisterRequest, check_coordinator_id
+from lineage.push.messages import Command, RegisterRequest, check_coordinator_id
+from lineage.push.rounds import topics_of
+from lineage.shard import NO_TOPIC, OtherGroups, Topic
 from records import (
     Cause,
     Expiry,
@@ -19,12 +21,17 @@ from records import (
     PushConsumer,
     PushGroupKey,
     PushGroupValue,
+    PushTopic,
     Reason,
     ReasonKind,
     Record,
     Trigger,
+    decode_record,
 )
 from wire.errors import ErrorCode
+
+TOPICS_MAX = 1_000
+"""Topics of one group: its record names each, with as many consumers as own partitions of it."""
 
 
 class Failover(Enum):
@@ -38,9 +45,10 @@ class Failover(Enum):
 class PushSettings:
     """Settings of one group. `topics` are its topics, because Register names none.
 
+    Of their partitions, in the order of the topics, those beyond `partitions_max` have no owner.
     `reregister_wait_ms` is how long `Failover.WAIT` waits. Without `offset_commit`, consumers without
-    auto_commit cannot commit. `consumers_max` bounds the group's record. Raises ValueError for a broker id
-    that is no i16."""
+    auto_commit cannot commit. All bounds together keep the group's record well below the size of an entry.
+    Raises ValueError for a broker id that is no i16, and for more topics than `TOPICS_MAX`."""
 
     topics: tuple[str, ...]
     broker_id: int = 0
@@ -48,8 +56,11 @@ class PushSettings:
     reregister_wait_ms: int = 6_000
     offset_commit: bool = True
     consumers_max: int = 1_000
+    partitions_max: int = 200_000
 
     def __post_init__(self) -> None:
+        if len(self.topics) > TOPICS_MAX:
+            raise ValueError(f"a push group has {TOPICS_MAX} topics at most, not {len(self.topics)}")
         check_coordinator_id(self.broker_id)
 
 
@@ -59,11 +70,11 @@ class PushGroupView(Protocol):
     def value(self) -> PushGroupValue | None:
         """The group's record 1011 as of the newest decision; None if there is none."""
 
-    def committed(self, topic: str, partition: int) -> int:
-        """The group's committed offset; -1 if there is none."""
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        """The group's committed offset; -1 if there is none, or only one of another topic of that name."""
 
-    def num_partitions(self, topic: str) -> int:
-        """The topic's number of partitions; 0 if there is no such topic."""
+    def topic(self, name: str) -> Topic | None:
+        """The topic's id and its number of partitions; None if there is no such topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +100,22 @@ class ConnectionClosed:
     connection: int
 
 
+class OfferedOffset(NamedTuple):
+    """An offset to be committed. `timestamp_ms` is the base of its retention (-1: when it is written)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int = -1
+    metadata: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetsOffered:
     """An OffsetCommit, on a connection of its own, of a consumer without auto_commit."""
 
     consumer_id: str
-    offsets: Sequence[PartitionOffset]
+    offsets: Sequence[OfferedOffset]
 
 
 class PushMoment(Enum):
@@ -124,9 +145,10 @@ class PushDecision:
 
 @dataclass(slots=True)
 class PushDecisionBuilder:
-    """A decision under construction: the consumers as they will be, and the cause."""
+    """A decision under construction: consumers and divided topics as they will be, and the cause."""
 
     consumers: dict[str, PushConsumer]
+    topics: dict[str, Topic]
     now_ms: int
     wall_ms: int
     decision: PushDecision = field(default_factory=PushDecision)
@@ -135,7 +157,15 @@ class PushDecisionBuilder:
     detail: str = ""
     reasons: list[Reason] = field(default_factory=list)
     expiries: list[Expiry] = field(default_factory=list)
-    offsets: list[tuple[str, int, int]] = field(default_factory=list)
+    offsets: list[OfferedOffset] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, before: PushGroupValue | None, now_ms: int, wall_ms: int) -> PushDecisionBuilder:
+        """Begin a decision about a group with this record."""
+        if before is None:
+            return cls({}, {}, now_ms, wall_ms)
+        consumers = {one.consumer_id: one for one in before.consumers}
+        return cls(consumers, topics_of(before), now_ms, wall_ms)
 
     def because(self, trigger: Trigger, member_id: str = "", detail: str = "") -> None:
         """Set the trigger, if none is set: the first thing that a decision does is what caused the rest."""
@@ -145,18 +175,35 @@ class PushDecisionBuilder:
     def add_reason(self, kind: ReasonKind, member_id: str = "", topic: str = "", detail: str = "") -> None:
         self.reasons.append(Reason(kind=kind, member_id=member_id, topic=topic, detail=detail))
 
-    def build(self, group_id: str, before: PushGroupValue | None) -> PushDecision:
-        """The decision. Its entry has the group's record if that changes, and the committed offsets."""
+    def build(self, group_id: str, before: PushGroupValue | None, others: OtherGroups) -> PushDecision:
+        """The decision. Its entry has the group's record if that changes, and the committed offsets.
+
+        Whatever there is a reason for begins a round, which overtakes the one that is under way."""
         decision = self.decision
         consumers = tuple(self.consumers[one] for one in sorted(self.consumers))
-        value = PushGroupValue(consumers=consumers) if consumers else None
+        topics = tuple(
+            PushTopic(topic_id=topic_id, num_partitions=number, name=name)
+            for name, (topic_id, number) in sorted(self.topics.items())
+        )
+        newest = (0 if before is None else before.round) + bool(self.reasons)
+        value = PushGroupValue(consumers=consumers, topics=topics, round=newest) if consumers else None
+        if before is None and value is not None:
+            for raw in others.records_that_make_way(group_id):
+                record = decode_record(raw)
+                assert isinstance(record, Record)
+                decision.records.append(record)
         if value != before:
             decision.records.append(Record(PushGroupKey(group_id=group_id), value))
-        for topic, partition, offset in self.offsets:
-            key = OffsetCommitKey(group_id=group_id, topic=topic, partition=partition)
-            decision.records.append(
-                Record(key, OffsetCommitValue(offset=offset, commit_timestamp_ms=self.wall_ms))
+        for one in self.offsets:
+            key = OffsetCommitKey(group_id=group_id, topic=one.topic, partition=one.partition)
+            topic_id, _ = self.topics.get(one.topic, NO_TOPIC)
+            offset = OffsetCommitValue(
+                offset=one.offset,
+                commit_timestamp_ms=one.timestamp_ms if one.timestamp_ms >= 0 else self.wall_ms,
+                metadata=one.metadata,
+                topic_id=topic_id,
             )
+            decision.records.append(Record(key, offset))
         if decision.records:
             assert self.trigger is not None, "a change without a cause"
             decision.cause = Cause(

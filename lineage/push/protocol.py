@@ -19,6 +19,7 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushDecisionBuilder,
@@ -43,8 +44,12 @@ from lineage.push.messages import (
     partition_number,
 )
 from lineage.push.rounds import divide, partitions_of
+from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, is_another_topic
 from records import Expiry, PushConsumer, PushPartitions, PushState, ReasonKind, Trigger
 from wire.errors import ErrorCode, MalformedFrame
+
+METADATA_BYTES_MAX = 4_096
+"""Kafka's default; bytes of the metadata of one offset."""
 
 _WITH_PARTITIONS = (PushState.STARTING, PushState.STARTED)
 _REASONS = {Turn.LEAVES: ReasonKind.MEMBER_LEFT, Turn.FAILS: ReasonKind.SESSION_EXPIRED}
@@ -71,10 +76,13 @@ class PushGroup:
     records.
     """
 
-    def __init__(self, group_id: str, settings: PushSettings, view: PushGroupView) -> None:
+    def __init__(
+        self, group_id: str, settings: PushSettings, view: PushGroupView, others: OtherGroups | None = None
+    ) -> None:
         self.group_id = group_id
         self._settings = settings
         self._view = view
+        self._others = NoOtherGroups() if others is None else others
         self._sessions: dict[str, _Session] = {}
         self._consumer_ids: dict[int, str] = {}
         self._absent: dict[str, int] = {}  # consumers of the log that have not registered again → until when
@@ -82,8 +90,7 @@ class PushGroup:
 
     def on(self, event: Event, now_ms: int, wall_ms: int) -> PushDecision:
         before = self._view.value()
-        consumers = {} if before is None else {one.consumer_id: one for one in before.consumers}
-        builder = PushDecisionBuilder(consumers, now_ms, wall_ms)
+        builder = PushDecisionBuilder.of(before, now_ms, wall_ms)
         match event:
             case Registered():
                 self._register(builder, event)
@@ -102,7 +109,7 @@ class PushGroup:
             case PushMoment.TIME_PASSED:
                 self._look_at_clock(builder)
         self._go_on(builder)
-        return builder.build(self.group_id, before)
+        return builder.build(self.group_id, before, self._others)
 
     def configure(self, settings: PushSettings) -> None:
         """Follow changed settings; `PushMoment.TOPICS_CHANGED` then compares the topics."""
@@ -139,8 +146,7 @@ class PushGroup:
         consumer_id = request.consumer_id
         if consumer_id in self._sessions:
             self._remove(builder, consumer_id, Turn.LEAVES, "registered on another connection")
-        if consumer_id not in builder.consumers and len(builder.consumers) >= self._settings.consumers_max:
-            why = f"the group has {self._settings.consumers_max} consumers, and no more are allowed"
+        if why := self._why_not(builder, consumer_id):
             builder.decision.closes.append((connection, why))
             return
         self._sessions[consumer_id] = _Session(connection, builder.now_ms)
@@ -169,6 +175,15 @@ class PushGroup:
         self._send(builder, consumer_id, CommandType.STOP)
         builder.add_reason(ReasonKind.MEMBER_JOINED, consumer_id)
         self._stop_all(builder)
+
+    def _why_not(self, builder: PushDecisionBuilder, consumer_id: str) -> str:
+        """Why the consumer cannot register; empty if it can."""
+        if not builder.consumers:
+            refused = self._others.refusal(self.group_id)
+            return "" if refused is None else refused.why
+        if consumer_id in builder.consumers or len(builder.consumers) < self._settings.consumers_max:
+            return ""
+        return f"the group has {self._settings.consumers_max} consumers, and no more are allowed"
 
     def _receive(self, builder: PushDecisionBuilder, event: FrameReceived) -> None:
         consumer_id = self._consumer_ids.get(event.connection)
@@ -216,9 +231,9 @@ class PushGroup:
     ) -> None:
         """Commit the offsets that differ from the committed ones; a negative one is no position yet."""
         changed = [
-            (topic, partition, offset)
+            OfferedOffset(topic, partition, offset)
             for (topic, partition), offset in sorted(offsets.items())
-            if offset >= 0 and offset != self._view.committed(topic, partition)
+            if offset >= 0 and offset != self._committed(builder, topic, partition)
         ]
         if changed:
             builder.because(Trigger.OFFSETS_COMMITTED, consumer_id)
@@ -230,13 +245,16 @@ class PushGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if one.auto_commit or not self._settings.offset_commit:
             return ErrorCode.INVALID_REQUEST
-        try:
-            offsets = _by_partition(event.offsets)
-        except MalformedFrame:
+        partitions = {(each.topic, each.partition) for each in event.offsets}
+        if len(partitions) < len(event.offsets) or any(each.offset < 0 for each in event.offsets):
             return ErrorCode.INVALID_REQUEST
-        if not offsets.keys() <= set(partitions_of(one.owned)):
+        if any(len(each.metadata.encode()) > METADATA_BYTES_MAX for each in event.offsets):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not partitions <= set(partitions_of(one.owned)):
             return ErrorCode.ILLEGAL_GENERATION  # Kafka's error for work of an earlier assignment
-        self._commit(builder, event.consumer_id, offsets)
+        if event.offsets:
+            builder.because(Trigger.OFFSETS_COMMITTED, event.consumer_id)
+            builder.offsets += event.offsets
         return ErrorCode.NONE
 
     def _fail_ping(self, builder: PushDecisionBuilder, consumer_id: str, problem: str) -> None:
@@ -263,19 +281,17 @@ class PushGroup:
         self._compare_topics(builder)
 
     def _compare_topics(self, builder: PushDecisionBuilder) -> None:
-        """Begin a round if the partitions of the group's topics are not those that are owned."""
+        """Begin a round if the group's topics are not those that were divided."""
         if not any(one.state in _WITH_PARTITIONS for one in builder.consumers.values()):
             return  # a round is under way, and reads the topics when it ends
-        owned: dict[str, int] = {}
-        for one in builder.consumers.values():
-            for topic, _ in partitions_of(one.owned):
-                owned[topic] = owned.get(topic, 0) + 1
-        wanted = self._num_partitions()
-        for topic in sorted(owned.keys() | wanted.keys()):
-            had, has = owned.get(topic, 0), wanted.get(topic, 0)
-            if had != has:
+        before, wanted = builder.topics, self._topics()
+        for topic in sorted(before.keys() | wanted.keys()):
+            (old_id, had), (new_id, has) = before.get(topic, NO_TOPIC), wanted.get(topic, NO_TOPIC)
+            is_new = is_another_topic(old_id, new_id)
+            if is_new or had != has:
                 builder.because(Trigger.CATALOG_CHANGED)
                 kind = ReasonKind.TOPIC_GROWN if has > had else ReasonKind.TOPIC_DELETED
+                kind = ReasonKind.TOPIC_RECREATED if is_new else kind
                 builder.add_reason(kind, topic=topic, detail=f"{had} to {has} partitions")
                 self._stop_all(builder)
 
@@ -309,8 +325,9 @@ class PushGroup:
         if turn is Turn.FAILS:
             timeout_ms = one.ping_interval_ms * (one.max_ping_retries + 1)
             since_ms = timeout_ms if session is None else builder.now_ms - session.heard_ms
-            heard_ms = builder.wall_ms - since_ms
-            builder.expiries.append(Expiry(consumer_id, timeout_ms, heard_ms, heard_ms, builder.wall_ms))
+            armed_ms = builder.wall_ms - since_ms
+            heard_ms = -1 if session is None else armed_ms  # -1: this coordinator never heard of it
+            builder.expiries.append(Expiry(consumer_id, timeout_ms, armed_ms, heard_ms, builder.wall_ms))
         trigger = Trigger.SESSION_EXPIRED if turn is Turn.FAILS else Trigger.MEMBER_LEFT
         builder.because(trigger, consumer_id, detail)
         builder.add_reason(_REASONS[turn], consumer_id, detail=detail)
@@ -331,13 +348,21 @@ class PushGroup:
         if not consumers or is_held or any(one.state != PushState.WAITING for one in consumers.values()):
             return
         builder.because(Trigger.TARGET_COMPUTED)
-        for consumer_id, owned in divide(list(consumers), self._num_partitions()).items():
+        builder.topics = self._topics()
+        numbers = {name: number for name, (_, number) in builder.topics.items()}
+        for consumer_id, owned in divide(list(consumers), numbers, self._settings.partitions_max).items():
             self._move(builder, consumer_id, Turn.ASSIGNED, owned=owned)
             self._send(builder, consumer_id, CommandType.START)
 
-    def _num_partitions(self) -> dict[str, int]:
-        found = {topic: self._view.num_partitions(topic) for topic in self._settings.topics}
-        return {topic: number for topic, number in found.items() if number}
+    def _topics(self) -> dict[str, Topic]:
+        """The group's topics that exist."""
+        found = {name: self._view.topic(name) for name in self._settings.topics}
+        return {name: topic for name, topic in found.items() if topic is not None}
+
+    def _committed(self, builder: PushDecisionBuilder, topic: str, partition: int) -> int:
+        """The committed offset of a partition of the topic that was divided."""
+        topic_id, _ = builder.topics.get(topic, NO_TOPIC)
+        return self._view.committed(topic, topic_id, partition)
 
     def _send(self, builder: PushDecisionBuilder, consumer_id: str, kind: CommandType) -> None:
         """Send a command, which must be answered within the consumer's ping_interval_ms."""
@@ -357,7 +382,7 @@ class PushGroup:
                         PartitionOffset(
                             topic=topic,
                             partition=partition_name(self._settings.broker_id, partition),
-                            offset=self._view.committed(topic, partition),
+                            offset=self._committed(builder, topic, partition),
                         )
                         for topic, partition in partitions_of(one.owned)
                     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from lineage.push.messages import ELEMENTS_MAX
+from lineage.shard import Topic
 from records import PushConsumer, PushGroupValue, PushPartitions
 
 
@@ -25,16 +27,21 @@ def partitions_of(owned: Iterable[PushPartitions]) -> list[tuple[str, int]]:
     return [(one.topic, partition) for one in owned for partition in one.partitions]
 
 
+def topics_of(value: PushGroupValue) -> dict[str, Topic]:
+    """The topics that the newest round divided, by name."""
+    return {topic.name: (topic.topic_id, topic.num_partitions) for topic in value.topics}
+
+
 def divide(
-    consumer_ids: Sequence[str], num_partitions: Mapping[str, int]
+    consumer_ids: Sequence[str], num_partitions: Mapping[str, int], partitions_max: int
 ) -> dict[str, tuple[PushPartitions, ...]]:
     """Divide the partitions of all topics (topic → number) into ranges whose sizes differ by one at most.
 
-    A consumer gets no more than Start and the reply to Ping can carry; the rest has no owner. The seed names
-    no strategy. The result depends on nothing but the arguments' contents."""
-    all_partitions = [
-        (topic, number) for topic in sorted(num_partitions) for number in range(num_partitions[topic])
-    ]
+    No more than `partitions_max` are divided, and a consumer gets no more than Start and the reply to Ping
+    can carry; the rest has no owner. The seed names no strategy. The result depends on nothing but the
+    arguments' contents."""
+    every = ((topic, number) for topic in sorted(num_partitions) for number in range(num_partitions[topic]))
+    all_partitions = list(islice(every, partitions_max))
     size, rest = divmod(len(all_partitions), len(consumer_ids))
     shares: dict[str, tuple[PushPartitions, ...]] = {}
     begin = 0

@@ -4,8 +4,10 @@ messages     requests and responses as bytes
 errors       error numbers, and what a consumer makes of each
 machines     the states of both coordinators and both consumers, as tables
 strategies   which consumer gets which partition: range, round robin
-sizes        about how many bytes of an entry a request becomes
 groups       what a coordinator keeps of a group in memory only
+deadlines    when sessions end
+bounds       settings, and how large a group may get
+commits      the offsets of an OffsetCommit
 coordinator  decisions that both variants share
 variants     where the two differ
 consumer     a consumer of either variant, driven by a table

@@ -6,13 +6,14 @@ return results. The caller applies the records of each result before it asks for
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from lineage.rewrite.bounds import RewriteSettings, bytes_of_others, shared_out, subscription_bytes
+from lineage.rewrite.commits import offsets_of
+from lineage.rewrite.deadlines import SessionDeadlines
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import (
     LiveGroup,
@@ -20,15 +21,16 @@ from lineage.rewrite.groups import (
     RewriteOrigin,
     RewriteResult,
     RewriteSession,
+    Round,
     Waiting,
-    by_topic,
+    answer_of,
     differences,
     partitions_of,
+    refusal,
+    wanted,
 )
 from lineage.rewrite.machines import RewriteEvent, RewriteState, Table
 from lineage.rewrite.messages import (
-    CommittedPartition,
-    CommittedTopic,
     ConsumerMetadataRequest,
     ConsumerMetadataResponse,
     HeartbeatRequest,
@@ -40,12 +42,10 @@ from lineage.rewrite.messages import (
     RewriteBroker,
     TopicNumbers,
 )
-from lineage.rewrite.sizes import size_of_commit, size_of_wishes
-from lineage.rewrite.strategies import STRATEGIES, Assignment, Strategy, checked
+from lineage.rewrite.strategies import STRATEGIES, Assignment, checked
+from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics
 from records import (
     Cause,
-    OffsetCommitKey,
-    OffsetCommitValue,
     Phases,
     Reason,
     ReasonKind,
@@ -54,37 +54,17 @@ from records import (
     RewriteGroupKey,
     RewriteGroupValue,
     RewritePartitions,
-    RewriteTopic,
     Trigger,
     encode_record,
 )
 from wire.schema import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteSettings:
-    """Server-side settings. The bounds keep what a decision writes well below the 16 MiB of an entry.
-
-    `subscription_bytes_max` bounds what one consumer asks for with its client id, `group_bytes_max` all of a
-    group's together. An OffsetCommit has at most `commit_partitions_max` partitions and writes about
-    `commit_bytes_max` bytes."""
-
-    max_session_timeout_ms: int = 30_000
-    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
-    consumers_max: int = 1_000
-    subscription_bytes_max: int = 8_192
-    group_bytes_max: int = 1 << 20
-    group_id_bytes_max: int = 1_024
-    metadata_bytes_max: int = 4_096
-    commit_partitions_max: int = 10_000
-    commit_bytes_max: int = 8 << 20
-
-
 class RewriteCoordinator(ABC):
     """The groups of one shard. `groups` are their records by key, and may hold other keys too.
 
-    `counts` is the catalog: topic → number of partitions. `locate` names the coordinator of a group, None if
-    there is none. `taken` counts the transitions of the variant's table.
+    `topics` is the catalog. `locate` names the coordinator of a group, None if there is none. `others` are
+    the groups of other kinds. `taken` counts the transitions of the variant's table.
     """
 
     TABLE: ClassVar[Table]
@@ -92,15 +72,19 @@ class RewriteCoordinator(ABC):
     def __init__(
         self,
         groups: Mapping[Any, Any],
-        counts: Mapping[str, int],
+        topics: Topics,
         fresh_id: Callable[[], str],
         locate: Callable[[str], RewriteBroker | None],
         settings: RewriteSettings | None = None,
+        others: OtherGroups | None = None,
     ) -> None:
-        self._records, self._counts, self._fresh_id, self._locate = groups, counts, fresh_id, locate
+        self._records, self._topics, self._fresh_id, self._locate = groups, topics, fresh_id, locate
+        self._others = NoOtherGroups() if others is None else others
         self._settings = RewriteSettings() if settings is None else settings
         self._groups: dict[str, LiveGroup] = {}
-        self._timers: list[tuple[float, str, str]] = []
+        self._deadlines = SessionDeadlines()
+        self._jobs = 0
+        """Number of the last job; it never starts again, so that a late answer fits no other round."""
         self.state = RewriteState.DOWN
         self.taken: Counter[tuple[RewriteState, RewriteEvent]] = Counter()
 
@@ -124,7 +108,7 @@ class RewriteCoordinator(ABC):
         for group in self._groups.values():
             self._step(group.state, RewriteEvent.DEMOTED)
         self._groups.clear()
-        self._timers.clear()
+        self._deadlines = SessionDeadlines()
         self.state = RewriteState.DOWN
 
     # Inputs.
@@ -138,14 +122,14 @@ class RewriteCoordinator(ABC):
             return [RewriteResult(request.group_id, answers=((origin, answer),))]
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
         if self.state is not RewriteState.READY:
-            return [_refusal(request, origin, self._unavailable(request, self.state))]
+            return [refusal(request, origin, self._unavailable(request, self.state))]
         if isinstance(request, JoinGroupRequest):
             return self._join(request, origin, now)
         if isinstance(request, OffsetCommitRequest):
             return [self._commit(request, origin, now)]
         group = self._groups.get(request.group_id)
         if group is None or request.consumer_id not in group.sessions:
-            return [_refusal(request, origin, RewriteError.UNKNOWN_CONSUMER)]
+            return [refusal(request, origin, RewriteError.UNKNOWN_CONSUMER)]
         group.sessions[request.consumer_id].connection = origin.connection
         error = self._heartbeat(request, group, now)
         results = [RewriteResult(request.group_id, answers=((origin, HeartbeatResponse(error_code=error)),))]
@@ -154,26 +138,18 @@ class RewriteCoordinator(ABC):
     def put_off(self, request: Message, origin: RewriteOrigin) -> RewriteResult:
         """Answer as while loading: the consumer asks again. For times in which nothing can be written."""
         assert isinstance(request, JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest)
-        return _refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
+        return refusal(request, origin, self._unavailable(request, RewriteState.CATCH_UP))
 
     def tick(self, now: Now) -> list[RewriteResult]:
         """Find the consumers dead whose deadline has passed; see `next_deadline_ms`."""
         results: list[RewriteResult] = []
         touched: dict[str, LiveGroup] = {}
-        while self._timers and self._timers[0][0] <= now.monotonic:
-            queued_ms, group_id, consumer_id = heapq.heappop(self._timers)
-            group = self._groups.get(group_id)
-            session = group.sessions.get(consumer_id) if group is not None else None
-            if group is None or session is None or session.queued_ms != queued_ms:
-                continue
-            session.queued_ms = None
-            if session.deadline_ms is not None and session.deadline_ms <= now.monotonic:
-                connection = self._found_dead(group_id, group, consumer_id, session, now)
-                if connection is not None:
-                    results.append(RewriteResult(group_id, closes=(connection,)))
-                touched[group_id] = group
-            else:
-                self._queue(group_id, consumer_id, session)
+        for group_id, consumer_id in self._deadlines.passed(now, self._session):
+            group = touched[group_id] = self._groups[group_id]
+            session = group.sessions[consumer_id]
+            connection = self._found_dead(group_id, group, consumer_id, session, now)
+            if connection is not None:
+                results.append(RewriteResult(group_id, closes=(connection,)))
         for group_id, group in touched.items():
             results += self._go_on(group_id, group, now)
         return results
@@ -181,18 +157,59 @@ class RewriteCoordinator(ABC):
     @property
     def next_deadline_ms(self) -> float | None:
         """Monotonic ms at which `tick` may have work; it may also find none."""
-        return self._timers[0][0] if self._timers else None
+        return self._deadlines.next_ms
 
     def topics_changed(self, now: Now) -> list[RewriteResult]:
-        """Compare every group with the catalog."""
+        """Compare every group with the catalog, one whose strategy is asked when its round ends."""
         results: list[RewriteResult] = []
         for group_id, group in list(self._groups.items()):
+            if group.asked is not None:
+                if group.asked.topics != self._topics_of(group.asked.joined):
+                    group.state = self._step(group.state, RewriteEvent.GROWN)
+                continue
             value = self._record(group_id)
-            new = [one for one in differences(value, self._counts) if one not in group.reasons]
+            new = [one for one in differences(value, self._topics) if one not in group.reasons]
             if new:
                 self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
                 results += self._go_on(group_id, group, now)
         return results
+
+    def strategy_ended(
+        self, group_id: str, number: int, answer: Assignment | None, error: str | None, now: Now
+    ) -> list[RewriteResult]:
+        """End the round of a job with the strategy's answer, or with an error if there is none.
+
+        The number of a round that is over, or of a coordinator before the failover, changes nothing."""
+        group = self._groups.get(group_id)
+        round_ = group.asked if group is not None else None
+        if group is None or round_ is None or round_.number != number:
+            return []
+        if (taken := self._refusal_of_id(group_id, group)) is not RewriteError.NONE:
+            return [self._give_up(group_id, group, round_, taken)]
+        late, newcomers = group.late, group.late_newcomers
+        group.late, group.late_newcomers = {}, []
+        try:
+            if answer is None:
+                raise ValueError(error or "no answer")
+            owned = checked(answer, round_.topics_of, round_.counts)
+        except ValueError as failure:
+            value = self._record(group_id)
+            result = self._strategy_failed(group_id, group, round_, late, str(failure), now)
+        else:
+            value, result = self._complete(group_id, group, round_, owned, late, now)
+        for consumer_id, one in late.items():
+            reason = Reason(ReasonKind.SUBSCRIPTION_CHANGED, consumer_id)
+            self._prepare(group_id, group, RewriteEvent.CHANGED, now, reason)
+            group.wait(consumer_id, one)
+        for one in newcomers:
+            self._prepare(group_id, group, RewriteEvent.JOINED, now)
+            group.newcomers.append(one)
+        if new := [one for one in differences(value, self._topics) if one not in group.reasons]:
+            self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
+        if not (group.sessions or group.newcomers):  # a new group, whose first round failed
+            del self._groups[group_id]
+            return [result]
+        return [result, *self._go_on(group_id, group, now, value)]
 
     def group_state(self, group_id: str) -> RewriteState:
         group = self._groups.get(group_id)
@@ -226,13 +243,17 @@ class RewriteCoordinator(ABC):
     def _join(self, request: JoinGroupRequest, origin: RewriteOrigin, now: Now) -> list[RewriteResult]:
         group_id, consumer_id = request.group_id, request.consumer_id
         group = self._groups.get(group_id) or LiveGroup()
-        error = self._join_error(request, group, origin.header.client_id or "")
+        error = self._join_error(request, group)
         if error is not RewriteError.NONE:
-            return [_refusal(request, origin, error)]
+            return [refusal(request, origin, error)]
         if self._answers_again(request, group):
             group.state = self._step(group.state, RewriteEvent.REJOINED)
             self._arm(group_id, group, consumer_id, now)
             return [RewriteResult(group_id, answers=((origin, self._answer(group_id, consumer_id)),))]
+        if group.asked is not None:
+            event = group.join_meanwhile(group.asked, consumer_id, Waiting(origin, request, now))
+            group.state = self._step(group.state, event)
+            return []
         self._groups[group_id] = group
         if not consumer_id:
             self._prepare(group_id, group, RewriteEvent.JOINED, now)
@@ -245,15 +266,12 @@ class RewriteCoordinator(ABC):
         self._prepare(
             group_id, group, RewriteEvent.CHANGED if changed else RewriteEvent.REJOINED, now, *reasons
         )
-        session = group.sessions[consumer_id]
-        session.deadline_ms, session.connection, session.heard = None, origin.connection, now
-        group.dead.discard(consumer_id)
-        group.waiting[consumer_id] = Waiting(origin, request, now)
+        group.wait(consumer_id, Waiting(origin, request, now))
         return self._go_on(group_id, group, now)
 
-    def _join_error(self, request: JoinGroupRequest, group: LiveGroup, client_id: str) -> RewriteError:
+    def _join_error(self, request: JoinGroupRequest, group: LiveGroup) -> RewriteError:
         settings, consumer_id = self._settings, request.consumer_id
-        size = size_of_wishes(request.topics, request.partitions, client_id)
+        size = subscription_bytes(request.topics, request.partitions)
         group_id_bytes = len(request.group_id.encode())
         if (
             not 0 < group_id_bytes <= settings.group_id_bytes_max
@@ -268,39 +286,45 @@ class RewriteCoordinator(ABC):
             return RewriteError.UNKNOWN_PARTITIONING_STRATEGY
         if consumer_id and (consumer_id not in group.sessions or self._is_removed(group, consumer_id)):
             return RewriteError.UNKNOWN_CONSUMER
-        if not consumer_id and len(group.sessions) + len(group.newcomers) >= settings.consumers_max:
+        if (taken := self._refusal_of_id(request.group_id, group)) is not RewriteError.NONE:
+            return taken
+        if not consumer_id and group.size >= settings.consumers_max:
             return RewriteError.GROUP_TOO_LARGE
-        if size + self._size_without(consumer_id, request.group_id, group) > settings.group_bytes_max:
+        others_size = bytes_of_others(self._record(request.group_id), group, consumer_id)
+        if size + others_size > settings.subscriptions_bytes_max:
             return RewriteError.GROUP_TOO_LARGE
         if self._is_inconsistent(request, group):
             return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY
         return RewriteError.NONE
 
-    def _size_without(self, consumer_id: str, group_id: str, group: LiveGroup) -> int:
-        """What all other consumers of the group ask for, in bytes."""
-        waiting = [one for id_, one in group.waiting.items() if id_ != consumer_id]
-        others = group.alive - group.waiting.keys() - {consumer_id}
-        return sum(
-            size_of_wishes(one.request.topics, one.request.partitions, one.origin.header.client_id or "")
-            for one in (*group.newcomers, *waiting)
-        ) + sum(
-            size_of_wishes(one.topics, one.fixed, one.client_id)
-            for one in self._record(group_id).consumers
-            if one.consumer_id in others
-        )
+    def _refusal_of_id(self, group_id: str, group: LiveGroup) -> RewriteError:
+        """Why a group without consumers cannot have its id, as an error."""
+        refused = self._others.refusal(group_id) if not group.sessions else None
+        if refused is None:
+            return RewriteError.NONE
+        is_taken = refused.is_taken
+        return RewriteError.INCONSISTENT_PARTITIONING_STRATEGY if is_taken else RewriteError.GROUP_TOO_LARGE
+
+    def _give_up(self, group_id: str, group: LiveGroup, round_: Round, error: RewriteError) -> RewriteResult:
+        """Refuse the consumers of a new group: another kind took its id while the strategy was asked."""
+        self._step(group.state, RewriteEvent.FAILED)
+        del self._groups[group_id]
+        refused = JoinGroupResponse(error_code=error)
+        waiting = (*round_.joined.values(), *group.late_newcomers)
+        return RewriteResult(group_id, answers=tuple((one.origin, refused) for one in waiting))
 
     def _asks_the_same(self, request: JoinGroupRequest, before: RewriteConsumer) -> bool:
         has_strategy = self._record(request.group_id).strategy == request.partition_assignment_strategy
         return has_strategy and wanted(request) == (before.topics, before.fixed)
 
     def _is_removed(self, group: LiveGroup, consumer_id: str) -> bool:
-        return False
+        """Whether the generation that is being made will not have the consumer."""
+        return group.asked is not None and consumer_id in group.dead
 
     def _is_inconsistent(self, request: JoinGroupRequest, group: LiveGroup) -> bool:
         """Whether another consumer has another strategy, the other kind of list, or one of the partitions."""
-        others = [one.request for one in group.newcomers]
-        others += [one.request for id_, one in group.waiting.items() if id_ != request.consumer_id]
-        seen: list[tuple[str, Sequence[RewritePartitions | TopicNumbers]]] = [
+        others = group.others(request.consumer_id)
+        seen: list[tuple[str, Sequence[TopicNumbers | RewritePartitions]]] = [
             (one.partition_assignment_strategy, one.partitions) for one in others
         ]
         value = self._record(request.group_id)
@@ -329,56 +353,63 @@ class RewriteCoordinator(ABC):
             self._began(group_id, group, now)
         group.reasons.update(dict.fromkeys(reasons))
 
-    def _go_on(self, group_id: str, group: LiveGroup, now: Now) -> list[RewriteResult]:
-        """End the rebalance if every consumer that is alive has joined."""
-        if group.state is not RewriteState.PREPARING or not group.has_all_joined:
+    def _go_on(
+        self, group_id: str, group: LiveGroup, now: Now, before: RewriteGroupValue | None = None
+    ) -> list[RewriteResult]:
+        """End the rebalance, or ask its strategy, if every consumer that is alive has joined.
+
+        `before` is the group's record if it is not applied yet."""
+        if group.state is not RewriteState.PREPARING or group.asked or not group.has_all_joined:
             return []
         named = [
             *group.waiting.items(),
             *((f"{group_id}-{self._fresh_id()}", one) for one in group.newcomers),
         ]
         joined = dict(sorted(named))
-        counts = self._counts_of(joined)
         strategy = next((one.request.partition_assignment_strategy for one in joined.values()), "")
-        try:
-            owned = self._assign(strategy, joined, counts)
-        except Exception:  # a user's strategy: its consumers are told, and may try again
-            return [self._strategy_failed(group_id, group, now)]
-        value = RewriteGroupValue(
-            generation=self._record(group_id).generation + 1,
-            strategy=strategy,
-            topics=tuple(RewriteTopic(num_partitions=count, name=name) for name, count in counts.items()),
-            consumers=tuple(
-                RewriteConsumer(
-                    session_timeout_ms=one.request.session_timeout,
-                    consumer_id=id_,
-                    client_id=one.origin.header.client_id or "",
-                    client_host=one.origin.host,
-                    topics=wanted(one.request)[0],
-                    fixed=wanted(one.request)[1],
-                    owned=by_topic(owned[id_]),
-                )
-                for id_, one in joined.items()
-            ),
-        )
-        before = group.sessions.keys()
-        group.reasons.update(
-            {Reason(ReasonKind.MEMBER_JOINED, id_): None for id_ in joined if id_ not in before}
-        )
+        topics = self._topics_of(joined)
+        counts = shared_out(topics, self._settings.partitions_max)
+        round_ = Round(strategy, joined, topics, counts, self._jobs + 1)
+        before = before or self._record(group_id)
+        job = round_.job(group_id, before)
+        if job is None:
+            return [self._complete(group_id, group, round_, self._assign(round_), {}, now, before)[1]]
+        self._jobs, group.asked = round_.number, round_
+        group.state = self._step(group.state, RewriteEvent.ASKED)
+        return [RewriteResult(group_id, job=job)]
+
+    def _complete(
+        self,
+        group_id: str,
+        group: LiveGroup,
+        round_: Round,
+        owned: Assignment,
+        late: Mapping[str, Waiting],
+        now: Now,
+        before: RewriteGroupValue | None = None,
+    ) -> tuple[RewriteGroupValue, RewriteResult]:
+        """Write the generation and answer its consumers, but for those whose JoinGroup another replaced."""
+        joined = round_.joined
+        before = before or self._record(group_id)
+        value = round_.value(before.generation + 1, owned, self._settings.client_id_bytes_max)
+        new = [id_ for id_ in joined if id_ not in group.sessions]
+        group.reasons.update({Reason(ReasonKind.MEMBER_JOINED, id_): None for id_ in new})
         cause = Cause(
             trigger=Trigger.GENERATION_COMPLETED,
             reasons=tuple(group.reasons),
             expiries=tuple(group.expiries),
             phases=Phases(group.began.wall, now.wall),
         )
-        answers = tuple((one.origin, _joined(value, id_)) for id_, one in joined.items())
+        answers = tuple((one.origin, answer_of(value, id_)) for id_, one in joined.items() if id_ not in late)
         record = encode_record(Record(RewriteGroupKey(group_id=group_id), value))
+        way = () if before.consumers else self._others.records_that_make_way(group_id)
         self._end(group_id, group, joined, now)
-        return [RewriteResult(group_id, cause, (record,), answers)]
+        return value, RewriteResult(group_id, cause, (*way, record), answers)
 
     def _end(self, group_id: str, group: LiveGroup, joined: dict[str, Waiting], now: Now) -> None:
-        group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
-        if group.state is RewriteState.REBALANCING:
+        if group.asked is None:
+            group.state = self._step(group.state, RewriteEvent.ALL_JOINED)
+        if group.asked is not None or group.state is RewriteState.REBALANCING:
             group.state = self._step(group.state, RewriteEvent.WRITTEN)
         group.end_round()
         group.sessions = {}
@@ -389,34 +420,49 @@ class RewriteCoordinator(ABC):
         if not joined:
             del self._groups[group_id]
 
-    def _counts_of(self, joined: dict[str, Waiting]) -> dict[str, int]:
-        """The partitions of every topic that is asked for; a topic need not exist yet."""
-        names = {topic for one in joined.values() for topic in wanted(one.request)[0]}
-        return {name: self._counts.get(name, 0) for name in sorted(names)}
+    def _topics_of(self, joined: dict[str, Waiting]) -> dict[str, Topic]:
+        """Every topic that is asked for, or of which partitions are; it need not exist yet."""
+        asked = [wanted(one.request) for one in joined.values()]
+        names = {topic for topics, _ in asked for topic in topics}
+        names |= {one.topic for _, fixed in asked for one in fixed}
+        return {name: self._topics.get(name, NO_TOPIC) for name in sorted(names)}
 
-    def _assign(self, strategy: str, joined: dict[str, Waiting], counts: dict[str, int]) -> Assignment:
-        asked = {id_: wanted(one.request) for id_, one in joined.items()}
-        if any(fixed for _, fixed in asked.values()):
+    def _assign(self, round_: Round) -> Assignment:
+        """The result of a built-in strategy, or nothing but what is fixed."""
+        if round_.has_fixed:
             return {
-                id_: sorted(one for one in partitions_of(fixed) if one[1] < self._counts.get(one[0], 0))
-                for id_, (_, fixed) in asked.items()
+                id_: sorted(
+                    one for one in partitions_of(one.request.partitions) if one[1] < round_.counts[one[0]]
+                )
+                for id_, one in round_.joined.items()
             }
-        topics_of = {id_: topics for id_, (topics, _) in asked.items()}
-        if not topics_of:
-            return {}
-        return checked(self._settings.strategies[strategy](topics_of, counts), topics_of, counts)
+        strategy = STRATEGIES.get(round_.strategy)
+        if strategy is None:  # a user's: it would have nothing to share out
+            return {id_: [] for id_ in round_.joined}
+        return strategy(round_.topics_of, round_.counts)
 
-    def _strategy_failed(self, group_id: str, group: LiveGroup, now: Now) -> RewriteResult:
+    def _strategy_failed(
+        self,
+        group_id: str,
+        group: LiveGroup,
+        round_: Round,
+        late: Mapping[str, Waiting],
+        error: str,
+        now: Now,
+    ) -> RewriteResult:
+        """Answer the round's JoinGroups; its consumers have a session from now on to send another one."""
         failed = JoinGroupResponse(error_code=RewriteError.UNKNOWN)
-        waiting = [*group.waiting.values(), *group.newcomers]
+        answers = tuple((one.origin, failed) for id_, one in round_.joined.items() if id_ not in late)
         for consumer_id in group.waiting:
+            group.told.add(consumer_id)
             self._arm(group_id, group, consumer_id, now)
-        group.waiting.clear()
-        group.newcomers.clear()
-        return RewriteResult(group_id, answers=tuple((one.origin, failed) for one in waiting))
+        group.waiting, group.newcomers, group.asked = {}, [], None
+        group.state = self._step(group.state, RewriteEvent.FAILED)
+        failure = f"Strategy {round_.strategy} failed for group {group_id}: {error}"
+        return RewriteResult(group_id, answers=answers, failure=failure)
 
     def _answer(self, group_id: str, consumer_id: str) -> JoinGroupResponse:
-        return _joined(self._record(group_id), consumer_id)
+        return answer_of(self._record(group_id), consumer_id)
 
     # OffsetCommit.
 
@@ -424,30 +470,14 @@ class RewriteCoordinator(ABC):
         group = self._groups.get(request.group_id)
         is_known = group is not None and request.consumer_id in group.sessions
         error = self._commit_error(request, group) if group and is_known else RewriteError.UNKNOWN_CONSUMER
-        if error is RewriteError.NONE and not self._is_small(request):
-            error = RewriteError.INVALID_REQUEST
         if error is not RewriteError.NONE:
-            return _refusal(request, origin, error)
-        records, topics = [], []
-        for topic in request.topics:
-            partitions = []
-            for one in topic.partitions:
-                code = RewriteError.NONE
-                if not 0 <= one.partition < self._counts.get(topic.topic, 0):
-                    code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
-                elif len((one.metadata or "").encode()) > self._settings.metadata_bytes_max:
-                    code = RewriteError.OFFSET_METADATA_TOO_LARGE
-                else:
-                    key = OffsetCommitKey(
-                        group_id=request.group_id, topic=topic.topic, partition=one.partition
-                    )
-                    at_ms = one.timestamp if one.timestamp >= 0 else now.wall
-                    value = OffsetCommitValue(
-                        offset=one.offset, commit_timestamp_ms=at_ms, metadata=one.metadata or ""
-                    )
-                    records.append(encode_record(Record(key, value)))
-                partitions.append(CommittedPartition(partition=one.partition, error_code=code))
-            topics.append(CommittedTopic(topic=topic.topic, partitions=partitions))
+            return refusal(request, origin, error)
+        if sum(len(topic.partitions) for topic in request.topics) > self._settings.commit_partitions_max:
+            return refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
+        value, bytes_max = self._record(request.group_id), self._settings.metadata_bytes_max
+        records, topics = offsets_of(request, value, self._topics, bytes_max, now)
+        if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:
+            return refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         cause = Cause(
             trigger=Trigger.OFFSETS_COMMITTED,
             member_id=request.consumer_id,
@@ -456,12 +486,11 @@ class RewriteCoordinator(ABC):
         answers = ((origin, OffsetCommitResponse(topics=topics)),)
         return RewriteResult(request.group_id, cause if records else None, tuple(records), answers)
 
-    def _is_small(self, request: OffsetCommitRequest) -> bool:
-        settings = self._settings
-        count, size = size_of_commit(request)
-        return count <= settings.commit_partitions_max and size <= settings.commit_bytes_max
-
     # Sessions.
+
+    def _session(self, group_id: str, consumer_id: str) -> RewriteSession | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.sessions.get(consumer_id)
 
     def _record(self, group_id: str) -> RewriteGroupValue:
         value: RewriteGroupValue | None = self._records.get(RewriteGroupKey(group_id=group_id))
@@ -475,15 +504,7 @@ class RewriteCoordinator(ABC):
         return session
 
     def _arm(self, group_id: str, group: LiveGroup, consumer_id: str, now: Now) -> None:
-        session = group.sessions[consumer_id]
-        session.armed, session.deadline_ms = now, now.monotonic + session.timeout_ms
-        if session.queued_ms is None or session.queued_ms > session.deadline_ms:
-            self._queue(group_id, consumer_id, session)
-
-    def _queue(self, group_id: str, consumer_id: str, session: RewriteSession) -> None:
-        if session.deadline_ms is not None:
-            heapq.heappush(self._timers, (session.deadline_ms, group_id, consumer_id))
-            session.queued_ms = session.deadline_ms
+        self._deadlines.arm(group_id, consumer_id, group.sessions[consumer_id], now)
 
     def _note_dead(self, group: LiveGroup, consumer_id: str, session: RewriteSession) -> Reason:
         group.dead.add(consumer_id)
@@ -496,46 +517,3 @@ class RewriteCoordinator(ABC):
         to = self.TABLE[state, event]
         self.taken[state, event] += 1
         return to
-
-
-def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The topics and the fixed partitions that a consumer asks for, as its record has them."""
-    return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
-
-
-def _joined(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:
-    one = next(one for one in value.consumers if one.consumer_id == consumer_id)
-    return JoinGroupResponse(
-        group_generation_id=value.generation,
-        consumer_id=consumer_id,
-        partitions_to_own=[
-            TopicNumbers(topic=each.topic, partitions=[*each.partitions]) for each in one.owned
-        ],
-    )
-
-
-def _refusal(
-    request: JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest,
-    origin: RewriteOrigin,
-    error: RewriteError,
-) -> RewriteResult:
-    """The answer that reports an error, which changes nothing."""
-    answer: Message
-    if isinstance(request, JoinGroupRequest):
-        answer = JoinGroupResponse(error_code=error, consumer_id=request.consumer_id)
-    elif isinstance(request, HeartbeatRequest):
-        answer = HeartbeatResponse(error_code=error)
-    else:
-        answer = OffsetCommitResponse(
-            topics=[
-                CommittedTopic(
-                    topic=topic.topic,
-                    partitions=[
-                        CommittedPartition(partition=one.partition, error_code=error)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    return RewriteResult(request.group_id, answers=((origin, answer),))

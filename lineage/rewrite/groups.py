@@ -6,14 +6,36 @@ generation without it is written, so that a consumer that is back in time costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lineage.rewrite.machines import RewriteState
-from lineage.rewrite.messages import JoinGroupRequest, TopicNumbers
-from lineage.rewrite.strategies import Partition
-from records import Cause, Expiry, RawRecord, Reason, ReasonKind, RewriteGroupValue, RewritePartitions
+from lineage.rewrite.errors import RewriteError
+from lineage.rewrite.machines import RewriteEvent, RewriteState
+from lineage.rewrite.messages import (
+    CommittedPartition,
+    CommittedTopic,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TopicNumbers,
+)
+from lineage.rewrite.strategies import STRATEGIES, Assignment, Partition, StrategyConsumer, StrategyJob
+from lineage.shard import NO_TOPIC, Topic, Topics, is_another_topic
+from records import (
+    Cause,
+    Expiry,
+    RawRecord,
+    Reason,
+    ReasonKind,
+    RewriteConsumer,
+    RewriteGroupValue,
+    RewritePartitions,
+    RewriteTopic,
+)
 from wire.protocol import RequestHeader
 from wire.schema import Message
 
@@ -42,13 +64,16 @@ class RewriteResult:
     """A result about one group: an entry for the log, or none, and the answers that wait for it.
 
     The answers of a result without an entry wait for the entries before it. `closes` are connections of
-    consumers that were found dead; they are closed at once."""
+    consumers that were found dead; they are closed at once. `job` is to be started when the entries before it
+    are applied. `failure` is a line for the node's log."""
 
     group_id: str
     cause: Cause | None = None
     records: tuple[RawRecord, ...] = ()
     answers: tuple[tuple[RewriteOrigin, Message], ...] = ()
     closes: tuple[object, ...] = ()
+    job: StrategyJob | None = None
+    failure: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +104,71 @@ class Waiting:
 
 
 @dataclass(slots=True)
+class Round:
+    """A round that every consumer alive has joined: JoinGroups by consumer id, in order of the ids.
+
+    `topics` are those that are asked for, `counts` how many partitions of each are shared out. `number` is
+    the job's, if there is one."""
+
+    strategy: str
+    joined: dict[str, Waiting]
+    topics: dict[str, Topic]
+    counts: dict[str, int]
+    number: int = 0
+
+    @property
+    def topics_of(self) -> dict[str, tuple[str, ...]]:
+        return {id_: wanted(one.request)[0] for id_, one in self.joined.items()}
+
+    @property
+    def has_fixed(self) -> bool:
+        return any(wanted(one.request)[1] for one in self.joined.values())
+
+    def value(self, generation: int, owned: Assignment, client_id_bytes_max: int) -> RewriteGroupValue:
+        """The group's record with the generation. Longer client ids are cut."""
+        return RewriteGroupValue(
+            generation=generation,
+            strategy=self.strategy,
+            topics=tuple(
+                RewriteTopic(num_partitions=count, name=name, topic_id=topic_id)
+                for name, (topic_id, count) in self.topics.items()
+            ),
+            consumers=tuple(
+                RewriteConsumer(
+                    session_timeout_ms=one.request.session_timeout,
+                    consumer_id=id_,
+                    client_id=_beginning(one.origin.header.client_id or "", client_id_bytes_max),
+                    client_host=one.origin.host,
+                    topics=wanted(one.request)[0],
+                    fixed=wanted(one.request)[1],
+                    owned=by_topic(owned[id_]),
+                )
+                for id_, one in self.joined.items()
+            ),
+        )
+
+    def job(self, group_id: str, before: RewriteGroupValue) -> StrategyJob | None:
+        """What a user's strategy is asked; None if the strategy is built in, or has nothing to share out."""
+        counts = {topic: count for topic, count in self.counts.items() if count}
+        if self.strategy in STRATEGIES or self.has_fixed or not counts:
+            return None
+        owned = {
+            one.consumer_id: {each.topic: each.partitions for each in one.owned} for one in before.consumers
+        }
+        return StrategyJob(
+            group_id=group_id,
+            number=self.number,
+            strategy=self.strategy,
+            counts=counts,
+            consumers={
+                id_: StrategyConsumer(tuple(one for one in topics if one in counts), owned.get(id_, {}))
+                for id_, topics in self.topics_of.items()
+            },
+            deadline_ms=min(one.request.session_timeout for one in self.joined.values()),
+        )
+
+
+@dataclass(slots=True)
 class LiveGroup:
     """A group as its coordinator sees it, beside its record."""
 
@@ -95,6 +185,12 @@ class LiveGroup:
     """Known consumers whose JoinGroup has come."""
     newcomers: list[Waiting] = field(default_factory=list)
     """JoinGroups without an id."""
+    asked: Round | None = None
+    """The round whose strategy is being asked; `waiting` and `newcomers` are its own until it ends."""
+    late: dict[str, Waiting] = field(default_factory=dict)
+    """JoinGroups for the round after it, of consumers in the round that changed what they ask for."""
+    late_newcomers: list[Waiting] = field(default_factory=list)
+    """The same without an id."""
 
     @property
     def alive(self) -> set[str]:
@@ -105,15 +201,72 @@ class LiveGroup:
         return self.alive <= self.waiting.keys()
 
     @property
+    def size(self) -> int:
+        """Consumers that are known or wait to be."""
+        return len(self.sessions) + len(self.newcomers) + len(self.late_newcomers)
+
+    def others(self, consumer_id: str) -> list[JoinGroupRequest]:
+        """The JoinGroups that wait, without the consumer's own: of each the latest."""
+        known = [self.late.get(id_, one) for id_, one in self.waiting.items() if id_ != consumer_id]
+        return [one.request for one in (*known, *self.newcomers, *self.late_newcomers)]
+
+    def wait(self, consumer_id: str, one: Waiting) -> None:
+        """Let the JoinGroup of a known consumer wait; its failure detection is paused meanwhile."""
+        session = self.sessions[consumer_id]
+        session.deadline_ms, session.connection, session.heard = None, one.origin.connection, one.at
+        self.dead.discard(consumer_id)
+        self.waiting[consumer_id] = one
+
+    @property
     def can_recover(self) -> bool:
         """Whether nobody was told yet, and the only reason is that consumers were found dead."""
         only_dead = all(reason.kind == ReasonKind.SESSION_EXPIRED for reason in self.reasons)
         return only_dead and not (self.told or self.waiting or self.newcomers)
 
+    def join_meanwhile(self, asked: Round, consumer_id: str, one: Waiting) -> RewriteEvent:
+        """Let a JoinGroup wait that comes while a strategy is asked; the round ends as it was asked.
+
+        A consumer in the round that repeats its JoinGroup gets the round's answer; any other JoinGroup waits
+        for the round after it."""
+        if not consumer_id:
+            self.late_newcomers.append(one)
+            return RewriteEvent.JOINED
+        if not are_alike(asked.joined[consumer_id].request, one.request):
+            self.late[consumer_id] = one
+            return RewriteEvent.CHANGED
+        self.late.pop(consumer_id, None)
+        self.wait(consumer_id, one)
+        asked.joined[consumer_id] = one
+        return RewriteEvent.REJOINED
+
     def end_round(self) -> None:
         """Forget the rebalance that was under way."""
         for part in (self.reasons, self.expiries, self.told, self.dead, self.waiting, self.newcomers):
             part.clear()
+        self.asked = None
+
+
+def wanted(request: JoinGroupRequest) -> tuple[tuple[str, ...], tuple[RewritePartitions, ...]]:
+    """The topics and the fixed partitions that a consumer asks for, as its record has them."""
+    return tuple(sorted(set(request.topics))), by_topic(partitions_of(request.partitions))
+
+
+def are_alike(one: JoinGroupRequest, other: JoinGroupRequest) -> bool:
+    """Whether two JoinGroups ask for the same."""
+    is_same = one.partition_assignment_strategy == other.partition_assignment_strategy
+    return is_same and wanted(one) == wanted(other)
+
+
+def answer_of(value: RewriteGroupValue, consumer_id: str) -> JoinGroupResponse:
+    """The answer to a JoinGroup: what the generation gives the consumer."""
+    one = next(one for one in value.consumers if one.consumer_id == consumer_id)
+    return JoinGroupResponse(
+        group_generation_id=value.generation,
+        consumer_id=consumer_id,
+        partitions_to_own=[
+            TopicNumbers(topic=each.topic, partitions=[*each.partitions]) for each in one.owned
+        ],
+    )
 
 
 def by_topic(partitions: Iterable[Partition]) -> tuple[RewritePartitions, ...]:
@@ -129,12 +282,45 @@ def partitions_of(topics: Iterable[RewritePartitions | TopicNumbers]) -> set[Par
     return {(one.topic, number) for one in topics for number in one.partitions}
 
 
-def differences(value: RewriteGroupValue, counts: Mapping[str, int]) -> list[Reason]:
+def _beginning(text: str, bytes_max: int) -> str:
+    return text.encode()[:bytes_max].decode(errors="ignore")
+
+
+def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
     """Why the group's topics demand another generation: each whose partitions are not those shared out."""
     found = []
     for topic in value.topics:
-        now = counts.get(topic.name, 0)
-        if now != topic.num_partitions:
+        topic_id, now = topics.get(topic.name, NO_TOPIC)
+        if now and is_another_topic(topic.topic_id, topic_id):
+            found.append(Reason(ReasonKind.TOPIC_RECREATED, topic=topic.name))
+        elif now != topic.num_partitions:
             created = ReasonKind.TOPIC_CREATED if topic.num_partitions == 0 else ReasonKind.TOPIC_GROWN
             found.append(Reason(created if now else ReasonKind.TOPIC_DELETED, topic=topic.name))
     return found
+
+
+def refusal(
+    request: JoinGroupRequest | HeartbeatRequest | OffsetCommitRequest,
+    origin: RewriteOrigin,
+    error: RewriteError,
+) -> RewriteResult:
+    """The answer that reports an error, which changes nothing."""
+    answer: Message
+    if isinstance(request, JoinGroupRequest):
+        answer = JoinGroupResponse(error_code=error, consumer_id=request.consumer_id)
+    elif isinstance(request, HeartbeatRequest):
+        answer = HeartbeatResponse(error_code=error)
+    else:
+        answer = OffsetCommitResponse(
+            topics=[
+                CommittedTopic(
+                    topic=topic.topic,
+                    partitions=[
+                        CommittedPartition(partition=one.partition, error_code=error)
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    return RewriteResult(request.group_id, answers=((origin, answer),))

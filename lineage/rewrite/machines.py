@@ -35,6 +35,8 @@ class RewriteEvent(Enum):
     TOLD = "a consumer is told of the rebalance by the answer to its heartbeat"
     RECOVERED = "every consumer that was found dead is back before another one was told"
     ALL_JOINED = "every consumer that is alive has sent JoinGroup"
+    ASKED = "every consumer that is alive has sent JoinGroup, and a user's strategy is asked"
+    FAILED = "the user's strategy gives no valid answer: each JoinGroup of the round is answered Unknown"
     WRITTEN = "generation, members and ownership are one entry, on which the answers wait"
 
 
@@ -43,7 +45,13 @@ Table = dict[tuple[RewriteState, RewriteEvent], RewriteState]
 _DOWN, _CATCH_UP, _READY, _PREPARING, _STEADY = (
     RewriteState.DOWN, RewriteState.CATCH_UP, RewriteState.READY, RewriteState.PREPARING, RewriteState.STEADY
 )  # fmt: skip
+_REBALANCING = RewriteState.REBALANCING
 _BEGINNING = (RewriteEvent.JOINED, RewriteEvent.CHANGED, RewriteEvent.GROWN, RewriteEvent.SILENT)
+_MEANWHILE = (
+    RewriteEvent.JOINED, RewriteEvent.CHANGED, RewriteEvent.REJOINED, RewriteEvent.GROWN, RewriteEvent.TOLD
+)  # fmt: skip
+"""What may happen while a user's strategy is asked. Nobody is found dead: all that are alive have joined."""
+
 _LIFE: Table = {(_DOWN, RewriteEvent.ELECTED): _CATCH_UP, (_CATCH_UP, RewriteEvent.LOADED): _READY}
 
 DESIGN_COORDINATOR: Table = {
@@ -56,9 +64,12 @@ DESIGN_COORDINATOR: Table = {
     },
     **{(_PREPARING, event): _PREPARING for event in (*_BEGINNING, RewriteEvent.REJOINED, RewriteEvent.TOLD)},
     (_PREPARING, RewriteEvent.RECOVERED): _STEADY,
-    (_PREPARING, RewriteEvent.ALL_JOINED): RewriteState.REBALANCING,
-    (RewriteState.REBALANCING, RewriteEvent.WRITTEN): _STEADY,
-    **{(state, RewriteEvent.DEMOTED): _DOWN for state in (_READY, _PREPARING, _STEADY)},
+    (_PREPARING, RewriteEvent.ALL_JOINED): _REBALANCING,
+    (_PREPARING, RewriteEvent.ASKED): _REBALANCING,
+    **{(_REBALANCING, event): _REBALANCING for event in _MEANWHILE},
+    (_REBALANCING, RewriteEvent.FAILED): _PREPARING,
+    (_REBALANCING, RewriteEvent.WRITTEN): _STEADY,
+    **{(state, RewriteEvent.DEMOTED): _DOWN for state in (_READY, _PREPARING, _REBALANCING, _STEADY)},
 }
 THREAD_COORDINATOR: Table = {
     **_LIFE,
@@ -66,6 +77,9 @@ THREAD_COORDINATOR: Table = {
     (_READY, RewriteEvent.REJOINED): _READY,
     **{(_PREPARING, event): _PREPARING for event in (*_BEGINNING, RewriteEvent.REJOINED, RewriteEvent.TOLD)},
     (_PREPARING, RewriteEvent.ALL_JOINED): _READY,
+    (_PREPARING, RewriteEvent.ASKED): _PREPARING,
+    (_PREPARING, RewriteEvent.FAILED): _PREPARING,
+    (_PREPARING, RewriteEvent.WRITTEN): _READY,
     **{(state, RewriteEvent.DEMOTED): _DOWN for state in (_READY, _PREPARING)},
 }
 

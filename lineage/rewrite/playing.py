@@ -8,13 +8,15 @@ killed takes down its connections and what its coordinator kept in memory; the n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
+from uuid import NAMESPACE_OID, uuid5
 
+from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings, Send
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
+from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.machines import DESIGN_CONSUMER, THREAD_CONSUMER, ConsumerTable
 from lineage.rewrite.messages import (
@@ -24,8 +26,9 @@ from lineage.rewrite.messages import (
     encode_request,
     encode_response,
 )
-from lineage.rewrite.strategies import Partition
+from lineage.rewrite.strategies import Assignment, Partition, StrategyJob
 from lineage.rewrite.variants import DesignCoordinator, ThreadCoordinator
+from lineage.shard import OtherGroups, Topic
 from records import Cause, RawRecord
 from wire.schema import Message
 
@@ -35,6 +38,8 @@ VARIANTS: dict[str, tuple[type[RewriteCoordinator], ConsumerTable]] = {
     "design": (DesignCoordinator, DESIGN_CONSUMER),
     "thread": (ThreadCoordinator, THREAD_CONSUMER),
 }
+Ask = Callable[[StrategyJob], tuple[float, Assignment | None, str | None]]
+"""A user's strategy: how many ms a job takes, and its answer or error."""
 LENGTH_BYTES = 4
 WALL_MS = 1_700_000_000_000
 
@@ -66,12 +71,33 @@ class Process:
     """What arrived while it was paused."""
     sent: int = 0
     """The request that its connection carries; one from before is answered on a closed connection."""
+    connections: int = 0
+    """How many connections to a coordinator have ended; one that has ended cannot be closed again."""
+
+
+class PlayTopics(Mapping[str, Topic]):
+    """The catalog: `counts` is topic → number of partitions, `lives` how often a topic was created again."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.lives: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> Topic:
+        life = self.lives.get(name, 0)
+        return uuid5(NAMESPACE_OID, f"{name} {life}").bytes, self.counts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
 
 
 class Play:
-    """One story: see `run`, `join`, `leave`, `pause`, `kill`, `grow`.
+    """One story: see `run`, `join`, `leave`, `pause`, `cut`, `kill`, `grow`, `recreate`.
 
-    `watch` is called after every event, `tap` for every message."""
+    `watch` is called after every event, `tap` for every message, `ask` for every job. A job that a failover
+    makes needless goes on, and its answer comes late."""
 
     def __init__(
         self,
@@ -81,22 +107,28 @@ class Play:
         counts: dict[str, int],
         *,
         settings: RewriteSettings | None = None,
+        others: OtherGroups | None = None,
         delay_ms: tuple[float, float] = (1.0, 10.0),
         watch: Callable[[], None] = lambda: None,
         tap: Tap = lambda name, message, frame: None,
+        ask: Ask = lambda job: (0.0, None, f"no strategy {job.strategy} is installed"),
     ) -> None:
         make, self._consumer_table = VARIANTS[variant]
-        self._log, self._random, self.counts, self._delay_ms = log, random, counts, delay_ms
-        self._watch, self._tap = watch, tap
+        self._log, self._random, self.topics, self._delay_ms = log, random, PlayTopics(counts), delay_ms
+        self._watch, self._tap, self._ask = watch, tap, ask
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.processes: dict[str, Process] = {}
         self.term = 1
         self.deaf: set[str] = set()
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
-        self.coordinator = make(log.groups, counts, self._fresh_id, self._locate, settings)
+        self.coordinator = make(log.groups, self.topics, self._fresh_id, self._locate, settings, others)
         self.coordinator.elected()
         self._decided(self.coordinator.loaded(self.now))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.topics.counts
 
     @property
     def now(self) -> Now:
@@ -129,6 +161,10 @@ class Play:
         process.paused_until_ms = self.now_ms
         self._work(process)
 
+    def cut(self, name: str) -> None:
+        """Close a consumer's connection to the coordinator: what it waits for is not answered."""
+        self._hang_up(self.processes[name])
+
     def kill(self, *, down_ms: float = 500.0, loading_ms: float = 50.0) -> None:
         """The coordinator's node dies; another is elected after `down_ms` and loads for `loading_ms`."""
         self.term += 1
@@ -142,6 +178,14 @@ class Play:
     def grow(self, topic: str, count: int) -> None:
         """Change the number of partitions of a topic, or create it."""
         self.counts[topic] = count
+        self._saw_change()
+
+    def recreate(self, topic: str, count: int) -> None:
+        """Delete a topic and create it again, so fast that nobody sees it missing."""
+        self.topics.lives[topic] = self.topics.lives.get(topic, 0) + 1
+        self.grow(topic, count)
+
+    def _saw_change(self) -> None:
         if self.coordinator.state.value == "Ready":
             self._decided(self.coordinator.topics_changed(self.now))
         for process in self.processes.values():
@@ -190,6 +234,7 @@ class Play:
 
     def _send(self, process: Process, send: Send) -> None:
         process.sent = send.number
+        process.connections += send.to is None
         frame = encode_request(send.number, process.name, send.request)
         self._tap(process.name, send.request, frame)
         self._later(lambda: self._arrives(process, send, frame))
@@ -202,7 +247,7 @@ class Play:
             self._later(lambda: self._receives(process, send, None))
             return
         header, request = decode_request(frame[LENGTH_BYTES:])
-        origin = RewriteOrigin((process, send), header, "/127.0.0.1")
+        origin = RewriteOrigin((process, send, process.connections), header, "/127.0.0.1")
         self._decided(self.coordinator.handle(request, origin, self.now))
 
     def _decided(self, results: list[RewriteResult]) -> None:
@@ -211,15 +256,28 @@ class Play:
                 self._log.append(result.cause, result.records)
             for connection in result.closes:
                 assert isinstance(connection, tuple)
-                self._hang_up(connection[0])
+                process, _, number = connection
+                if process.connections == number:
+                    self._hang_up(process)
             for origin, response in result.answers:
                 assert isinstance(origin.connection, tuple)
-                process, send = origin.connection
+                process, send, _ = origin.connection
                 if process.name not in self.deaf and process.sent == send.number:
                     frame = encode_response(origin.header, response)
                     self._tap(process.name, response, frame)
                     self._later(partial(self._receives, process, send, frame[LENGTH_BYTES:]))
+            if result.job is not None:
+                self._start(result.job)
         self._arm()
+
+    def _start(self, job: StrategyJob) -> None:
+        took_ms, answer, error = self._ask(job)
+        if took_ms > job.deadline_ms:
+            took_ms, answer, error = job.deadline_ms, None, f"it took over {job.deadline_ms} ms"
+        self.at(took_ms, partial(self._ended, job, answer, error))
+
+    def _ended(self, job: StrategyJob, answer: Assignment | None, error: str | None) -> None:
+        self._decided(self.coordinator.strategy_ended(job.group_id, job.number, answer, error, self.now))
 
     def _receives(self, process: Process, send: Send, frame: bytes | None) -> None:
         if process.is_over or process.sent != send.number:
@@ -237,6 +295,7 @@ class Play:
     def _hang_up(self, process: Process) -> None:
         """Close a consumer's connection to the coordinator."""
         number, process.sent = process.sent, -1
+        process.connections += 1
         self._later(lambda: self._hung_up(process, number))
 
     def _hung_up(self, process: Process, number: int) -> None:

@@ -1,13 +1,17 @@
 """Partition assignment strategies: which consumer of a group gets which partition.
 
-A strategy is a function of the consumers' topics and of the topics' partition counts. `range` and
-`roundrobin` are always there; users add their own under other names (`partition.assignment.strategies`).
+`range` and `roundrobin` are functions of the consumers' topics and of the topics' partition counts, computed
+at once. Any other name in `partition.assignment.strategies` is a user's strategy. The coordinator never calls
+it: it returns a `StrategyJob`, its caller has it computed elsewhere, and the round ends with the answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import cycle
+from typing import NamedTuple
 
 Partition = tuple[str, int]
 Assignment = dict[str, list[Partition]]
@@ -40,18 +44,50 @@ def assign_round_robin(topics_of: Mapping[str, tuple[str, ...]], counts: Mapping
 STRATEGIES: Mapping[str, Strategy] = {"range": assign_range, "roundrobin": assign_round_robin}
 
 
+class StrategyConsumer(NamedTuple):
+    """A consumer as a user's strategy sees it.
+
+    `topics` are those of its topics that have partitions. `owned` is what the last generation gave it, as
+    ascending numbers by topic; topics and partitions in it may not exist any more."""
+
+    topics: tuple[str, ...]
+    owned: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyJob:
+    """A round of a group whose generation a user's strategy computes, elsewhere.
+
+    Whoever runs it calls `RewriteCoordinator.strategy_ended` with `group_id`, `number`, and an assignment or
+    an error. `counts` are the partitions of every topic that has any. `deadline_ms` is the shortest session
+    timeout of the consumers: one that waits longer for the answer to its JoinGroup may give it up."""
+
+    group_id: str
+    number: int
+    strategy: str
+    counts: Mapping[str, int]
+    consumers: Mapping[str, StrategyConsumer]
+    deadline_ms: int
+
+
 def checked(
     owned: Assignment, topics_of: Mapping[str, tuple[str, ...]], counts: Mapping[str, int]
 ) -> Assignment:
-    """Return a strategy's result; raises ValueError unless every subscribed partition has one owner."""
-    given = sorted(one for partitions in owned.values() for one in partitions)
+    """Return the result of a user's strategy.
+
+    Raises ValueError unless every subscribed partition has one owner, which asked for its topic."""
+    owners = Counter(one for partitions in owned.values() for one in partitions)
     subscribed = {topic for topics in topics_of.values() for topic in topics}
-    expected = sorted((topic, number) for topic in subscribed for number in range(counts[topic]))
+    expected = [(topic, number) for topic in subscribed for number in range(counts[topic])]
     misplaced = [
         consumer
         for consumer, partitions in owned.items()
         if any(topic not in topics_of.get(consumer, ()) for topic, _ in partitions)
     ]
-    if given != expected or misplaced:
-        raise ValueError(f"not every subscribed partition has one owner that subscribes to it: {misplaced}")
+    if misplaced:
+        raise ValueError(f"it gave partitions to {misplaced[0]}, which did not ask for their topic")
+    if unknown := owners.keys() - set(expected):
+        raise ValueError("there is no partition {1} of {0}".format(*min(unknown)))
+    if wrong := [one for one in expected if owners[one] != 1]:
+        raise ValueError("partition {1} of {0} has {2} owners".format(*wrong[0], owners[wrong[0]]))
     return {consumer: owned.get(consumer, []) for consumer in topics_of}

@@ -28,7 +28,7 @@ class DesignCoordinator(RewriteCoordinator):
         if request.group_generation_id != self._record(group_id).generation:
             return RewriteError.ILLEGAL_GENERATION
         group.sessions[consumer_id].heard = now
-        if group.state is not RewriteState.PREPARING:
+        if group.state in (RewriteState.READY, RewriteState.STEADY):
             self._arm(group_id, group, consumer_id, now)
             if group.state is RewriteState.READY:
                 group.state = self._step(group.state, RewriteEvent.HEARD)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 from history.export.columns import boolean, float64, int64, span, text, texts
 from history.reading.notes import by_group
 from history.whatif.answer import WhatIfResult
@@ -75,7 +75,7 @@ def whatif(
     needed(records, "whatif", "trigger", *_BYTES)
     change = change or WhatIf()
     shards, records = _shards_of(records, evidence or {})
-    is_mine = f.col("type").isin([int(one) for one in MEMBERSHIP_TYPES])
+    is_mine = f.col("type").isin([int(one) for one in GROUP_TYPES])
     members = records.where(is_mine & f.col("group_id").isNotNull()).select(*GROUP, *_COLUMNS, *_BYTES)
     first = f.min_by(f.struct(*_COLUMNS), f.struct("raft_index", "sequence")).alias("first")
     commits = records.where(f.col("type").isin(_COMMITS)).groupBy(*GROUP).agg(first)

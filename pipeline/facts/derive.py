@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 
 from .batches import (
     BRIDGE_ORIGIN,
@@ -62,7 +62,7 @@ def derive(
 
 def _of_records(records: DataFrame, origin: int) -> DataFrame:
     mine = records.where(
-        F.col("type").isin([int(one) for one in MEMBERSHIP_TYPES]) & F.col("group_id").isNotNull()
+        F.col("type").isin([int(one) for one in GROUP_TYPES]) & F.col("group_id").isNotNull()
     )
     found = {name: F.col(RAW.get(name, name)) for name, _ in IN_COLUMNS if name != "origin"}
     return mine.select(*_typed({**found, "origin": F.lit(origin)}))

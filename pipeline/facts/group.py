@@ -114,7 +114,7 @@ class GroupRun:
     def record(
         self, index: int, ms: int, raw: RawRecord, cause: bytes | None, *, is_bridge: bool = False
     ) -> None:
-        """Take the next record of `MEMBERSHIP_TYPES`, from an entry or from a bridging snapshot."""
+        """Take the next record of `GROUP_TYPES`, from an entry or from a bridging snapshot."""
         if index != self._at[0] or is_bridge is not self._is_bridge:
             self._entry()
             self._at, self._is_bridge, self._cause = (index, ms), is_bridge, cause

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 from pipeline.schema import conformed
 
 from .batches import BRIDGE_ORIGIN, IN_COLUMNS, RAW, RECORD_ORIGIN, STORED_ORIGINS, derive_batches
@@ -23,7 +23,7 @@ _ORDER = ("shard", "group_id", "place", "raft_index", "origin", "sequence")
 
 def of_groups(records: pa.Table) -> pa.Table:
     """The records from which facts are derived."""
-    types = pa.array([int(one) for one in MEMBERSHIP_TYPES], records.schema.field("type").type)
+    types = pa.array([int(one) for one in GROUP_TYPES], records.schema.field("type").type)
     is_mine = pc.and_(pc.is_in(records.column("type"), types), pc.is_valid(records.column("group_id")))
     return records.filter(is_mine)
 

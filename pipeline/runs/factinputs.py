@@ -15,7 +15,7 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 from pipeline.errors import InputError
 from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group
@@ -144,7 +144,7 @@ def _read(step: RunStep, bridges: Mapping[int, Bridge], number: int) -> DataFram
     """Read and stage one bridging snapshot per shard: a node may replace it at any time."""
     asked = {str(shard): [None, bridge.index] for shard, bridge in bridges.items()}
     reader = step.spark.read.format("quorate").option("rows", "snapshot").option("raw", "true")
-    reader = reader.option("types", ",".join(str(int(type_)) for type_ in sorted(MEMBERSHIP_TYPES)))
+    reader = reader.option("types", ",".join(str(int(type_)) for type_ in sorted(GROUP_TYPES)))
     records = reader.option("ranges", json.dumps(asked)).load(step.log.path)
     places = [(shard, one.index, one.ms, one.after_index, one.after_ms) for shard, one in bridges.items()]
     known = "shard int, raft_index bigint, timestamp_ms bigint, after_index bigint, after_ms bigint"

@@ -26,7 +26,7 @@ def generations(
     ] = 5.0,
     variants: Annotated[
         bool,
-        flag("--variants", "Also play the thread's JoinGroup and cooperative rebalancing."),
+        flag("--variants", "Also play variants: push's failover and commits, the thread, cooperative."),
     ] = False,
     out: Annotated[Path, option("--out", "FILE", "The page, one self-contained HTML file.")] = Path(
         "generations.html"

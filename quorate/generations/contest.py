@@ -21,6 +21,8 @@ HEARTBEAT_MS: Final = 3_000
 SESSION_MS: Final = 10_000
 POLL_INTERVAL_MS: Final = 15_000
 """max.poll.interval.ms, which is the rebalance timeout too: a program that is slow for longer is out."""
+COMMIT_MS: Final = 5_000
+"""Kafka's default of auto.commit.interval.ms, for all that commit in an interval."""
 METADATA_MS: Final = 30_000
 """How often a client asks for the topics' numbers of partitions."""
 ELECTION_MS: Final = 1_500.0
@@ -34,8 +36,10 @@ class Player(Protocol):
 
     name: str
     """A short name."""
+    is_variant: bool
+    """Whether it is a variant of the last player before it that is none."""
     idea: str
-    """How partitions change hands in it, in a sentence.
+    """How partitions change hands in it, in a sentence; empty for a variant.
 
     A protocol that replaced another one has `why`, too."""
 
@@ -48,8 +52,10 @@ class Player(Protocol):
     def run_until(self, at_ms: float) -> None:
         """Let virtual time pass until so many ms after `begin`; return at once if they have passed."""
 
-    def sentence(self, figures: RunFigures) -> str:
-        """What the run cost, with the figure that shows it."""
+    def sentence(self, figures: RunFigures, base: RunFigures) -> str:
+        """What the run cost, with the figure that shows it.
+
+        A variant says what it changes in `base`, the figures of its protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +69,11 @@ class PlayerResult:
     figures: RunFigures
     why: str = ""
     """Why it replaced the protocol before it."""
+    is_variant: bool = False
 
 
-def play(player: Player, schedule: Schedule) -> PlayerResult:
-    """Play a schedule to its end."""
+def play(player: Player, schedule: Schedule, base: RunFigures | None = None) -> PlayerResult:
+    """Play a schedule to its end; `base` are the figures that a variant is compared with."""
     ledger = Ledger()
     for topic, num_partitions in schedule.topics.items():
         ledger.exists(topic, num_partitions, 0.0)
@@ -79,18 +86,22 @@ def play(player: Player, schedule: Schedule) -> PlayerResult:
     player.run_until(schedule.end_ms)
     ledger.close(schedule.end_ms)
     figures = ledger.figures(event_times(schedule))
+    sentence = player.sentence(figures, base or figures)
     why = getattr(player, "why", "")
-    return PlayerResult(player.name, player.idea, player.sentence(figures), ledger, figures, why)
+    return PlayerResult(player.name, player.idea, sentence, ledger, figures, why, player.is_variant)
 
 
 def play_all(
     players: Sequence[Player], schedule: Schedule, told: Callable[[PlayerResult], None] = lambda _: None
 ) -> list[PlayerResult]:
     """Play a schedule to each player in turn; `told` is called after each."""
-    results = []
+    results: list[PlayerResult] = []
+    base: RunFigures | None = None
     for player in players:
-        results.append(play(player, schedule))
-        told(results[-1])
+        result = play(player, schedule, base if player.is_variant else None)
+        base = base if player.is_variant else result.figures
+        results.append(result)
+        told(result)
     return results
 
 

@@ -12,13 +12,14 @@ from typing import Final
 from history.pages.frame import escaped, page, section, table_html
 from history.render import duration, plural, sentence_list
 from quorate.generations.contest import (
+    COMMIT_MS,
     HEARTBEAT_MS,
     POLL_INTERVAL_MS,
     SESSION_MS,
     PlayerResult,
     event_times,
 )
-from quorate.generations.ledger import ITEMS_PER_SECOND, LedgerStep, RunFigures
+from quorate.generations.ledger import ITEMS_PER_SECOND, SPEED, LedgerStep, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
     Join,
@@ -43,6 +44,8 @@ LANES: Final[tuple[tuple[type[ScheduledEvent], str, str], ...]] = (
 )
 """Kind of event, class of its mark, and the name of its lane."""
 LANE_HEIGHT: Final = 14
+COLUMNS_OF_A_SCREEN: Final = 6
+"""A table of figures with more columns may be wider than its screen, and scrolls."""
 
 ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
     ("without an owner", "partition-seconds", lambda one: one.unowned_s, ",.0f"),
@@ -56,7 +59,8 @@ ROWS: Final[tuple[tuple[str, str, Callable[[RunFigures], float], str], ...]] = (
         ",.0f",
     ),
     ("moves", "partitions that changed members", lambda one: one.moves, ",.0f"),
-    ("work done twice", "items", lambda one: one.doubled_items, ",.0f"),
+    ("work done twice", "items, by two owners at once", lambda one: one.doubled_items, ",.0f"),
+    ("work repeated", "items, done and not committed", lambda one: one.repeated_items, ",.0f"),
     ("stopped needlessly", "times", lambda one: one.needless_stops, ",.0f"),
     ("delayed by needless stops", "items", lambda one: one.needless_items, ",.0f"),
 )
@@ -112,37 +116,63 @@ def _count(schedule: Schedule, kind: type[ScheduledEvent]) -> int:
 
 
 def _sentences(results: Sequence[PlayerResult]) -> str:
-    made = "\n".join(
+    made = []
+    variants: list[str] = []
+    for one in reversed(results):
+        if one.is_variant:
+            variants.insert(0, f"<li><strong>{escaped(one.name)}.</strong> {escaped(one.sentence)}</li>")
+            continue
+        made.append(_sentence(one, variants))
+        variants = []
+    return f'<ol class="generations">{"".join(reversed(made))}</ol>'
+
+
+def _sentence(one: PlayerResult, variants: Sequence[str]) -> str:
+    return (
         f'<li><h3>{escaped(one.name)}</h3><p class="cost">{escaped(one.sentence)}</p>'
         f'<p class="idea">{escaped(one.idea)}</p>'
         + (f'<p class="why">{escaped(one.why)}</p>' if one.why else "")
-        + "</li>"
-        for one in results
+        + (f'<ul class="variants">{"".join(variants)}</ul>' if variants else "")
+        + "</li>\n"
     )
-    return f'<ol class="generations">{made}</ol>'
 
 
 def _figures(results: Sequence[PlayerResult]) -> str:
     heads = "".join(f"<th scope=col>{escaped(one.name)}</th>" for one in results)
     rows = []
-    names = [one.name for one in results]
     for title, unit, value_of, form in ROWS:
-        values = [value_of(one.figures) for one in results]
-        most = max(values, default=0) or 1
-        cells = "".join(
-            f'<td data-name="{escaped(name)}">'
-            '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
-            f'<rect class="bar" width="{100 * value / most:.2f}" height="6"/></svg>'
-            f"<span>{escaped(format(value, form))}</span></td>"
-            for name, value in zip(names, values, strict=True)
-        )
+        full = _full_bar(results, value_of)
+        cells = "".join(_cell(one.name, value_of(one.figures), form, full) for one in results)
         head = f'{escaped(title)} <span class="unit">{escaped(unit)}</span>'
         rows.append(f"<tr><th scope=row>{head}</th>{cells}</tr>")
     body = "\n".join(rows)
+    form = "figures many" if len(results) > COLUMNS_OF_A_SCREEN else "figures"
+    legend = _BEYOND if "bar beyond" in body else ""
     return (
-        f'<div class="scroll"><table class="figures"><thead><tr><td></td>{heads}</tr></thead>'
-        f"<tbody>\n{body}\n</tbody></table></div>"
+        f'<div class="scroll"><table class="{form}"><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>{legend}"
     )
+
+
+def _full_bar(results: Sequence[PlayerResult], value_of: Callable[[RunFigures], float]) -> float:
+    """Return the value of a whole bar: the largest that is no more than twice each generation's."""
+    most = max((value_of(one.figures) for one in results if not one.is_variant), default=0)
+    return max((value for one in results if (value := value_of(one.figures)) <= 2 * most), default=0) or 1
+
+
+def _cell(name: str, value: float, form: str, full: float) -> str:
+    kind = "bar beyond" if value > full else "bar"
+    return (
+        f'<td data-name="{escaped(name)}"><svg viewBox="0 0 100 6" preserveAspectRatio="none" '
+        f'aria-hidden="true"><rect class="{kind}" width="{100 * min(value / full, 1):.2f}" height="6"/></svg>'
+        f"<span>{escaped(format(value, form))}</span></td>"
+    )
+
+
+_BEYOND: Final = (
+    '<p class="legend"><span class="key beyond"></span> a variant with more than twice the largest figure of '
+    "the generations, whose bar is cut off</p>"
+)
 
 
 # Over time.
@@ -160,10 +190,14 @@ def _timelines(schedule: Schedule, results: Sequence[PlayerResult]) -> str:
     axis = _Axis(schedule.end_ms)
     steps = [one.ledger.steps() for one in results]
     most = max((max(step.unowned, step.double) for found in steps for step in found), default=0) or 1
+    drawn: dict[object, list[int]] = {}
+    for place, one in enumerate(results):  # a variant that only commits otherwise has its protocol's picture
+        unsettled = one.ledger.unsettled(event_times(schedule))
+        drawn.setdefault((tuple(steps[place]), tuple(unsettled)), []).append(place)
     pictures = "\n".join(
-        f'<figure class="run"><figcaption>{escaped(one.name)}</figcaption>'
-        f"{_picture(axis, schedule, one, found, most)}</figure>"
-        for one, found in zip(results, steps, strict=True)
+        f'<figure class="run"><figcaption>{escaped("; ".join(results[place].name for place in same))}'
+        f"</figcaption>{_picture(axis, schedule, results[same[0]], steps[same[0]], most)}</figure>"
+        for same in drawn.values()
     )
     minutes = range(0, int(schedule.minutes) + 1, max(1, int(schedule.minutes) // 5))
     ticks = "".join(f"<span>{minute} min</span>" for minute in minutes)
@@ -276,8 +310,16 @@ def _method() -> str:
     played = (
         "The same schedule, drawn from the seed, is played to each protocol in virtual time, by whole "
         "members. Classic and KIP-848 have three whole nodes. The two older coordinators are alone, and a "
-        "new one leads 1.5 s after a kill. A member works on a partition from when its program is given it "
-        f"until the program gives it up; each partition has {ITEMS_PER_SECOND} items of work a second."
+        "new one leads 1.5 s after a kill."
+    )
+    work = (
+        "A member works on a partition from when its program is given it and its committed offset until the "
+        f"program gives it up. Each partition has {ITEMS_PER_SECOND} items of work a second; a member does "
+        f"those that wait {SPEED} times as fast as they come. Push commits with the replies to Ping, every "
+        f"{HEARTBEAT_MS / 2000:g} s; the others every {COMMIT_MS // 1000} s and before members join again or "
+        "give partitions up, Classic and KIP-848 also before they leave. An item that is done again is "
+        "repeated if it had been done when the member that does it again began, and done twice if not: then "
+        "two had the partition at once."
     )
     timeouts = (
         f"All have a heartbeat interval of {duration(HEARTBEAT_MS)}, a session timeout of "
@@ -290,4 +332,4 @@ def _method() -> str:
         "partition then has one owner. A needless stop is a partition that is taken from a member and next "
         "given to the same one. The forming of the group counts as the first event."
     )
-    return "".join(f"<p>{escaped(one)}</p>" for one in (played, timeouts, counted))
+    return "".join(f"<p>{escaped(one)}</p>" for one in (played, work, timeouts, counted))

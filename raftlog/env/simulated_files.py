@@ -44,7 +44,7 @@ class _Inode:
     def __init__(self, number: int, durable: bytes = b"") -> None:
         self.number = number
         self.live = bytearray(durable)
-        self.durable = durable
+        self.durable = bytearray(durable)
         self.pending: list[tuple[int, bytes | None]] = []  # (offset, data) or (size, None) for truncate
 
     def write(self, offset: int, data: bytes) -> None:
@@ -55,10 +55,8 @@ class _Inode:
 
     def write_back(self, count: int) -> None:
         """Make the oldest unsynced writes durable."""
-        content = bytearray(self.durable)
         for offset, data in self.pending[:count]:
-            _patch(content, offset, data)
-        self.durable = bytes(content)
+            _patch(self.durable, offset, data)
         del self.pending[:count]
 
     def after_crash(self, how: Crash, rng: random.Random) -> bytes:
@@ -226,7 +224,7 @@ class SimFiles:
         """Flip bits of one byte without a call, as a bad disk does."""
         inode = self._file(path)
         inode.live[offset] ^= mask
-        inode.durable = bytes(inode.live)
+        inode.durable = bytearray(inode.live)
 
     def _file(self, path: str) -> _Inode:
         inode = self._names.get(path)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from cluster.settings import Settings, SettingsError
 from coordinator.assignors import AssignmentMemberSpec, AssignmentSpec, AssignmentTopicMetadata
 from coordinator.assignors.assigning import parts_of, question
 from tests.report import count_fault
+from tests.support.users_assignors import install
 from tests.support.waiting import until
 
 TOPIC = bytes(15) + b"1"
@@ -113,21 +114,6 @@ def misnamed(spec):
     pass
 """
 NAMES = re.findall(r"^def (\w+)\(spec\):", MODULE, re.MULTILINE)
-
-
-def install(
-    directory: Path, module: str, text: str, points: dict[str, str], asking: Iterable[str] = ()
-) -> None:
-    """Install a package as pip does: its module, and its metadata beside it."""
-    (directory / f"{module}.py").write_text(text)
-    info = directory / f"{module}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    lines = "".join(f"{name} = {target}\n" for name, target in points.items())
-    racks = "".join(f"{name} = {points[name]}\n" for name in asking)
-    (info / "entry_points.txt").write_text(
-        f"[quorate.assignors]\n{lines}\n[quorate.assignors.racks]\n{racks}"
-    )
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from history.answers.owner import owner, parse_partition
 from history.answers.statediff import diff, diff_text
 from history.facts.group import facts_of
 from history.facts.rows import GroupRows, SessionEnd
@@ -151,3 +152,9 @@ def test_a_classic_group_is_replayed_with_its_members() -> None:
 def test_generations_are_compared() -> None:
     text = "\n".join(diff_text(diff(node(group_log().log), (3, None), (4, None), group=GROUP), UTC_STYLE))
     assert f"orders 3-5: {ANN}" in text
+
+
+def test_the_owners_of_a_partition_are_found_without_naming_a_classic_group() -> None:
+    """Its records name topics by name, and not by id."""
+    found = owner(node(group_log().log, metadata_log().log), parse_partition("orders-4"), at_index=4)
+    assert [(one.group_id, one.at and one.at.member_id) for one in found.groups] == [(GROUP, BOB)]

@@ -25,7 +25,7 @@ from tests.support.world import World
 from wire.apis import ApiKey
 from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
 
-WRITTEN_AS_OF_VERSION = {5: 2_481_068_041}
+WRITTEN_AS_OF_VERSION = {6: 2_465_672_896}
 """CRC of the checkpoint's format, by version. A format with another CRC is another version."""
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
@@ -187,7 +187,7 @@ def test_a_byte_that_differs_is_refused_or_is_what_may_be_there(place: int, byte
 def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
     version, number, tables, root = unpack_nested(state())
     for items, said in (
-        ([version + 1, number, tables, root], "version 6, but this release uses 5"),
+        ([version + 1, number, tables, root], "version 7, but this release uses 6"),
         ([True, number, tables, root], "version True"),
         ([version, number + 1, tables, root], "expected 0"),
         ([version, number, tables[1:], root], "expected an array of 11"),

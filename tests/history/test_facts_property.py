@@ -180,7 +180,7 @@ def test_rows_say_what_replay_says(seed: int, in_parts: bool) -> None:
 def test_the_schedules_made_every_kind_of_row() -> None:
     """The test above proves nothing of rows that no schedule brought about."""
     expected = {f"wait {end}" for end in WaitEnd if end not in (WaitEnd.UNKNOWN, WaitEnd.OPEN)}
-    of_classic = (SessionEnd.JOIN_EXPIRED, SessionEnd.SYNC_EXPIRED)
-    expected |= {f"session {end}" for end in SessionEnd if end not in (SessionEnd.UNKNOWN, *of_classic)}
+    of_others = (SessionEnd.JOIN_EXPIRED, SessionEnd.SYNC_EXPIRED, SessionEnd.FORGOTTEN)
+    expected |= {f"session {end}" for end in SessionEnd if end not in (SessionEnd.UNKNOWN, *of_others)}
     expected |= {"group gone", "target later", "rejoined", "took a place"}
     assert expected <= {what for what, count in HAPPENED.items() if count}

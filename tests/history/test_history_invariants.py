@@ -8,7 +8,8 @@ import pytest
 
 from coordinator.state.model import JOINING, Group
 from coordinator.state.projection import Projection
-from history.checking.invariants import MEMBERSHIP_RULES, NEVER_BACK, ONE_OWNER, InvariantChecker
+from history.checking.invariants import MEMBERSHIP_RULES, InvariantChecker
+from history.checking.old_groups import NEVER_BACK, ONE_OWNER
 from history.checking.secondopinion import disagreements
 from records import MemberState, Record, decode_entry, encode_record
 from tests.support.memory_log import (

@@ -7,7 +7,8 @@ import pytest
 from history.answers.stats import stats
 from history.diagnoses import findings_of
 from history.facts.group import facts_of
-from history.facts.rows import CLASSIC, CONSUMER, MIXED, GroupRows
+from history.facts.rows import GroupRows
+from history.protocols import CLASSIC, CONSUMER, MIXED
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
 from history.telling.explain import explain

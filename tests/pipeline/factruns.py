@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.state.group_records import MEMBERSHIP_TYPES
+from coordinator.state.group_records import GROUP_TYPES
 from history.export.schema import SCHEMAS
 from history.export.sources import FACT_TABLES, ShardRows
 from history.facts.rows import TermRow
@@ -139,7 +139,7 @@ class ShardLog:
 def _rows(shard: int, place: tuple[int, int], origin: int, raws: Any, cause: bytes | None) -> Iterator[InRow]:
     index, ms = place
     for sequence, raw in enumerate(raws):
-        if raw.type in MEMBERSHIP_TYPES:
+        if raw.type in GROUP_TYPES:
             group_id = group_id_of(raw)
             said = (int(raw.type), raw.version, bytes(raw.key), raw.value and bytes(raw.value), cause)
             yield (shard, group_id, origin, index, sequence, ms, *said)

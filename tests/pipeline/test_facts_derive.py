@@ -17,6 +17,7 @@ from pipeline.facts.shared import ShardShared, Shared
 from pipeline.runs.derived import Derived, spark_of
 from pipeline.schema import TABLES
 from tests.pipeline.world_logs import node_of, world_log
+from tests.support.lineage_logs import SHARD, node, push_story, rewrite_story
 
 from . import factruns
 from .factruns import CLUSTER, Rows, Runs, ShardLog, exported, in_order
@@ -66,6 +67,22 @@ def test_two_runs_of_spark_have_the_rows_of_an_export(spark: SparkSession, tmp_p
     nothing = ShardShared(from_index=shard.end + 1, to_index=shard.end, to_ms=shard.ms(shard.end))
     shared = Shared(cluster_id=CLUSTER, shards={0: nothing})
     assert derive(records_frame(spark, []), second.where(F.col("kind") == STATE), shared).count() == 0
+
+
+def test_groups_of_older_protocols_have_the_rows_of_an_export(spark: SparkSession) -> None:
+    for tape in (push_story(), rewrite_story()):
+        log = node(tape)
+        shard = ShardLog.of(log, SHARD)
+        rows = (one for frame in shard.frames for one in rows_of_frame(frame, SHARD, CLUSTER))
+        catalog = log.catalog()
+        shared = Shared(
+            cluster_id=CLUSTER,
+            shards={SHARD: shard.shared(0, shard.end)},
+            names=catalog.names,
+            shapes=catalog.shapes,
+        )
+        derived = derive(records_frame(spark, rows), None, shared)
+        assert in_order(told_by(derived, "^(rows:|open:|findings$)")) == exported(log)
 
 
 def test_what_is_derived_here_is_the_same_as_a_frame(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from history.reading.node import NodeLog
+from lineage.push.decisions import Failover
 from pipeline.errors import OutputError
 from pipeline.facts import group as group_facts
 from pipeline.facts.group import NOTES, PART, SETTLED, STATE, TOO_MANY_ROWS
@@ -23,11 +24,17 @@ from records import (
 from tests.pipeline.world_logs import frame, node_of, world_log
 from tests.support.incidents.scenarios import INCIDENTS
 from tests.support.incidents.world import GROUP
+from tests.support.lineage_logs import SHARD, PushTape, Tape, node, rewrite_life
 from tests.support.memory_log import MemoryReader, group_epoch
+from tests.support.push_world import play
 
 from .factruns import Rows, Runs, ShardLog, exported
 
 SEEDS = range(3)
+LIVES: dict[str, Callable[[], Tape]] = {
+    "push": lambda: play(1, Failover.WAIT, PushTape),
+    "rewrite": lambda: rewrite_life("design", 1),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +61,21 @@ def test_one_run_has_the_rows_of_an_export(seed: int) -> None:
     found = rows_cut(log, (), batch_rows=7)
     assert found == exported(log)
     assert all(found[table] for table in ("group_epochs", "moves", "ownership", "member_sessions"))
+
+
+@pytest.mark.parametrize("tape", LIVES)
+def test_groups_of_older_protocols_have_the_rows_of_an_export(tape: str) -> None:
+    """Cut anywhere too, and from a snapshot on."""
+    made = LIVES[tape]()
+    third = len(made.told) // 3
+    for cut in (None, third):
+        log = node(made, cut=cut)
+        runs = Runs(log, batch_rows=7)
+        for end in (*range(third, len(made.told), 5), len(made.told)):
+            runs.run({SHARD: end})
+        found = runs.rows()
+        assert found == exported(log)
+        assert all(found[table] for table in ("group_epochs", "moves", "ownership", "member_sessions"))
 
 
 @pytest.mark.parametrize(("seed", "count"), list(product(SEEDS, (2, 30))))

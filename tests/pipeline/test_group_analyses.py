@@ -12,7 +12,8 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from coordinator.state.group_records import MEMBERSHIP_TYPES
 from history.answers.stats import stats
-from history.checking.invariants import ONE_OWNER, InvariantChecker
+from history.checking.invariants import InvariantChecker
+from history.checking.old_groups import ONE_OWNER
 from history.facts.change import Partition
 from history.reading.node import NodeLog
 from pipeline.analyses import ANALYSES

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from quorate.generations.schedule import (
     KillCoordinator,
     Leave,
     Schedule,
+    ScheduledEvent,
     Slow,
     draw,
 )
@@ -81,10 +83,11 @@ A, B = ("orders", 0), ("orders", 1)
 
 
 def ledger_of(*changes: tuple[float, str, set[tuple[str, int]]], end_ms: float = 10_000.0) -> Ledger:
+    """Nobody commits, so that each member begins at the first item."""
     ledger = Ledger()
     ledger.exists("orders", 2, 0.0)
     for at_ms, member, parts in changes:
-        ledger.works_on(member, parts, at_ms)
+        ledger.works_on(member, dict.fromkeys(parts, 0), at_ms)
     ledger.close(end_ms)
     return ledger
 
@@ -98,26 +101,109 @@ def test_partitions_without_an_owner_are_counted_in_seconds() -> None:
 def test_a_partition_counts_from_when_it_exists() -> None:
     ledger = Ledger()
     ledger.exists("orders", 1, 0.0)
-    ledger.works_on("ann", {A}, 0.0)
+    ledger.works_on("ann", {A: 0}, 0.0)
     ledger.exists("orders", 2, 4_000.0)
-    ledger.works_on("ann", {A, B}, 6_000.0)
+    ledger.works_on("ann", {A: 0, B: 0}, 6_000.0)
     ledger.close(10_000.0)
     assert ledger.figures([0.0]).unowned_s == pytest.approx(2)
 
 
+def worked(*changes: tuple[float, str, int | None], end_ms: float = 100_000.0) -> tuple[int, int]:
+    """Items of one partition that were done twice, and repeated; an item to begin at, None to stop."""
+    ledger = Ledger()
+    ledger.exists("orders", 1, 0.0)
+    for at_ms, member, first_item in changes:
+        ledger.works_on(member, {} if first_item is None else {A: first_item}, at_ms)
+    ledger.close(end_ms)
+    figures = ledger.figures([0.0])
+    return figures.doubled_items, figures.repeated_items
+
+
 def test_each_further_owner_does_the_work_again() -> None:
-    ledger = ledger_of(
-        (0, "ann", {A, B}),
-        (2_000, "bob", {A}),
-        (3_000, "eve", {A}),
-        (4_000, "ann", {B}),
-        (5_000, "eve", set()),
-    )
+    ledger = Ledger()
+    ledger.exists("orders", 2, 0.0)
+    ledger.works_on("ann", {A: 0, B: 0}, 0.0)
+    ledger.works_on("bob", {A: 20}, 2_000.0)
+    ledger.works_on("eve", {A: 30}, 3_000.0)
+    ledger.works_on("ann", {B: 0}, 4_000.0)
+    ledger.works_on("eve", {}, 5_000.0)
+    ledger.close(10_000.0)
     figures = ledger.figures([0.0])
     assert figures.double_s == pytest.approx((3 - 2) + (4 - 3) * 2 + (5 - 4))
-    assert figures.doubled_items == 40
+    assert (figures.doubled_items, figures.repeated_items) == (40, 0)
     assert figures.unowned_s == 0
     assert figures.moves == 2
+
+
+def test_what_was_done_and_not_committed_is_repeated() -> None:
+    assert worked((0, "ann", 0), (10_000, "ann", None), (12_000, "bob", 70)) == (0, 30)
+    assert worked((0, "ann", 0), (10_000, "ann", None), (12_000, "bob", 100)) == (0, 0)
+
+
+def test_who_begins_again_repeats_its_own_work_too() -> None:
+    assert worked((0, "ann", 0), (10_000, "ann", None), (10_001, "ann", 70)) == (0, 30)
+
+
+def test_work_beside_the_next_owner_is_done_twice_and_work_before_it_is_repeated() -> None:
+    assert worked((0, "ann", 0), (10_000, "bob", 70), (14_000, "ann", None)) == (40, 30)
+
+
+def test_an_item_that_is_repeated_while_it_has_two_owners_counts_once() -> None:
+    """Bob is given 5 of ann's items again while she works on, and stops before he has caught up."""
+    assert worked((0, "ann", 0), (10_000, "bob", 50), (10_050, "bob", None)) == (0, 5)
+
+
+def test_what_waits_is_done_faster_than_it_comes_but_not_at_once() -> None:
+    """After 10 s without work 100 items wait. In 1 s bob does 100 of them, and 10 have come meanwhile."""
+    ledger = Ledger()
+    ledger.exists("orders", 1, 0.0)
+    ledger.works_on("bob", {A: 0}, 10_000.0)
+    assert [ledger.next_item("bob", A, at_ms) for at_ms in (10_000.0, 10_500.0, 11_000.0)] == [0, 50, 100]
+    assert ledger.next_item("bob", A, 11_200.0) == 112
+    ledger.works_on("bob", {}, 20_000.0)
+    assert ledger.next_item("bob", A, 30_000.0) == 200, "its position when it stopped"
+
+
+def test_a_member_that_would_leave_work_out_is_refused() -> None:
+    with pytest.raises(ValueError, match="bob began at item 71"):
+        worked((0, "ann", 0), (7_000, "ann", None), (8_000, "bob", 71))
+
+
+STEP_MS = 10
+"""Time in which a member does one item that waits; ten of these pass until the next one comes."""
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_items_that_are_done_again_are_counted_as_by_doing_each(seed: int) -> None:
+    """Each member does its items one by one, and each item knows when it was done."""
+    rng = random.Random(f"items/{seed}")
+    ledger = Ledger()
+    ledger.exists("orders", 1, 0.0)
+    done: dict[int, int] = {}  # item -> the moment at which it was done first
+    began: dict[str, int] = {}
+    place: dict[str, int] = {}
+    doubled = repeated = 0
+    for step in range(3_000):
+        for member in sorted(place):
+            if place[member] * 10 < step - 9:  # the item has come
+                item, place[member] = place[member], place[member] + 1
+                if item in done:
+                    was_before = done[item] <= began[member]
+                    repeated += was_before
+                    doubled += not was_before
+                done.setdefault(item, step)
+        if rng.random() < 0.01:
+            member = rng.choice(["ann", "bob", "eve"])
+            if member in place:
+                assert place.pop(member) == ledger.next_item(member, A, step * STEP_MS)
+                ledger.works_on(member, {}, step * STEP_MS)
+            else:
+                began[member], place[member] = step, rng.randint(max(len(done) - 60, 0), len(done))
+                ledger.works_on(member, {A: place[member]}, step * STEP_MS)
+    ledger.close(2_999 * STEP_MS)
+    figures = ledger.figures([0.0])
+    assert (figures.doubled_items, figures.repeated_items) == (doubled, repeated)
+    assert min(doubled, repeated) > 0, "the schedule has both"
 
 
 def test_a_partition_that_its_owner_gets_back_was_stopped_needlessly() -> None:
@@ -177,7 +263,7 @@ def test_the_page_is_well_formed_and_names_are_text_only() -> None:
     schedule = draw(3, members=5, minutes=5.0)
     ledger = Ledger()
     ledger.exists("orders", 2, 0.0)
-    ledger.works_on("ann", {A}, 1_000.0)
+    ledger.works_on("ann", {A: 0}, 1_000.0)
     ledger.message("<img src=x>")
     ledger.close(schedule.end_ms)
     figures = ledger.figures(event_times(schedule))
@@ -188,6 +274,48 @@ def test_the_page_is_well_formed_and_names_are_text_only() -> None:
     assert parser.tags["script"] == 2, "the frame's own"
     assert not {"b", "i", "img"} & parser.tags.keys()
     assert "&lt;/p&gt;&lt;script&gt;" in text
+
+
+def page_of(*results: tuple[str, bool, int]) -> str:
+    """A page of players by name, whether each is a variant, and what each repeated."""
+    schedule = draw(3, members=5, minutes=5.0)
+    made = []
+    for name, is_variant, items in results:
+        ledger = Ledger()
+        ledger.exists("orders", 1, 0.0)
+        ledger.works_on("ann", {A: 0}, 0.0)
+        ledger.works_on("ann", {}, 200_000.0)
+        ledger.works_on("bob", {A: 2_000 - items}, 210_000.0)
+        ledger.close(schedule.end_ms)
+        figures = ledger.figures(event_times(schedule))
+        made.append(PlayerResult(name, "", f"{name} cost this", ledger, figures, "", is_variant))
+    return generations_page(schedule, made, has_variants=True)
+
+
+def test_variants_are_listed_with_their_protocol() -> None:
+    text = page_of(("Old", False, 1), ("Old, other", True, 1), ("Older", True, 1), ("New", False, 1))
+    lists = [one.split("</ul>")[0] for one in text.split('<ul class="variants">')[1:]]
+    assert len(lists) == 1, "only one protocol has variants"
+    assert lists[0].index("Old, other cost this") < lists[0].index("Older cost this")
+    assert text.index("<h3>Old</h3>") < text.index('<ul class="variants">') < text.index("<h3>New</h3>")
+
+
+def test_a_bar_that_would_dwarf_all_others_is_cut_off_and_says_so() -> None:
+    fits = page_of(("Old", False, 100), ("Other", True, 200), ("New", False, 10))
+    assert "bar beyond" not in fits
+    assert "cut off" not in fits
+    dwarfs = page_of(("Old", False, 100), ("Other", True, 201), ("New", False, 10))
+    cell = dwarfs.split("work repeated")[1].split("</tr>")[0]
+    assert cell.count('class="bar beyond" width="100.00"') == 1
+    assert cell.count('class="bar" width="100.00"') == 1, "that of the largest generation"
+    assert cell.count('class="bar" width="10.00"') == 1
+    assert "cut off" in dwarfs
+
+
+def test_a_variant_that_changes_no_ownership_shares_its_protocols_picture() -> None:
+    text = page_of(("Old", False, 100), ("Other", True, 200))
+    assert "<figcaption>Old; Other</figcaption>" in text
+    assert text.count('<figure class="run">') == 1
 
 
 # Everything.
@@ -238,8 +366,105 @@ def test_in_the_end_each_partition_has_one_owner_among_those_that_stay(player: o
     assert (last.unowned, last.double) == (0, 0)
     owners = {one.member for one in result.ledger.holdings if one.to_ms == schedule.end_ms}
     assert owners == {"ann", "eve"}
-    is_put_out = result.name != "Push"  # which has everyone wait for the slow one
+    is_put_out = not result.name.startswith("Push")  # which has everyone wait for the slow one
     assert (result.figures.double_s > 0) is is_put_out, "who is put out for being slow works on"
     assert result.figures.messages.total() > 100
-    gives_up_all = result.name in ("Push", "Assigned JoinGroup", "Assigned JoinGroup, thread", "Classic")
-    assert (result.figures.needless_stops > 0) is gives_up_all
+    keeps_all = result.name in ("Classic, cooperative", "KIP-848")
+    assert (result.figures.needless_stops == 0) is keeps_all
+    assert item_by_item(result) == (result.figures.doubled_items, result.figures.repeated_items)
+
+
+# Commits.
+
+
+def after(*events: ScheduledEvent, of: str = "", minutes: float = 1.4) -> dict[str, PlayerResult]:
+    """Play some events, after which nothing else happens, to the players whose names begin so."""
+    joins = (Join(0.0, "ann"), Join(100.0, "bob"), Join(200.0, "eve"))
+    schedule = Schedule(1, 3, minutes, {"orders": 6}, (*joins, *events))
+    chosen = [player for player in players(has_variants=True) if player.name.startswith(of)]
+    return {one.name: one for one in play_all(chosen, schedule)}
+
+
+def repeated(results: dict[str, PlayerResult]) -> dict[str, int]:
+    return {name: one.figures.repeated_items for name, one in results.items()}
+
+
+def test_who_leaves_has_committed_in_kafkas_protocols_and_not_in_the_older_ones() -> None:
+    """At 33.7 s, with six partitions and one commit every 1.5 s, 5 s or never."""
+    results = repeated(after(Leave(33_700.0, "bob")))
+    for name in ("Classic", "Classic, cooperative", "KIP-848"):
+        assert results[name] == 0
+    push = [results[name] for name in ("Push", "Push, OffsetCommit", "Push, no commits")]
+    assert 0 < push[0] < push[1] < push[2]
+    assert push[2] == pytest.approx(6 * 337, rel=0.02), "everything"
+    for name in ("Assigned JoinGroup", "Assigned JoinGroup, thread"):
+        assert 0 < results[name] <= 2 * 50, "those who stay commit before they join again; who left has two"
+
+
+def test_who_is_put_out_while_slow_has_not_committed_since_it_polled() -> None:
+    results = repeated(after(Slow(33_700.0, "ann", 24_000.0)))
+    assert all(items > 0 for name, items in results.items() if not name.startswith("Push"))
+    assert {items for name, items in results.items() if name.startswith("Push")} == {0}, "nobody is put out"
+
+
+def test_a_new_push_coordinator_that_reads_the_log_stops_no_consumer() -> None:
+    results = after(KillCoordinator(33_700.0), of="Push")
+    assert results["Push, from the log"].figures.repeated_items == 0
+    assert results["Push, from the log"].figures.needless_stops == 0
+    assert results["Push"].figures.needless_stops == 6
+    assert results["Push"].figures.repeated_items > 6 * 15, "no Ping has committed since the old one's end"
+
+
+def test_a_cooperative_member_works_on_after_it_has_committed() -> None:
+    results = repeated(after(Join(30_000.0, "sam"), of="Classic", minutes=1.0))
+    assert results["Classic"] == 0
+    assert 0 < results["Classic, cooperative"] <= 30, "one partition moves, while all join for up to 3 s"
+
+
+def test_a_variants_sentence_names_the_figures_of_its_protocol() -> None:
+    results = after(KillCoordinator(33_700.0), of="Push")
+    base = results["Push"]
+    assert [one.is_variant for one in results.values()] == [False, True, True, True]
+    for name, one in results.items():
+        instead = f"instead of {base.figures.repeated_items:,}"
+        assert (instead in one.sentence) is (name in ("Push, OffsetCommit", "Push, no commits"))
+    figures = base.figures
+    assert f"instead of {figures.needless_stops}." in results["Push, from the log"].sentence
+    assert f"and {figures.repeated_items:,} items repeated" in base.sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        ("Push, OffsetCommit", {"OffsetCommit"}),
+        ("Assigned JoinGroup", {"OffsetCommit"}),
+        ("Classic", {"OffsetCommit", "OffsetFetch"}),
+        ("KIP-848", {"OffsetCommit", "OffsetFetch"}),
+    ],
+)
+def test_commits_are_requests_that_count(name: str, requests: set[str]) -> None:
+    """Three members in a minute, each every 5 s; push with Ping and without commits has none."""
+    figures = after(of=name, minutes=1.0)[name].figures
+    assert {one for one in figures.messages if one.startswith("Offset")} == requests
+    assert 3 * 9 * 2 <= figures.messages["OffsetCommit"] <= 3 * 13 * 2
+    others = after(of="Push", minutes=1.0)
+    assert all("OffsetCommit" not in others[one].figures.messages for one in ("Push", "Push, no commits"))
+
+
+def item_by_item(result: PlayerResult) -> tuple[int, int]:
+    """Count what was done twice and repeated from when each member did each item."""
+    doubled = repeated = 0
+    for part in {one.part for one in result.ledger.holdings}:
+        done: dict[int, list[tuple[float, float]]] = {}  # by item: when, and when who did it had begun
+        for one in result.ledger.holdings:
+            for item in count(one.first_item):
+                at_ms = max((item + 1) * 100.0, one.from_ms + (item - one.first_item + 1) * 10.0)
+                if one.part != part or at_ms > one.to_ms:
+                    break
+                done.setdefault(item, []).append((at_ms, one.from_ms))
+        for times in done.values():
+            first_ms = min(times)[0]
+            for _, from_ms in sorted(times)[1:]:
+                repeated += first_ms <= from_ms
+                doubled += first_ms > from_ms
+    return doubled, repeated

@@ -48,6 +48,7 @@ from records import (
     PushGroupValue,
     PushPartitions,
     PushState,
+    PushTopic,
     RawRecord,
     Reason,
     ReasonKind,
@@ -252,7 +253,7 @@ SAMPLES: dict[RecordType, Record] = {
         RewriteGroupValue(
             generation=3,
             strategy="range",
-            topics=(RewriteTopic(num_partitions=2, name="t"),),
+            topics=(RewriteTopic(num_partitions=2, name="t", topic_id=TOPIC_ID),),
             consumers=(
                 RewriteConsumer(
                     session_timeout_ms=30_000,
@@ -279,7 +280,9 @@ SAMPLES: dict[RecordType, Record] = {
                     auto_offset_reset="smallest",
                     owned=(PushPartitions(topic="t", partitions=(0, 300)),),
                 ),
-            )
+            ),
+            topics=(PushTopic(topic_id=TOPIC_ID, num_partitions=301, name="t"),),
+            round=3,
         ),
     ),
 }

@@ -11,6 +11,7 @@ Harnesses, from one object to whole processes:
     three_nodes       three whole nodes in virtual time
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
     disk_node         real replicas and decisions in a real directory, on a clock that the test moves
+    push_world        a push group in virtual time: its coordinator, consumers, brokers, connections
     incidents         a `World` with processes that misbehave on request, and a list of the incidents
     real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 
@@ -22,12 +23,14 @@ Clients and requests:
     log_answers       Apache Kafka's answers to them, and where Quorate answers otherwise
     admin_requests    an operator's requests to a `World`
     classic_member    a client of a `World` that uses the classic protocol
+    old_groups        both old protocols over the shard of a `World`, and consumers that answer at once
     embedded_member   the same as a consumer: it subscribes to topics and takes up partitions
     fault_rules       faults as an operator asks for them
     computing_client  a client of a `World` with assignors of its own
     stock_clients     stock clients in other languages: why one cannot run, and its programs
     verifiable        such programs as processes that tell in lines of JSON what happens to them
     round_robin       a client-side assignor that is sometimes late or wrong
+    users_assignors   packages with users' assignors, installed for a test
     polled_consumers  confluent-kafka consumers that are polled in the background
     kafka_python      kafka-python without its warnings, and with its sockets closed
     python_clients    Python's stock clients: members that are polled in the background, and producers
@@ -46,6 +49,7 @@ Logs to read:
     memory_log         a log in memory, and a writer of entries made by hand
     payments_log       the scripted story that the golden texts tell
     classic_log        the scripted story of a classic group
+    lineage_logs       groups of the older protocols, played by their own coordinators
     mixed_story        a group that moves to the other protocol and back
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame

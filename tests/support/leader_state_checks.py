@@ -56,6 +56,9 @@ def nothing_is_forgotten(world: World) -> None:
             assert _is_looked_at(groups, group_id), f"{group_id} is empty and will stay"
     for group_id in world.shard.projection.offsets.group_ids():
         assert _is_looked_at(groups, group_id), f"nobody looks at the offsets of {group_id}"
+    for group_id in world.shard.projection.old_ids:
+        is_looked_at = _is_looked_at(groups, group_id)
+        assert is_looked_at or not groups.is_empty(group_id), f"{group_id} has no consumers and will stay"
     for job in groups.jobs.values():
         assert any(one is job for one in world.jobs), f"{job.key} is waited for, and nobody works on it"
 
@@ -94,6 +97,7 @@ def nothing_is_left(world: World) -> None:
     """Check that all groups are gone, and all state kept for them."""
     groups = world.shard.groups
     assert not world.shard.projection.groups
+    assert not world.shard.projection.old_ids
     kept = {
         "sessions": len(groups.sessions),
         "rebalances": len(groups.rebalances),

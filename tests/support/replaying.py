@@ -34,6 +34,13 @@ def compacted(stamped: list[Stamped], *, drop_tombstones: bool) -> list[RawRecor
     return [one.record for one in compact(stamped, now_ms=now_ms, delete_retention_ms=retention_ms)]
 
 
+def every_prefix(stamped: list[Stamped]) -> list[list[RawRecord]]:
+    """The log with every prefix of it compacted, its tombstones dropped."""
+    plain = [one.record for one in stamped]
+    ends = range(len(stamped) + 1)
+    return [compacted(stamped[:end], drop_tombstones=True) + plain[end:] for end in ends]
+
+
 def every_window(stamped: list[Stamped]) -> list[list[RawRecord]]:
     """The log as it is; every prefix compacted with tombstones dropped; every middle window without."""
     plain = [one.record for one in stamped]

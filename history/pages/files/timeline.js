@@ -7,6 +7,7 @@
   const LAST = span - 1;  // the page ends behind the last moment, so that what happened then is on it
   const RULER_HEIGHT = 74, OVERVIEW_HEIGHT = 58, PLACES_MIN = 5, HEAD_HEIGHT = 24;
   const CROWDED = 40;  // from so many lanes on they are drawn lower
+  for (const one of document.querySelectorAll("[data-noun]")) one.textContent = Frame.data.noun;
   const VISIBLE_SHARE = 0.03;  // an epoch that a jump lands on stays this far from the edge
 
   let hits = new Set();  // what the search means
@@ -76,7 +77,7 @@
     Panel.show(byId("panel"), view);
     const {epoch, state} = Model.stateAt(view.cursor);
     region.setAttribute("aria-valuenow", String(Math.round(view.cursor)));
-    region.setAttribute("aria-valuetext", Frame.clock(Model.wall(view.cursor)) + (epoch ? ", epoch " + epoch.epoch : "") + ", " + (state || "no group yet"));
+    region.setAttribute("aria-valuetext", Frame.clock(Model.wall(view.cursor)) + (epoch ? ", " + epoch.noun + " " + epoch.epoch : "") + ", " + (state || "no group yet"));
   }
 
   /* The cursor and the window. */

@@ -4,7 +4,7 @@ const Model = (() => {
   const data = Frame.data;
   const HAND = {OWNED: 0, REVOKING: 1, UNOWNED: 2, SEVERAL: 3};
   const STAND = {IN_STEP: 0, BEHIND: 1, WAITING: 2, GIVING_UP: 3, AWAY: 4};
-  const STAND_WORDS = ["in step", "not at the epoch yet", "waiting for partitions", "giving up partitions", "away"];
+  const STAND_WORDS = ["in step", "not at the " + data.noun + " yet", "waiting for partitions", "giving up partitions", "away"];
   const SIZE = 4;
 
   const {members, rows, epochs, findings, terms, span} = data;

@@ -13,7 +13,7 @@ const Panel = (() => {
 
   function settledWords(epoch) {
     if (epoch.settled !== null) return (epoch.members ? "stable " : "empty ") + (epoch.settled === epoch.at ? "at once" : "after " + duration(epoch.settled - epoch.at)) + " (index " + epoch.settledIndex + ")";
-    return epoch.overtaken !== null ? "overtaken by epoch " + epoch.overtaken + " after " + duration(Model.endOf(epoch) - epoch.at) : "not stable by the end";
+    return epoch.overtaken !== null ? "overtaken by " + epoch.noun + " " + epoch.overtaken + " after " + duration(Model.endOf(epoch) - epoch.at) : "not stable by the end";
   }
 
   /* A list with a heading; if it was cut, the number of omitted items is shown. */
@@ -26,7 +26,7 @@ const Panel = (() => {
 
   function show(place, view) {
     const at = view.cursor, {epoch, state} = Model.stateAt(at);
-    const head = element("h2", {}, epoch ? "Epoch " + epoch.epoch + " " : "", stateBadge(state));
+    const head = element("h2", {}, epoch ? epoch.noun[0].toUpperCase() + epoch.noun.slice(1) + " " + epoch.epoch + " " : "", stateBadge(state));
     const when = element("p", {class: "when"}, full(wall(at)));
     const parts = [head, when];
     parts.push(findingsHere(view, epoch, at));
@@ -122,7 +122,7 @@ const Panel = (() => {
   const memberWords = (member) => member.name + (member.instance ? " (instance " + member.instance + ")" : member.client ? " (" + member.client + ")" : "");
 
   function epochWords(epoch) {
-    return "epoch " + epoch.epoch + " at " + clock(wall(epoch.at)) + "\n" + epoch.why.lines.slice(0, 3).join("\n") + "\n" + settledWords(epoch);
+    return epoch.noun + " " + epoch.epoch + " at " + clock(wall(epoch.at)) + "\n" + epoch.why.lines.slice(0, 3).join("\n") + "\n" + settledWords(epoch);
   }
   const termWords = (term) => clock(wall(term.at)) + " (index " + term.index + ")\n" + term.words;
   const findingWords = (finding) => finding.kind + " (" + finding.severity + ")\n" + finding.words;

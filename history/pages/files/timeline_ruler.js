@@ -48,7 +48,7 @@ const Ruler = (() => {
     const middle = timeOf(view, (view.gutter + view.width) / 2);
     write(context, Frame.day(Model.wall(middle)).slice(view.gutter < 120 ? 5 : 0) + " " + Frame.offsetWords(Model.wall(middle)), 6, TICK_Y, {size: 10.5, fill: look.soft, room: view.gutter - 8});
     write(context, "events", 8, MARK_Y, {size: 11, fill: look.soft, room: view.gutter - 12});
-    write(context, "epoch", 8, EPOCH_Y + EPOCH_HEIGHT / 2, {size: 11, fill: look.soft, room: view.gutter - 12});
+    write(context, Frame.data.noun, 8, EPOCH_Y + EPOCH_HEIGHT / 2, {size: 11, fill: look.soft, room: view.gutter - 12});
     handle(context, view, height);
   }
 
@@ -233,7 +233,7 @@ const Ruler = (() => {
       sign("a member's, in its colour", block(own)),
       sign("giving up", block((context) => stripes(context, own, look.paper, "rising"))),
       sign("waiting", block((context) => stripes(context, own, look.paper, "falling"))),
-      sign("not at the epoch yet", (context) => { context.globalAlpha = 0.4; block(own)(context); }),
+      sign("not at the " + Frame.data.noun + " yet", (context) => { context.globalAlpha = 0.4; block(own)(context); }),
       sign("nobody's", (context) => { context.fillStyle = look.unowned; context.fillRect(0, 3, 26, 8); }),
       sign("away", (context) => { context.strokeStyle = look.soft; context.setLineDash([5, 4]); context.strokeRect(0.5, 2.5, 25, 9); }),
       sign("not stable", block(look.unsettled)),

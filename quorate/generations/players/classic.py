@@ -21,6 +21,7 @@ from coordinator.assignors import (
     RangeAssignor,
     UniformAssignor,
 )
+from history.render import plural
 from quorate.generations.contest import (
     GROUP,
     HEARTBEAT_MS,
@@ -30,6 +31,7 @@ from quorate.generations.contest import (
     SESSION_MS,
 )
 from quorate.generations.ledger import RunFigures
+from quorate.generations.players.classic_offsets import ClassicOffsets
 from quorate.generations.players.on_cluster import ClusterPlayer, PlayedMember
 from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -42,13 +44,9 @@ class ClassicPlayer(ClusterPlayer):
     """The classic protocol: eager with the range assignor, or cooperative with a sticky one."""
 
     def __init__(self, *, is_cooperative: bool = False) -> None:
-        self.is_cooperative = is_cooperative
+        self.is_cooperative = self.is_variant = is_cooperative
         if is_cooperative:
-            self.name = "Classic, cooperative"
-            self.idea = (
-                "All members join again for every change, the leader assigns, and members keep what they "
-                "have; partitions that move take a second round."
-            )
+            self.name, self.idea = "Classic, cooperative", ""
         else:
             self.name = "Classic"
             self.idea = (
@@ -63,17 +61,17 @@ class ClassicPlayer(ClusterPlayer):
     def new_member(self, name: str) -> PlayedMember:
         return _ClassicConsumer(self, name, is_cooperative=self.is_cooperative)
 
-    def sentence(self, figures: RunFigures) -> str:
-        joins = figures.messages["JoinGroup"] // 2
+    def sentence(self, figures: RunFigures, base: RunFigures) -> str:
         if self.is_cooperative:
             return (
-                f"Members kept what they had, but all of them joined for every change, {joins:,} times in "
-                f"total, and waited for the slowest: {figures.unowned_s:,.0f} partition-seconds without work."
+                "Members keep what they have while all join again, and what moves takes a second round: "
+                f"{figures.unowned_s:,.0f} partition-seconds without work instead of {base.unowned_s:,.0f}, "
+                f"{plural(figures.needless_stops, 'needless stop')} instead of {base.needless_stops:,}."
             )
         return (
-            f"Every change stopped all members: a partition was taken from a member only to be given back "
-            f"{figures.needless_stops:,} times, and {figures.unowned_s:,.0f} partition-seconds went without "
-            "work."
+            "Every change stopped all members: a partition was taken from a member only to be given back "
+            f"{figures.needless_stops:,} times, {figures.unowned_s:,.0f} partition-seconds went without "
+            f"work, and {figures.repeated_items:,} items were repeated."
         )
 
 
@@ -94,7 +92,7 @@ class _ClassicConsumer(PlayedMember):
         )
         self._polled_ms = 0.0
         self._is_asking = self._is_out = self._has_ended = False
-        self._works_on: set[Part] = set()
+        self._offsets = ClassicOffsets(self, self._core, self._caller)
 
     def start(self) -> None:
         self._poll()
@@ -112,22 +110,15 @@ class _ClassicConsumer(PlayedMember):
         else:
             self._polled_ms = self.host.monotonic_ms()
             self._is_out = False
-            self._own()
+            self._offsets.own()
+            self._offsets.poll()
             if not self._core.is_stable:
                 self._ask()
             self.host.call_later(POLL_MS * self.host.rng.uniform(0.8, 1.2), self._poll)
 
     def _close(self) -> None:
-        farewell = self._core.leave()
-        self._own()
         self._has_ended = True
-        self._say(farewell)
-
-    def _own(self) -> None:
-        """Work on what the member owns; called where a poll would call on_assign or on_revoke."""
-        if self._core.owned != self._works_on:
-            self._works_on = set(self._core.owned)
-            self.works_on(self._works_on)
+        self._offsets.before_leave(lambda: self._say(self._core.leave()))
 
     # The thread of heartbeats.
 
@@ -160,22 +151,31 @@ class _ClassicConsumer(PlayedMember):
         if self._has_ended or self._is_out or not may_send:
             self._is_asking = False  # things changed while the coordinator was looked for
             return
+        if self._core.phase is Phase.UNJOINED and is_polling and self._offsets.must_commit:
+            self._offsets.before_join(self._may_join)
+            return
         out = self._core.heartbeat() if self._beats_only else self._core.next_request()
         if is_polling:
-            self._own()
+            self._offsets.own()
         patience_ms = JOIN_PATIENCE_MS if out.api_key is ApiKey.JOIN_GROUP else None
         connection.ask(*out, partial(self._answered, out.api_key), patience_ms)
+
+    def _may_join(self) -> None:
+        self._is_asking = False
+        self._ask()
 
     def _answered(self, api_key: int, answer: Any) -> None:
         self._is_asking = False
         if self._has_ended or self._is_out:
             return
         then = self._core.answered(api_key, answer)
+        if api_key == ApiKey.SYNC_GROUP and answer is not None and not answer.error_code:
+            self._offsets.joined()
         if then is Then.MOVED:
             self._caller.moved()
         if self.slow_ms and self._core.phase is not Phase.SYNCING:
             return  # the next poll goes on
-        self._own()
+        self._offsets.own()
         if then is Then.AT_ONCE:
             self._ask()
         elif then in (Then.SOON, Then.MOVED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from cluster.simulator import Network, SimCluster, VirtualHost, WireClient, World
@@ -27,6 +28,8 @@ from wire.messages.create_partitions import CreatePartitionsRequest, CreateParti
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 NUM_NODES: Final = 3
+NUM_SHARDS: Final = 1
+"""One group has one shard; more would only take CPU time."""
 ADMIN_MS: Final = 5_000
 SETTINGS: Final[dict[str, Any]] = {
     "group_consumer_session_timeout_ms": SESSION_MS,
@@ -81,15 +84,20 @@ class PlayedMember(ABC):
         """How long the program stays slow, in ms; 0 if it is not."""
         return max(self.slow_until_ms - self.host.monotonic_ms(), 0.0)
 
-    def works_on(self, parts: set[Part]) -> None:
-        """Tell the ledger."""
-        self.stage.ledger.works_on(self.name, parts, self.stage.now_ms)
+    def works_on(self, first_items: Mapping[Part, int]) -> None:
+        """Tell the ledger; see `Ledger.works_on`."""
+        self.stage.ledger.works_on(self.name, first_items, self.stage.now_ms)
+
+    def positions(self, parts: Iterable[Part]) -> dict[Part, int]:
+        """Return the items that come next on partitions, for a commit."""
+        return {part: self.stage.ledger.next_item(self.name, part, self.stage.now_ms) for part in parts}
 
 
 class ClusterPlayer(ABC):
     """A `contest.Player` whose members talk to the product's own coordinator."""
 
     name: str
+    is_variant: bool
     idea: str
     settings: ClassVar[dict[str, Any]] = {}
     """Settings of the nodes beside SETTINGS."""
@@ -99,7 +107,7 @@ class ClusterPlayer(ABC):
         """Return a member that is not started."""
 
     @abstractmethod
-    def sentence(self, figures: RunFigures) -> str:
+    def sentence(self, figures: RunFigures, base: RunFigures) -> str:
         """See `contest.Player`."""
 
     def begin(self, schedule: Schedule, ledger: Ledger) -> None:
@@ -108,7 +116,9 @@ class ClusterPlayer(ABC):
         self.world = World(schedule.seed)
         self.network = Network(self.world)
         settings = SETTINGS | self.settings
-        self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, settings=settings)
+        self.cluster = SimCluster(
+            self.world, self.network, num_nodes=NUM_NODES, num_shards=NUM_SHARDS, settings=settings
+        )
         self.cluster.boot_until_ready()
         self.bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
         self.topics = dict(schedule.topics)

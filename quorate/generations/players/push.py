@@ -1,8 +1,9 @@
 """The push protocol (seed 004): the coordinator pings, stops and starts its consumers; `lineage.push`.
 
 Coordinator and consumers are the package's own, without sockets; here they get connections, three brokers
-and time. A network thread answers Pings. Stop and Start wait until the program polls, and so does what comes
-after them on the connection: a program that is slow is late with its answer.
+and time. A network thread answers Pings, with the positions of the program's work. Stop and Start wait until
+the program polls, and so does what comes after them on the connection: a program that is slow is late with
+its answer. Commits are the coordinator's records, and Start names the offsets in them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import count
 from typing import Final
 
 from cluster.simulator import World
 from cluster.simulator.world import START_WALL_MS
+from coordinator.oldgroups import committed_offset
 from coordinator.state.projection import Projection
 from history.render import plural
 from lineage.push.consumer import (
@@ -23,6 +26,7 @@ from lineage.push.consumer import (
     AskBroker,
     CloseConnection,
     GiveUp,
+    PartitionId,
     PushConsumerCore,
     RegisterAt,
     SendAnswer,
@@ -32,6 +36,8 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
+    OffsetsOffered,
     PushDecision,
     PushMoment,
     PushSettings,
@@ -48,8 +54,9 @@ from lineage.push.messages import (
     partition_number,
 )
 from lineage.push.protocol import PushGroup
-from quorate.generations.contest import ELECTION_MS, GROUP, HEARTBEAT_MS, POLL_MS, SESSION_MS
-from quorate.generations.ledger import Ledger, RunFigures
+from lineage.shard import Topic
+from quorate.generations.contest import COMMIT_MS, ELECTION_MS, GROUP, HEARTBEAT_MS, POLL_MS, SESSION_MS
+from quorate.generations.ledger import Ledger, Part, RunFigures
 from quorate.generations.schedule import (
     GrowTopic,
     Join,
@@ -59,11 +66,11 @@ from quorate.generations.schedule import (
     ScheduledEvent,
     Slow,
 )
-from records import PushGroupKey, PushGroupValue, encode_record, offset_commit_key
+from records import ZERO_UUID, PushGroupKey, PushGroupValue, encode_record
 
 LINK_MS: Final = 1.0
 """Time of one message."""
-COMMIT_MS: Final = 2.0
+ENTRY_MS: Final = 2.0
 """Time until an entry is committed."""
 RESUME_MS: Final = 1_000.0
 """Time until an operator starts a consumer again that found no broker."""
@@ -74,20 +81,54 @@ ADDRESSES: Final = tuple((one.host, one.port) for one in BROKERS)
 SIZE_BYTES: Final = 4
 
 
+class Commits(Enum):
+    """How a consumer's offsets are committed."""
+
+    PING = "by the replies to Ping"
+    OFFSET_COMMIT = "by OffsetCommit in an interval"
+    NONE = "not at all"
+
+
 class PushPlayer:
-    """Seed 004, with the seed's failover: a new coordinator waits for all to register again."""
+    """Seed 004. As in the seed, a new coordinator waits for all to register again, and Ping commits.
 
-    name = "Push"
-    idea = (
-        "The coordinator calls the consumers: it pings them, and for each change sends Stop to all, waits "
-        "for the last answer, and sends Start to all; a new one waits until they have registered again."
-    )
+    A variant has another failover, or other commits."""
 
-    def sentence(self, figures: RunFigures) -> str:
+    def __init__(self, failover: Failover = Failover.WAIT, commits: Commits = Commits.PING) -> None:
+        self.failover = failover
+        self.commits = commits
+        self.name, self.idea = VARIANTS[failover, commits], ""
+        self.is_variant = (failover, commits) != (Failover.WAIT, Commits.PING)
+        if not self.is_variant:
+            self.idea = (
+                "The coordinator calls the consumers: it pings them, which commits their offsets, and for "
+                "each change sends Stop to all, waits for the last answer, and sends Start to all; a new one "
+                "waits until they have registered again."
+            )
+
+    def sentence(self, figures: RunFigures, base: RunFigures) -> str:
+        if self.failover is Failover.LOG:
+            return (
+                "A new coordinator reads the log, and stops nobody who registers again: "
+                f"{figures.unowned_s:,.0f} partition-seconds without work instead of {base.unowned_s:,.0f}, "
+                f"{figures.needless_stops:,} needless stops instead of {base.needless_stops:,}."
+            )
+        if self.commits is Commits.OFFSET_COMMIT:
+            more = figures.messages.total() - base.messages.total()
+            return (
+                f"Without auto_commit, consumers send OffsetCommit every {COMMIT_MS // 1000} s: "
+                f"{figures.repeated_items:,} items repeated instead of {base.repeated_items:,}, for "
+                f"{plural(more, 'message')} more."
+            )
+        if self.commits is Commits.NONE:
+            return (
+                "Without auto_commit or OffsetCommit, each Start begins at the first item: "
+                f"{figures.repeated_items:,} items repeated instead of {base.repeated_items:,}."
+            )
         return (
             "Every change, and every new coordinator, stopped all members until the last one had answered: "
-            f"{plural(figures.needless_stops, 'needless stop')}, and {figures.unowned_s:,.0f} "
-            "partition-seconds without work."
+            f"{plural(figures.needless_stops, 'needless stop')}, {figures.unowned_s:,.0f} partition-seconds "
+            f"without work, and {figures.repeated_items:,} items repeated, done since the last Ping."
         )
 
     def begin(self, schedule: Schedule, ledger: Ledger) -> None:
@@ -125,7 +166,7 @@ class PushPlayer:
 
     # The coordinator.
 
-    def _elect(self, failover: Failover = Failover.WAIT) -> None:
+    def _elect(self, failover: Failover) -> None:
         """A broker becomes coordinator, with the state of the log; the first one has nothing to wait for."""
         self._incarnation += 1
         while self._next_leader in self.down:
@@ -143,7 +184,7 @@ class PushPlayer:
         self._incarnation += 1
         for line in list(self.lines.values()):
             self.close(line)
-        self.later(ELECTION_MS, self._elect)
+        self.later(ELECTION_MS, lambda: self._elect(self.failover))
         self.later(for_ms, lambda: self.down.discard(killed))
 
     def tell(self, event: Event) -> None:
@@ -154,7 +195,7 @@ class PushPlayer:
         now_ms = int(self.world.now_ms)
         decision = group.on(event, now_ms, START_WALL_MS + now_ms)
         self.view.write(decision)
-        self.later(COMMIT_MS, lambda: self._committed(decision))
+        self.later(ENTRY_MS, lambda: self._committed(decision))
         if group.next_ms is not None:
             self.later(max(group.next_ms - self.world.now_ms, 0.0), lambda: self._look(group))
 
@@ -211,6 +252,21 @@ class PushPlayer:
 
         self.later(LINK_MS, reach)
 
+    def offset_commit(self, member: str, positions: dict[PartitionId, int]) -> None:
+        """Carry an OffsetCommit on a connection of its own. One that is lost or refused is not repeated."""
+        offsets = [
+            OfferedOffset(topic, partition_number(name), offset)
+            for (topic, name), offset in positions.items()
+        ]
+
+        def reach() -> None:
+            if self._group is not None:
+                self.tell(OffsetsOffered(member, offsets))
+                self.later(ENTRY_MS, lambda: self.ledger.message("OffsetCommit"))
+
+        self.ledger.message("OffsetCommit")
+        self.later(LINK_MS, reach)
+
     def hang_up(self, line: _Line) -> None:
         """Close a connection from the member's side."""
         line.is_open = False
@@ -220,6 +276,15 @@ class PushPlayer:
                 self.tell(ConnectionClosed(line.number))
 
         self.later(LINK_MS, reach)
+
+
+VARIANTS: Final = {
+    (Failover.WAIT, Commits.PING): "Push",
+    (Failover.LOG, Commits.PING): "Push, from the log",
+    (Failover.WAIT, Commits.OFFSET_COMMIT): "Push, OffsetCommit",
+    (Failover.WAIT, Commits.NONE): "Push, no commits",
+}
+"""Names of the player and its variants."""
 
 
 class _View:
@@ -234,12 +299,11 @@ class _View:
         found = self._projection.old_groups.get(PushGroupKey(group_id=GROUP))
         return found if isinstance(found, PushGroupValue) else None
 
-    def committed(self, topic: str, partition: int) -> int:
-        found = self._projection.offsets.get(offset_commit_key(GROUP, topic, partition))
-        return -1 if found is None else found.offset
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        return committed_offset(self._projection, GROUP, topic, topic_id, partition)
 
-    def num_partitions(self, topic: str) -> int:
-        return self._topics.get(topic, 0)
+    def topic(self, name: str) -> Topic | None:
+        return (ZERO_UUID, self._topics[name]) if name in self._topics else None
 
     def write(self, decision: PushDecision) -> None:
         if decision.records:
@@ -265,7 +329,7 @@ class _PushMember:
         register = RegisterRequest(
             group_id=GROUP,
             consumer_id=name,
-            auto_commit=True,
+            auto_commit=player.commits is Commits.PING,
             ping_interval_ms=HEARTBEAT_MS,
             max_ping_retries=RETRIES,
         )
@@ -277,6 +341,8 @@ class _PushMember:
         self._is_leaving = self._has_ended = False
         self._lookups = 0
         self._act(self._core.begin())
+        if player.commits is Commits.OFFSET_COMMIT:
+            player.later(COMMIT_MS, self._offset_commit)
 
     def slow(self, for_ms: float) -> None:
         """Do not poll for so long."""
@@ -293,11 +359,12 @@ class _PushMember:
         return self._player.world.now_ms
 
     @property
-    def _is_slow(self) -> bool:
-        return self._now_ms < self._slow_until_ms
+    def _slow_ms(self) -> float:
+        """How long the program stays slow; 0 if it is not."""
+        return max(self._slow_until_ms - self._now_ms, 0.0)
 
     def _poll(self) -> None:
-        if self._is_slow or self._has_ended:
+        if self._slow_ms or self._has_ended:
             return
         if self._is_leaving:
             self._act(self._core.quit())
@@ -319,7 +386,24 @@ class _PushMember:
         else:
             self._take(command)
 
+    def _move_on(self) -> None:
+        """Do what a fetcher does: move the positions on to what the program has done."""
+        for topic, name in self._core.positions:
+            part = topic, partition_number(name)
+            at = self._player.ledger.next_item(self._name, part, self._now_ms)
+            self._core.positions[topic, name] = at
+
+    def _offset_commit(self) -> None:
+        """Commit as the program does: one that is slow commits later."""
+        if self._has_ended:
+            return
+        if not self._slow_ms and self._core.positions:
+            self._move_on()
+            self._player.offset_commit(self._name, dict(self._core.positions))
+        self._player.later(self._slow_ms or COMMIT_MS, self._offset_commit)
+
     def _take(self, command: Command) -> None:
+        self._move_on()
         self._act(self._core.received(frame(command)[SIZE_BYTES:], int(self._now_ms)))
 
     def _tick(self) -> None:
@@ -343,8 +427,11 @@ class _PushMember:
                     self._player.hang_up(line)
                 case GiveUp():
                     self._player.later(RESUME_MS, self._resume)
-        parts = {(topic, partition_number(name)) for topic, name in self._core.positions}
-        self._player.ledger.works_on(self._name, parts, self._now_ms)
+        first_items: dict[Part, int] = {
+            (topic, partition_number(name)): max(offset, 0)  # auto_offset_reset is smallest
+            for (topic, name), offset in self._core.positions.items()
+        }
+        self._player.ledger.works_on(self._name, first_items, self._now_ms)
         if self._core.next_ms is not None:
             self._player.later(max(self._core.next_ms - self._now_ms, 0.0), self._tick)
 

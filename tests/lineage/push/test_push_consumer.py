@@ -27,9 +27,8 @@ from lineage.push.messages import (
     frame,
     lookup_response,
 )
+from tests.support.push_world import BROKERS, KNOWN, PING_MS, register_of
 from wire.schema import Message
-
-from .push_world import BROKERS, KNOWN, PING_MS, register_of
 
 FOUND = lookup_response(1, BROKERS)
 NO_COORDINATOR = lookup_response(None, BROKERS)
@@ -110,10 +109,12 @@ def test_a_start_with_a_name_that_is_no_partitions_closes_the_connection() -> No
 
 
 def test_a_registration_that_is_refused_is_repeated_after_a_pause() -> None:
-    core = registered()
-    assert core.closed(1_000) == []
-    assert core.next_ms == 1_000 + LOOKUP_BACKOFF_MS
+    core = registered()  # at 0
+    assert core.closed(20) == []
+    assert core.next_ms == LOOKUP_BACKOFF_MS
     assert [type(one) for one in core.time_passed(core.next_ms)] == [AskBroker]
+    late = registered()
+    assert [type(one) for one in late.closed(LOOKUP_BACKOFF_MS)] == [AskBroker]
 
 
 def test_all_known_brokers_gone_is_an_error_with_a_sentence() -> None:

@@ -6,10 +6,14 @@ import random
 
 import pytest
 
+from coordinator.limits import DECISION_BYTES_MAX
+from coordinator.oldgroups import HeldId
 from lineage.push.decisions import (
+    TOPICS_MAX,
     ConnectionClosed,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -31,12 +35,33 @@ from lineage.push.messages import (
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import consumer_list, divide, partition_list
-from records import PushState, ReasonKind, Trigger
+from records import (
+    GroupMetadataKey,
+    PushConsumer,
+    PushGroupKey,
+    PushGroupValue,
+    PushState,
+    PushTopic,
+    RawRecord,
+    ReasonKind,
+    Record,
+    Trigger,
+    encode_record,
+    offset_commit_key,
+)
+from tests.support.push_world import (
+    GROUP,
+    PING_MS,
+    RETRIES,
+    TOPIC,
+    WAIT_MS,
+    WALL_MS,
+    ProjectedPushGroup,
+    register_of,
+)
 from wire.errors import ErrorCode
 from wire.framing import Framer
 from wire.schema import Message
-
-from .push_world import PING_MS, RETRIES, TOPIC, WAIT_MS, WALL_MS, ProjectedPushGroup, register_of
 
 PATIENCE_MS = PING_MS * (RETRIES + 1)
 STOP, START, PING = StopRequest, StartRequest, PingRequest
@@ -180,7 +205,7 @@ def test_the_ping_reply_is_the_commit_and_start_begins_at_it() -> None:
     story.ping(1)
     committed = story.pong(1, p0=7, p1=-1)
     assert committed.cause.trigger == Trigger.OFFSETS_COMMITTED
-    assert (story.view.committed(TOPIC, 0), story.view.committed(TOPIC, 1)) == (7, -1)
+    assert (story.view.position(TOPIC, 0), story.view.position(TOPIC, 1)) == (7, -1)
     story.ping(1)
     assert story.pong(1, p0=7, p1=-1).records == [], "nothing new"
     story.register(2, "b")
@@ -214,7 +239,7 @@ def test_a_late_answer_to_the_first_ping_ends_the_row_of_failures() -> None:
     story.wait(story.now_ms + PING_MS)
     story.pong(1, p0=1)
     story.pong(1, p0=2)
-    assert story.view.committed(TOPIC, 0) == 2
+    assert story.view.position(TOPIC, 0) == 2
     story.ping(1)
     assert "a" in story.states
 
@@ -239,7 +264,7 @@ def test_a_wrong_num_partition_is_a_failed_ping(body: PingResponse) -> None:
     assert failed.closes
     assert "2 pings failed in a row" in failed.cause.detail
     assert story.states == {}
-    assert story.view.committed(TOPIC, 1) == -1
+    assert story.view.position(TOPIC, 1) == -1
 
 
 @pytest.mark.parametrize("has_stopped", [False, True], ids=["Stop", "Start"])
@@ -299,7 +324,7 @@ def test_hostile_frames_end_connections_and_never_break_the_group() -> None:
 
 
 def test_without_auto_commit_offsets_are_committed_by_offset_commit_or_not_at_all() -> None:
-    offsets = [PartitionOffset(topic=TOPIC, partition="0-0", offset=5)]
+    offsets = [OfferedOffset(TOPIC, 0, 5, 1_234, "half way")]
     story = PushStory(num_partitions=2)
     story.register(1, "a", auto_commit=False)
     story.answer(1)
@@ -307,21 +332,26 @@ def test_without_auto_commit_offsets_are_committed_by_offset_commit_or_not_at_al
     story.wait(PING_MS // 2)
     assert story.answer(1, PingResponse(num_partition=2)).records == []
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.NONE
-    assert story.view.committed(TOPIC, 0) == 5
+    assert story.view.position(TOPIC, 0) == 5
+    committed = story.view.projection.offsets.get(offset_commit_key(GROUP, TOPIC, 0))
+    assert (committed.commit_timestamp_ms, committed.metadata) == (1_234, "half way")
     assert story.tell(OffsetsOffered("b", offsets)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    foreign = [PartitionOffset(topic=TOPIC, partition="0-2", offset=5)]
+    foreign = [OfferedOffset(TOPIC, 2, 5)]
     assert story.tell(OffsetsOffered("a", foreign)).error is ErrorCode.ILLEGAL_GENERATION
-    garbage = [PartitionOffset(topic=TOPIC, partition="?", offset=5)]
-    assert story.tell(OffsetsOffered("a", garbage)).error is ErrorCode.INVALID_REQUEST
+    for garbage in ([*offsets, *offsets], [OfferedOffset(TOPIC, 0, -1)]):
+        assert story.tell(OffsetsOffered("a", garbage)).error is ErrorCode.INVALID_REQUEST
+    long = [OfferedOffset(TOPIC, 0, 6, metadata="ü" * 2_049)]
+    assert story.tell(OffsetsOffered("a", long)).error is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert story.view.position(TOPIC, 0) == 5
     story.fail_over(offset_commit=False)
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.INVALID_REQUEST
 
 
 def test_an_offset_commit_of_a_consumer_with_auto_commit_is_refused() -> None:
     story = PushStory(num_partitions=1).start("a")
-    offsets = [PartitionOffset(topic=TOPIC, partition="0-0", offset=5)]
+    offsets = [OfferedOffset(TOPIC, 0, 5)]
     assert story.tell(OffsetsOffered("a", offsets)).error is ErrorCode.INVALID_REQUEST
-    assert story.view.committed(TOPIC, 0) == -1
+    assert story.view.position(TOPIC, 0) == -1
 
 
 def test_after_a_failover_from_the_log_nothing_stops() -> None:
@@ -400,7 +430,7 @@ def test_a_group_that_is_full_closes_the_connection_of_one_more() -> None:
 
 
 def test_a_consumer_gets_no_more_partitions_than_a_start_can_carry() -> None:
-    (share,) = divide(["a"], {"t" * 249: ELEMENTS_MAX + 5}).values()
+    (share,) = divide(["a"], {"t" * 249: ELEMENTS_MAX + 5}, 2 * ELEMENTS_MAX).values()
     parts = [
         PartitionOffset(topic=one.topic, partition=partition_name(32_767, number))
         for one in share
@@ -418,8 +448,109 @@ def test_the_broker_id_of_a_coordinator_is_checked() -> None:
 
 def test_partitions_are_divided_into_ranges_that_differ_by_one_at_most() -> None:
     for num_consumers in range(1, 8):
-        shares = divide([f"c{one}" for one in range(num_consumers)], {"u": 3, "t": 4})
+        shares = divide([f"c{one}" for one in range(num_consumers)], {"u": 3, "t": 4}, 100)
         sizes = [sum(len(one.partitions) for one in share) for share in shares.values()]
         assert sum(sizes) == 7
         assert max(sizes) - min(sizes) <= 1
-    assert divide(["b", "a"], {"t": 3}) == divide(["a", "b"], {"t": 3})
+    assert divide(["b", "a"], {"t": 3}, 100) == divide(["a", "b"], {"t": 3}, 100)
+
+
+def test_partitions_beyond_the_bound_have_no_owner_and_begin_no_round() -> None:
+    story = PushStory(num_partitions=7, partitions_max=5).start("a", "b")
+    assert sorted(partition_list(story.view.value())) == [(TOPIC, number) for number in range(5)]
+    assert story.tell(PushMoment.TOPICS_CHANGED).cause is None
+    assert story.fail_over(partitions_max=5).cause is None
+    with pytest.raises(ValueError, match="1000 topics"):
+        PushSettings(topics=tuple(f"t{one}" for one in range(TOPICS_MAX + 1)))
+
+
+def test_the_largest_record_fits_into_one_entry() -> None:
+    settings = PushSettings(topics=tuple(f"{one:0249}" for one in range(TOPICS_MAX)))
+    names = [f"{one:0249}" for one in range(settings.consumers_max)]
+    numbers = dict.fromkeys(settings.topics, settings.partitions_max)
+    consumers = tuple(
+        PushConsumer(
+            state=PushState.STARTED,
+            auto_commit=1,
+            max_ping_retries=100,
+            ping_interval_ms=3_600_000,
+            consumer_id=consumer_id,
+            auto_offset_reset="smallest",
+            owned=owned,
+        )
+        for consumer_id, owned in divide(names, numbers, settings.partitions_max).items()
+    )
+    each = settings.partitions_max // settings.consumers_max
+    assert {sum(len(one.partitions) for one in consumer.owned) for consumer in consumers} == {each}
+    topics = tuple(
+        PushTopic(topic_id=bytes(16), num_partitions=settings.partitions_max, name=name)
+        for name in settings.topics
+    )
+    raw = encode_record(
+        Record(PushGroupKey(group_id="g" * 249), PushGroupValue(consumers=consumers, topics=topics))
+    )
+    names_again = 2 * TOPICS_MAX * 260  # if each consumer's range began in another topic
+    assert len(raw.key) + len(raw.value) + names_again < DECISION_BYTES_MAX // 2
+
+
+def test_a_topic_that_was_created_again_begins_a_round_and_its_offsets_begin_anew() -> None:
+    story = PushStory(num_partitions=2).start("a")
+    story.ping(1)
+    story.pong(1, p0=5, p1=6)
+    old_id, _ = story.view.topic(TOPIC)
+    story.ping(1)
+    story.view.recreate(TOPIC)
+    decision = story.tell(PushMoment.TOPICS_CHANGED)
+    assert [one.kind for one in decision.cause.reasons] == [ReasonKind.TOPIC_RECREATED]
+    late = story.pong(1, p0=9, p1=6)  # of the Ping before the Stop: offsets of the old topic
+    assert [one.value.topic_id for one in late.records] == [old_id]
+    started = story.answer(1)
+    ((_, start),) = [one for one in started.sends if isinstance(one[1], START)]
+    assert [one.offset for one in start.assigned_parts] == [-1, -1]
+    story.answer(1)
+    story.ping(1)
+    again = story.pong(1, p0=9, p1=6)
+    new_id, _ = story.view.topic(TOPIC)
+    assert {one.value.topic_id for one in again.records} == {new_id}
+    assert len(again.records) == 2
+
+
+def test_a_topic_that_was_created_again_during_a_failover_is_noticed() -> None:
+    story = PushStory(num_partitions=2).start("a")
+    story.view.recreate(TOPIC)
+    reasons = story.fail_over().cause.reasons
+    assert [one.kind for one in reasons] == [ReasonKind.TOPIC_RECREATED]
+
+
+class Neighbours:
+    """What other kinds of groups have."""
+
+    def __init__(self, refusal: object = None, way: tuple[RawRecord, ...] = ()) -> None:
+        self.refused, self.way = refusal, way
+
+    def refusal(self, group_id: str) -> object:
+        return self.refused
+
+    def records_that_make_way(self, group_id: str) -> tuple[RawRecord, ...]:
+        return self.way
+
+
+def test_an_id_that_another_kind_of_group_has_is_refused_by_closing_the_connection() -> None:
+    story = PushStory()
+    others = Neighbours(HeldId(True, "Group g is a classic group with members."))
+    story.group = PushGroup("g", story.settings, story.view, others)
+    decision = story.register(1, "a")
+    assert decision == PushDecision(closes=[(1, "Group g is a classic group with members.")])
+    others.refused = None
+    story.register(2, "a")
+    others.refused = HeldId(False, "full")  # a group that exists goes on
+    assert not story.register(3, "b").closes
+
+
+def test_what_makes_way_comes_first_in_the_entry_with_the_first_consumer() -> None:
+    story = PushStory()
+    way = encode_record(Record(GroupMetadataKey(group_id="g"), None))
+    story.group = PushGroup("g", story.settings, story.view, Neighbours(way=(way,)))
+    first, second = story.register(1, "a"), story.register(2, "b")
+    assert [encode_record(one).type for one in first.records] == [2, 1011]
+    assert [encode_record(one).type for one in second.records] == [1011]

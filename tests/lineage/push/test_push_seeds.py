@@ -10,8 +10,7 @@ from coordinator.state.projection import Projection
 from lineage.push import consumer, machines, protocol
 from lineage.push.decisions import Failover
 from records import RawRecord, Stamped, compact
-
-from .push_world import PushWorld, play
+from tests.support.push_world import PushWorld, play
 
 MODES = tuple(Failover)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
-from lineage.rewrite.coordinator import RewriteCoordinator, RewriteSettings
 from lineage.rewrite.errors import RewriteError
-from lineage.rewrite.groups import Now, RewriteOrigin
+from lineage.rewrite.groups import RewriteOrigin
 from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState
 from lineage.rewrite.messages import (
     CommitPartition,
@@ -28,7 +26,6 @@ from lineage.rewrite.messages import (
     RewriteBroker,
     TopicNumbers,
     decode_request,
-    decode_response,
     encode_request,
     encode_response,
 )
@@ -37,66 +34,11 @@ from lineage.rewrite.strategies import STRATEGIES
 from records import OffsetCommitKey, decode_record
 from wire.errors import MalformedFrame, UnsupportedApi
 
-from .rewrite_play import RewriteLog, RewriteStory
+from .rewrite_desk import Desk
+from .rewrite_play import RewriteStory
 
 both = pytest.mark.parametrize("variant", VARIANTS)
 E = RewriteError
-
-
-class Desk:
-    """A coordinator that answers requests at once, over bytes."""
-
-    def __init__(self, variant: str, state: str = "Ready", **settings: Any) -> None:
-        self.log, self.at_ms, self.ids = RewriteLog(), 0.0, 0
-        counts = {"t": 4}
-        self.coordinator: RewriteCoordinator = VARIANTS[variant][0](
-            self.log.groups, counts, self.fresh_id, lambda _: None, RewriteSettings(**settings)
-        )
-        if state != "Down":
-            self.coordinator.elected()
-        if state == "Ready":
-            self.coordinator.loaded(self.now)
-
-    @property
-    def now(self) -> Now:
-        return Now(self.at_ms, 1_000_000 + int(self.at_ms))
-
-    def fresh_id(self) -> str:
-        self.ids += 1
-        return str(self.ids)
-
-    def ask(self, request: Any) -> Any:
-        """The answer to a request; None if it waits."""
-        header, decoded = decode_request(encode_request(7, "c", request)[4:])
-        assert decoded == request
-        mine = RewriteOrigin("connection", header)
-        found = None
-        for result in self.coordinator.handle(decoded, mine, self.now):
-            if result.cause is not None:
-                self.log.append(result.cause, result.records)
-            for origin, answer in result.answers:
-                if origin is mine:
-                    number, found = decode_response(request, encode_response(header, answer)[4:])
-                    assert number == 7
-        return found
-
-    def join(self, consumer_id: str = "", **fields: Any) -> Any:
-        given = {"session_timeout": 1_000, "topics": ["t"], "partition_assignment_strategy": "range"} | fields
-        return self.ask(JoinGroupRequest(group_id="g", consumer_id=consumer_id, **given))
-
-    def beat(self, consumer_id: str, generation: int = 1) -> int:
-        request = HeartbeatRequest(group_id="g", group_generation_id=generation, consumer_id=consumer_id)
-        return self.ask(request).error_code
-
-    def commit(self, consumer_id: str, generation: int = 1, **fields: Any) -> int:
-        one = CommitPartition(**({"partition": 0, "offset": 5} | fields))
-        topics = [CommitTopic(topic="t", partitions=[one])]
-        answer = self.ask(
-            OffsetCommitRequest(
-                group_id="g", group_generation_id=generation, consumer_id=consumer_id, topics=topics
-            )
-        )
-        return answer.topics[0].partitions[0].error_code
 
 
 def test_the_layout_is_the_texts() -> None:
@@ -230,28 +172,6 @@ def test_what_a_join_may_not_ask_for(variant: str) -> None:
 
 
 @both
-def test_what_a_group_asks_for_together_is_bounded_and_consumers_in_it_may_join_again(variant: str) -> None:
-    desk = Desk(variant, subscription_bytes_max=100, group_bytes_max=100)
-    desk.join(topics=["x" * 50])
-    assert desk.join(topics=["y" * 50]).error_code == E.GROUP_TOO_LARGE
-    assert desk.join("g-1", topics=["y" * 50]).error_code == E.NONE
-    assert desk.join(topics=["y" * 10]) is None
-    assert desk.join(topics=["z" * 20]).error_code == E.GROUP_TOO_LARGE
-
-
-@both
-def test_a_long_client_id_counts_as_what_is_asked_for(variant: str) -> None:
-    desk = Desk(variant)
-    request = JoinGroupRequest(
-        group_id="g", session_timeout=1_000, topics=["t"], partition_assignment_strategy="range"
-    )
-    header, _ = decode_request(encode_request(7, "c" * 30_000, request)[4:])
-    (result,) = desk.coordinator.handle(request, RewriteOrigin("connection", header), desk.now)
-    ((_, answer),) = result.answers
-    assert answer.error_code == E.INVALID_REQUEST
-
-
-@both
 def test_a_commit_that_would_be_no_entry_is_refused(variant: str) -> None:
     desk = Desk(variant, commit_partitions_max=3, commit_bytes_max=200)
     desk.join()
@@ -263,7 +183,7 @@ def test_a_commit_that_would_be_no_entry_is_refused(variant: str) -> None:
         return {one.error_code for one in desk.ask(request).topics[0].partitions}
 
     assert commit("", "") == commit("x" * 100) == {E.NONE}
-    assert commit("", "", "", "") == commit("x" * 200) == {E.INVALID_REQUEST}
+    assert commit("", "", "", "") == commit("x" * 200) == {E.INVALID_COMMIT_OFFSET_SIZE}
     assert len(desk.log.entries) == 3
 
 
@@ -291,22 +211,13 @@ def test_commits_keep_their_timestamp_which_is_the_base_of_retention(variant: st
 
 
 @both
-def test_a_strategy_that_fails_is_told_and_tried_again(variant: str) -> None:
-    broken = [True]
-
-    def sometimes(topics_of: Any, counts: Any) -> Any:
-        return {} if broken[0] else STRATEGIES["range"](topics_of, counts)
-
-    desk = Desk(variant, strategies={"mine": sometimes})
-    assert desk.join(partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    broken[0] = False
-    given = desk.join(partition_assignment_strategy="mine")
-    assert given.error_code == E.NONE
-    broken[0] = True
-    fewer = {"topics": [], "partition_assignment_strategy": "mine"}
-    assert desk.join(given.consumer_id, **fewer).error_code == E.NONE
-    assert desk.join(given.consumer_id, partition_assignment_strategy="mine").error_code == E.UNKNOWN
-    assert desk.beat(given.consumer_id) != E.UNKNOWN_CONSUMER
+def test_a_commit_that_does_not_fit_into_an_entry_is_refused(variant: str) -> None:
+    desk = Desk(variant, commit_bytes_max=100)
+    desk.join()
+    num_entries = len(desk.log.entries)
+    assert desk.commit("g-1", metadata="x" * 100) == E.INVALID_COMMIT_OFFSET_SIZE
+    assert len(desk.log.entries) == num_entries
+    assert desk.commit("g-1") == E.NONE
 
 
 @both

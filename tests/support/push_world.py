@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeVar
+from uuid import NAMESPACE_OID, uuid5
 
+from coordinator.oldgroups import committed_offset
 from coordinator.state.projection import Projection
 from lineage.push.consumer import (
     Action,
@@ -28,6 +31,7 @@ from lineage.push.decisions import (
     Event,
     Failover,
     FrameReceived,
+    OfferedOffset,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -37,16 +41,17 @@ from lineage.push.decisions import (
 from lineage.push.machines import ConsumerState
 from lineage.push.messages import (
     Broker,
-    PartitionOffset,
     RegisterRequest,
     decode_lookup_response,
     decode_request,
     frame,
     lookup_response,
+    partition_number,
 )
 from lineage.push.protocol import PushGroup
 from lineage.push.rounds import partition_list, partitions_of
-from records import Cause, PushGroupKey, PushGroupValue, RawRecord, encode_record, offset_commit_key
+from lineage.shard import NO_TOPIC, Topic
+from records import Cause, PushGroupKey, PushGroupValue, RawRecord, encode_record
 
 GROUP = "g"
 TOPIC = "t"
@@ -77,18 +82,28 @@ class ProjectedPushGroup:
     def __init__(self, num_partitions: dict[str, int]) -> None:
         self.projection = Projection()
         self.topics = num_partitions
+        self.lives: dict[str, int] = {}
         self.log: list[tuple[Cause, list[RawRecord]]] = []
         self.hashes: list[int] = []
 
     def value(self) -> PushGroupValue | None:
         return self.projection.old_groups.get(PushGroupKey(group_id=GROUP))
 
-    def committed(self, topic: str, partition: int) -> int:
-        found = self.projection.offsets.get(offset_commit_key(GROUP, topic, partition))
-        return -1 if found is None else found.offset
+    def committed(self, topic: str, topic_id: bytes, partition: int) -> int:
+        return committed_offset(self.projection, GROUP, topic, topic_id, partition)
 
-    def num_partitions(self, topic: str) -> int:
-        return self.topics.get(topic, 0)
+    def position(self, name: str, partition: int) -> int:
+        """The committed offset of a partition of the present topic."""
+        return self.committed(name, (self.topic(name) or NO_TOPIC)[0], partition)
+
+    def topic(self, name: str) -> Topic | None:
+        if name not in self.topics:
+            return None
+        return uuid5(NAMESPACE_OID, f"{name} {self.lives.get(name, 0)}").bytes, self.topics[name]
+
+    def recreate(self, name: str) -> None:
+        """Delete the topic and create it again, with as many partitions."""
+        self.lives[name] = self.lives.get(name, 0) + 1
 
     def write(self, decision: PushDecision) -> None:
         """Apply the decision's records as one entry, and check what must hold of every entry."""
@@ -214,6 +229,14 @@ class PushWorld:
         for line in list(self.lines.values()):
             self._break(line)
         self.at(self.now_ms + self.random.randint(20, 300), self.elect)
+
+    def grow(self, by: int = 1) -> None:
+        self.view.topics[TOPIC] += by
+        self.tell(PushMoment.TOPICS_CHANGED)
+
+    def recreate(self) -> None:
+        self.view.recreate(TOPIC)
+        self.tell(PushMoment.TOPICS_CHANGED)
 
     def tell(self, event: Event) -> PushDecision | None:
         if self.group is None:
@@ -384,8 +407,8 @@ class PushWorld:
                 actor.core.positions[topic, partition] = max(offset, 0) + 1
             if not actor.auto_commit and actor.core.positions and self.group is not None:
                 offsets = [
-                    PartitionOffset(topic=topic, partition=partition, offset=offset)
-                    for (topic, partition), offset in actor.core.positions.items()
+                    OfferedOffset(topic, partition_number(name), offset)
+                    for (topic, name), offset in actor.core.positions.items()
                 ]
                 self.tell(OffsetsOffered(actor.consumer_id, offsets))
 
@@ -432,15 +455,18 @@ CHURN_MS = 4_000
 REST_MS = 2_500
 
 
-def play(seed: int, failover: Failover) -> PushWorld:
+World = TypeVar("World", bound=PushWorld)
+
+
+def play(seed: int, failover: Failover, make: Callable[..., World] = PushWorld) -> World:
     """A random life of a group, and then a rest in which nothing happens to it."""
     chance = random.Random(f"mishaps of {seed}")
-    world = PushWorld(seed, failover, chance.choice((1, 3, 6)))
+    world = make(seed, failover, chance.choice((1, 3, 6)))
     names = [f"c{one}" for one in range(chance.randint(1, 5))]
 
     def mishap() -> None:
         actor = world.actors.get(chance.choice(names))
-        what = chance.randrange(9)
+        what = chance.randrange(10)
         if what <= 1 or actor is None:
             one = chance.choice(names)
             world.join(one, auto_commit=one != "c1")
@@ -453,8 +479,9 @@ def play(seed: int, failover: Failover) -> PushWorld:
         elif what == 5:
             world.kill()
         elif what == 6:
-            world.view.topics[TOPIC] += 1
-            world.tell(PushMoment.TOPICS_CHANGED)
+            world.grow()
+        elif what == 9:
+            world.recreate()
         elif what == 7:
             world.stall(chance.choice((100, 250, 600)))
         else:
