@@ -35,26 +35,28 @@ class Framer:
         Returns at most `most` payloads; the others come with the next call, whose `data` may be empty.
         """
         rest = self.rest
+        buffer: bytes | bytearray = data
         if rest:
             rest += data
             if len(rest) < self._wanted_bytes:
                 return []
-            data = bytes(rest)
-            rest.clear()
+            buffer = rest  # which is not copied: it may be large, and is read in many shares
         frames: list[bytes] = []
-        start, size, length_max = 0, len(data), self._frame_bytes_max
+        start, size, length_max = 0, len(buffer), self._frame_bytes_max
         wanted = LENGTH_BYTES
         while (begin := start + LENGTH_BYTES) <= size and len(frames) < most:
-            (length,) = _length(data, start)
+            (length,) = _length(buffer, start)
             if not 0 <= length <= length_max:
                 raise MalformedFrame("frame", f"length {length} is outside 0 to {length_max}")
             end = begin + length
             if end > size:
                 wanted = end - start
                 break
-            frames.append(data[begin:end])
+            frames.append(bytes(buffer[begin:end]))
             start = end
-        if start < size:
+        if buffer is rest:
+            del rest[:start]
+        elif start < size:
             rest += data[start:]
-            self._wanted_bytes = wanted
+        self._wanted_bytes = wanted
         return frames

@@ -20,6 +20,9 @@ check visits every connection, so it must not recur with the next reply."""
 FIRST_REQUEST_MS: Final = 10_000
 """Time for the first whole request. Clients send it as soon as they are connected, and it is small."""
 
+LOOK_AGAIN_MS: Final = 1.0
+"""Shortest wait for the end of a connection's time: a difference of floats may be too small for the clock."""
+
 UNUSED_MS: Final = 30_000
 """A connection that has sent no request for this long may be closed to make room. Members send one every few
 seconds, and any other client reconnects when it needs to."""
@@ -209,7 +212,7 @@ class ConnectionTable(Generic[C]):
             self._dismiss_newcomer(f"{FIRST_REQUEST_MS / 1000:g} s have passed")
         self._newcomers_timer = None
         if self._newcomers:
-            wait_ms = next(iter(self._newcomers)).active_ms - due_ms
+            wait_ms = max(next(iter(self._newcomers)).active_ms - due_ms, LOOK_AGAIN_MS)
             self._newcomers_timer = self._host.call_later(wait_ms, self._look_at_newcomers)
 
     def sweep(self) -> None:

@@ -75,7 +75,7 @@ class FramedContext:
 class FramedConnection(StreamHandler):
     """One connection. `number` is never used again; `is_busy` keeps its next frame from being served.
 
-    `shards_used` has a bit for each shard that it used."""
+    `shards_used` has a bit for each shard that it used. One that `is_kept` is not idle while it is silent."""
 
     def __init__(
         self, context: FramedContext, table: ConnectionTable[FramedConnection], service: FrameService
@@ -88,6 +88,7 @@ class FramedConnection(StreamHandler):
         self.closed = False
         self.shards_used = 0
         self.is_busy = False
+        self.is_kept = False
         self._context = context
         self._table = table
         self._service = service
@@ -97,6 +98,8 @@ class FramedConnection(StreamHandler):
         self._is_queued = False
         self._is_serving = False
         self._is_reading = True
+        self._answers: list[bytes] = []
+        """What is sent while frames are served; it leaves in one write."""
 
     # Called by the host.
 
@@ -176,6 +179,7 @@ class FramedConnection(StreamHandler):
             return self._serve_each(frames, end_ms)
         finally:
             self._is_serving = False
+            self._write_answers()
 
     def _serve_each(self, frames: list[bytes], end_ms: float) -> bool:
         for number, payload in enumerate(frames):
@@ -194,9 +198,18 @@ class FramedConnection(StreamHandler):
 
     def send(self, data: bytes) -> None:
         """Send a frame, unless the connection is closed."""
-        if not self.closed:
-            self._transport.write(data)
-            self._count()
+        if self.closed:
+            return
+        if self._is_serving:
+            self._answers.append(data)
+            return
+        self._transport.write(data)
+        self._count()
+
+    def _write_answers(self) -> None:
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._transport.write(b"".join(answers))
 
     def go_on_serving(self) -> None:
         """Serve the next frames: the connection is not busy any more."""
@@ -230,8 +243,8 @@ class FramedConnection(StreamHandler):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is outstanding: such a connection is not idle."""
-        return self.is_busy
+        """Whether an answer is outstanding, or the service watches it: such a connection is not idle."""
+        return self.is_busy or self.is_kept
 
     # Closing.
 
@@ -254,6 +267,7 @@ class FramedConnection(StreamHandler):
             return
         self.closed = True
         self._context.counters.connections_closed[why] += 1
+        self._write_answers()
         if self._is_new or at_once:
             self._transport.abort()
             return

@@ -25,6 +25,7 @@ from lineage.push.decisions import (
     PushDecision,
 )
 from lineage.push.messages import (
+    ELEMENTS_MAX,
     FRAME_BYTES_MAX,
     Broker,
     LookupRequest,
@@ -47,6 +48,8 @@ from records import shard_of
 from wire.errors import ErrorCode, MalformedFrame
 from wire.protocol import RequestHeader
 
+OFFSET_COMMIT_BYTES_MAX: Final = 1 << 20
+"""Bytes of an OffsetCommit: four times those of one for as many partitions as a consumer may have."""
 OFFSET_COMMIT_HEAD: Final = RewriteApi.OFFSET_COMMIT.to_bytes(2, "big")
 
 
@@ -87,6 +90,7 @@ class PushService:
         else:
             shard = self._shard_of(connection, request.group_id)
             self._registered[connection.number] = shard, request.group_id
+            connection.is_kept = True
             shard.register(connection, request)
 
     def _shard_of(self, connection: FramedConnection, group_id: str) -> PushShard:
@@ -106,9 +110,13 @@ class PushService:
         return lookup_response(node.node_id if node is not None and node.push_port else None, brokers)
 
     def _commit(self, connection: FramedConnection, payload: bytes) -> None:
+        if len(payload) > OFFSET_COMMIT_BYTES_MAX:
+            raise MalformedFrame("OffsetCommit", f"has more than {OFFSET_COMMIT_BYTES_MAX} bytes")
         header, request = decode_offset_commit(payload)
         if not isinstance(request, OffsetCommitRequest) or not request.group_id:
             raise MalformedFrame("group_id", "is empty")
+        if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_MAX:
+            raise MalformedFrame("partitions", f"are more than {ELEMENTS_MAX}")
         connection.is_busy = True
         offered = OffsetsOffered(
             consumer_id=request.consumer_id,

@@ -6,6 +6,7 @@ waits came before them, as in a consumer with a thread for its connection.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -24,6 +25,7 @@ from lineage.push.consumer import (
 from lineage.push.messages import (
     CommandType,
     RegisterRequest,
+    decode_command,
     decode_lookup_response,
     frame,
     partition_number,
@@ -216,6 +218,8 @@ class PushClient:
             self._take(payload)
 
     def _take(self, payload: bytes) -> None:
+        with contextlib.suppress(MalformedFrame):  # the core ends such a connection
+            self._tap(decode_command(payload))
         self._act(self.core.received(payload, self._now_ms))
 
     def _closed(self) -> None:

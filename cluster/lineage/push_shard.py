@@ -10,6 +10,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from cluster.lineage.connections import FramedConnection
@@ -22,6 +23,7 @@ from lineage.push.decisions import (
     ConnectionClosed,
     Event,
     Failover,
+    FrameReceived,
     OffsetsOffered,
     PushDecision,
     PushMoment,
@@ -40,8 +42,22 @@ LOG = logging.getLogger("quorate.lineage")
 RELOAD_MS: Final = 1_000.0
 """Pause before a group whose decision failed begins anew with the log."""
 
+TURN_MS: Final = 5.0
+"""Decisions of one turn of the loop; the rest of what waits follows in later ones."""
+
 CommitAnswer = Callable[[PushDecision | ErrorCode | None], None]
 """Gets the decision on an OffsetCommit once it is committed, or an error; None if the outcome is unknown."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An event that waits for its decision, and whom that concerns: a connection or a `CommitAnswer`.
+
+    `event` is None once it is withdrawn."""
+
+    group_id: str
+    event: Event | None
+    concerns: object
 
 
 class PushShard:
@@ -58,8 +74,12 @@ class PushShard:
         self._lines: dict[int, FramedConnection] = {}
         """Registered connections by number."""
         self._group_of: dict[int, str] = {}
-        self._events: deque[tuple[str, Event, object]] = deque()
-        """What is to be decided: group, event, and whom that concerns: a connection or `CommitAnswer`."""
+        self._events: deque[_Waiting] = deque()
+        self._said: dict[int, _Waiting] = {}
+        """What each connection said last, while it waits."""
+        self._moments: set[tuple[str, PushMoment]] = set()
+        """The moments of groups that wait."""
+        self._is_deciding = False
         self._retry: Timer | None = None
 
     # The state of the shard.
@@ -84,8 +104,10 @@ class PushShard:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        for kept in (self._groups, self._timers, self._lines, self._group_of, self._events):
+        for kept in (self._groups, self._timers, self._lines, self._group_of):
             kept.clear()
+        for waiting in (self._events, self._said, self._moments):
+            waiting.clear()
 
     def settings_of(self, group_id: str) -> PushSettings:
         """The settings of a group; without topics it is not served."""
@@ -122,10 +144,11 @@ class PushShard:
         number = event.connection
         self._lines.pop(number, None)
         self._group_of.pop(number, None)
-        said = [one for one in self._events if getattr(one[1], "connection", None) == number]
-        for one in said:
-            self._events.remove(one)
-        if not any(isinstance(one[1], Registered) for one in said):
+        said = self._said.pop(number, None)
+        was_registered = said is None or not isinstance(said.event, Registered)
+        if said is not None:
+            said.event = None
+        if was_registered:
             self.tell(group_id, event)
 
     def offer(self, group_id: str, event: OffsetsOffered, answer: CommitAnswer) -> None:
@@ -153,21 +176,44 @@ class PushShard:
 
     def tell(self, group_id: str, event: Event, concerns: object = None) -> None:
         """Decide on an event, after those that wait."""
-        is_waiting = isinstance(event, PushMoment) and (group_id, event, None) in self._events
-        if self._is_serving and not is_waiting:
-            self._events.append((group_id, event, concerns))
-            if self._retry is None:
-                self._work()
+        is_waiting = isinstance(event, PushMoment) and (group_id, event) in self._moments
+        if not self._is_serving or is_waiting:
+            return
+        waiting = _Waiting(group_id, event, concerns)
+        self._events.append(waiting)
+        if isinstance(event, PushMoment):
+            self._moments.add((group_id, event))
+        elif isinstance(event, Registered | FrameReceived):
+            self._said[event.connection] = waiting
+        if self._retry is None and not self._is_deciding:
+            self._work()
 
     def _work(self) -> None:
+        """Decide on what waits. What a decision brings about meanwhile, such as a next frame, waits too."""
+        self._is_deciding = True
+        try:
+            self._decide_all()
+        finally:
+            self._is_deciding = False
+
+    def _decide_all(self) -> None:
         self._retry = None
+        begun_ms = self._host.monotonic_ms()
         while self._events:
             now_ms = self._door.enter()
-            if now_ms is None:
-                self._retry = self._host.call_later(NO_ROOM_PAUSE_MS, self._work)
+            if now_ms is None or now_ms - begun_ms >= TURN_MS:
+                pause_ms = NO_ROOM_PAUSE_MS if now_ms is None else 0.0
+                self._retry = self._host.call_later(pause_ms, self._work)
                 return
-            group_id, event, concerns = self._events.popleft()
-            self._decide(now_ms, group_id, event, concerns)
+            waiting = self._events.popleft()
+            event = waiting.event
+            if event is None:
+                continue
+            if isinstance(event, PushMoment):
+                self._moments.discard((waiting.group_id, event))
+            elif isinstance(event, Registered | FrameReceived):
+                self._said.pop(event.connection, None)
+            self._decide(now_ms, waiting.group_id, event, waiting.concerns)
 
     def _decide(self, now_ms: float, group_id: str, event: Event, concerns: object) -> None:
         group, door = self._group(now_ms, group_id, event), self._door

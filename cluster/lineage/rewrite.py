@@ -139,6 +139,7 @@ class _RewriteShard:
         )
         self._strategies = StrategyJobs(slots, settings, self._topic_id, self._strategy_ended)
         self._term = 0
+        self._retry: Timer | None = None
         self._timer: Timer | None = None
         self._due_ms = 0.0
         self._has_news = False
@@ -167,10 +168,18 @@ class _RewriteShard:
             self._timer.cancel()
             self._timer = None
 
+    def _follow_in(self, delay_ms: float) -> None:
+        if self._retry is None:
+            self._retry = self._host.call_later(delay_ms, self._follow_again)
+
+    def _follow_again(self) -> None:
+        self._retry = None
+        self.follow()
+
     def _load(self) -> None:
         now_ms = self._door.enter()
         if now_ms is None:
-            self._host.call_later(NO_ROOM_PAUSE_MS, self.follow)
+            self._follow_in(NO_ROOM_PAUSE_MS)
             return
         self._term, self._has_news = self._door.term, False
         self._run(now_ms, self._coordinator.loaded)
@@ -233,11 +242,12 @@ class _RewriteShard:
         except Exception:  # what is in memory may be half changed: the log is not
             LOG.exception("shard %d: a decision of %s failed", door.shard, self._service.name)
             self._step_down()
-            self._host.call_later(RELOAD_MS, self.follow)
+            self._follow_in(RELOAD_MS)
             return
-        for result in results:
+        for result in results:  # all, before an answer lets the next request in
             if result.cause is not None:
                 door.write(now_ms, result.group_id, result.cause, list(result.records))
+        for result in results:
             for connection in result.closes:
                 assert isinstance(connection, FramedConnection)
                 connection.close("given up")

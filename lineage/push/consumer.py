@@ -172,10 +172,10 @@ class PushConsumerCore:
         return [CloseConnection(), *self._ask_first()]
 
     def quit(self) -> list[Action]:
-        """Leave: the closed connection says so. Nothing to do for a consumer that gave up or never began."""
-        if self.state in (ConsumerState.DOWN, ConsumerState.FAILED):
+        """Leave: the closed connection says so. A consumer that never began has nothing to leave."""
+        if self.state is ConsumerState.DOWN:
             return []
-        is_registered = self.state is not ConsumerState.LOOKING_UP
+        is_registered = (self.state, Seen.CLOSED) in SELF_TRANSITIONS
         self._take(Seen.QUITS)
         self.positions.clear()
         self.next_ms = None

@@ -96,6 +96,7 @@ SELF_TRANSITIONS: dict[tuple[ConsumerState, Seen], ConsumerState] = {
     **{(state, Seen.CLOSED): ConsumerState.LOOKING_UP for state in _ON_LINE},
     **{(state, Seen.QUITS): ConsumerState.DOWN for state in _ON_LINE},
     (ConsumerState.FAILED, Seen.BEGINS): ConsumerState.LOOKING_UP,
+    (ConsumerState.FAILED, Seen.QUITS): ConsumerState.DOWN,
 }
 """State and what a consumer meets → its next state. A command that is not here, such as Start
 without Stop before it, breaks the protocol, and the consumer closes the connection."""

@@ -22,7 +22,8 @@ class RewriteSettings:
     `strategies` are the names that a JoinGroup may have; those that are not built in are users'.
     `subscription_bytes_max` is for one consumer, `subscriptions_bytes_max` for all of a group. Of a group's
     partitions, in the order of their topics, those beyond `partitions_max` have no owner. Longer client ids
-    are cut. `commit_bytes_max` is for the records of one OffsetCommit."""
+    are cut. `commit_bytes_max` is for the records of one OffsetCommit, which has at most
+    `commit_partitions_max` partitions, so that it is decided on in a short time."""
 
     max_session_timeout_ms: int = 30_000
     strategies: frozenset[str] = frozenset(STRATEGIES)
@@ -34,6 +35,7 @@ class RewriteSettings:
     client_id_bytes_max: int = 256
     metadata_bytes_max: int = 4_096
     commit_bytes_max: int = 8 << 20
+    commit_partitions_max: int = 10_000
 
 
 def subscription_bytes(topics: Iterable[str], partitions: Iterable[TopicNumbers | RewritePartitions]) -> int:

@@ -178,11 +178,19 @@ class RewriteConsumerCore:
         to = None if isinstance(request, ConsumerMetadataRequest) else self.coordinator
         self._number += 1
         self._sent = Send(self._number, to, request)
-        sessions = self._settings.join_sessions if isinstance(request, JoinGroupRequest) else 1
-        self._lost_ms = now_ms + sessions * self._settings.session_timeout_ms
+        self._lost_ms = now_ms + self._patience_ms(request)
         if not isinstance(request, OffsetCommitRequest):
             self._beat_ms = now_ms + self._settings.session_timeout_ms / self._settings.heartbeat_frequency
         return self._sent
+
+    def _patience_ms(self, request: Message) -> float:
+        """How long a request waits for its answer."""
+        session_ms = self._settings.session_timeout_ms
+        if isinstance(request, JoinGroupRequest):
+            return session_ms * self._settings.join_sessions
+        if isinstance(request, ConsumerMetadataRequest):  # the next broker may answer before the session ends
+            return session_ms / self._settings.heartbeat_frequency
+        return session_ms
 
     def lost(self, number: int, now_ms: float) -> None:
         """The request will not be answered: its connection is closed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from lineage.rewrite.bounds import RewriteSettings, bytes_of_others, shared_out, subscription_bytes
@@ -40,6 +40,7 @@ from lineage.rewrite.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     RewriteBroker,
+    TopicNumbers,
 )
 from lineage.rewrite.strategies import STRATEGIES, Assignment, checked
 from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, Topics
@@ -52,6 +53,7 @@ from records import (
     RewriteConsumer,
     RewriteGroupKey,
     RewriteGroupValue,
+    RewritePartitions,
     Trigger,
     encode_record,
 )
@@ -324,18 +326,21 @@ class RewriteCoordinator(ABC):
     def _is_inconsistent(self, request: JoinGroupRequest, group: LiveGroup) -> bool:
         """Whether another consumer has another strategy, the other kind of list, or one of the partitions."""
         others = group.others(request.consumer_id)
-        seen = [(one.partition_assignment_strategy, *wanted(one)) for one in others]
+        seen: list[tuple[str, Sequence[TopicNumbers | RewritePartitions]]] = [
+            (one.partition_assignment_strategy, one.partitions) for one in others
+        ]
         value = self._record(request.group_id)
+        rest = group.alive - group.waiting.keys() - {request.consumer_id}
         for one in value.consumers:
-            if one.consumer_id in group.alive - group.waiting.keys() - {request.consumer_id}:
-                seen.append((value.strategy, one.topics, one.fixed))
+            if one.consumer_id in rest:
+                seen.append((value.strategy, one.fixed))
         topics, fixed = wanted(request)
         mine = partitions_of(fixed)
         return bool(topics and fixed) or any(
             strategy != request.partition_assignment_strategy
-            or bool(their_fixed) != bool(fixed)
-            or bool(partitions_of(their_fixed) & mine)
-            for strategy, _, their_fixed in seen
+            or any(one.partitions for one in their_fixed) != bool(fixed)
+            or not mine.isdisjoint((one.topic, number) for one in their_fixed for number in one.partitions)
+            for strategy, their_fixed in seen
         )
 
     # A rebalance.
@@ -469,6 +474,8 @@ class RewriteCoordinator(ABC):
         error = self._commit_error(request, group) if group and is_known else RewriteError.UNKNOWN_CONSUMER
         if error is not RewriteError.NONE:
             return refusal(request, origin, error)
+        if sum(len(topic.partitions) for topic in request.topics) > self._settings.commit_partitions_max:
+            return refusal(request, origin, RewriteError.INVALID_COMMIT_OFFSET_SIZE)
         value, bytes_max = self._record(request.group_id), self._settings.metadata_bytes_max
         records, topics = offsets_of(request, value, self._topics, bytes_max, now)
         if sum(len(one.key) + len(one.value or b"") for one in records) > self._settings.commit_bytes_max:

@@ -251,3 +251,13 @@ def test_a_join_that_waits_for_others_has_no_time_limit_of_the_node(nodes: OldNo
     answer = asker.ask(request)
     assert answer.error_code == 0
     assert len(answer.partitions_to_own[0].partitions) == 12
+
+
+def test_a_lookup_at_a_frozen_node_goes_to_another_one_after_a_heartbeat_interval(
+    nodes: OldNodes, variant: str
+) -> None:
+    nodes.cluster[1].host.pause(10 * SESSION_MS)
+    count_fault("cluster", "node of old groups paused")
+    nodes.cluster.wait_for_leader(nodes.shard, other_than=1)
+    join(nodes, variant, "a")  # it asks the first node first
+    nodes.wait(lambda: nodes.is_shared({"a"}), within_ms=BEAT_MS + 500)

@@ -314,7 +314,7 @@ class PushWorld:
         return actor
 
     def quit(self, actor: PushActor) -> None:
-        if actor.is_running and actor.core.state is not ConsumerState.FAILED:
+        if actor.is_running:
             self._act(actor, actor.core.quit())
             actor.is_running = False
 

@@ -172,6 +172,22 @@ def test_what_a_join_may_not_ask_for(variant: str) -> None:
 
 
 @both
+def test_a_commit_that_would_be_no_entry_is_refused(variant: str) -> None:
+    desk = Desk(variant, commit_partitions_max=3, commit_bytes_max=200)
+    desk.join()
+
+    def commit(*metadata: str) -> set[int]:
+        parts = [CommitPartition(partition=0, offset=1, metadata=one) for one in metadata]
+        topics = [CommitTopic(topic="t", partitions=parts)]
+        request = OffsetCommitRequest(group_id="g", group_generation_id=1, consumer_id="g-1", topics=topics)
+        return {one.error_code for one in desk.ask(request).topics[0].partitions}
+
+    assert commit("", "") == commit("x" * 100) == {E.NONE}
+    assert commit("", "", "", "") == commit("x" * 200) == {E.INVALID_COMMIT_OFFSET_SIZE}
+    assert len(desk.log.entries) == 3
+
+
+@both
 def test_fixed_partitions_are_owned_by_the_one_consumer_that_asks(variant: str) -> None:
     desk = Desk(variant)
     fixed = [TopicNumbers(topic="t", partitions=[1, 9])]
