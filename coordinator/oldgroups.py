@@ -39,7 +39,7 @@ from wire.messages.sync_group import SyncGroupRequest
 from wire.schema import Message
 
 _PROTOCOLS: Mapping[type[OldGroupKey], str] = {
-    RewriteGroupKey: "the consumer rewrite protocol",
+    RewriteGroupKey: "the rewrite protocol",
     PushGroupKey: "the push protocol",
 }
 

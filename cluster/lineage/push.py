@@ -35,11 +35,9 @@ from lineage.push.messages import (
     lookup_response,
 )
 from lineage.rewrite.messages import (
-    CommittedPartition,
-    CommittedTopic,
     OffsetCommitRequest,
-    OffsetCommitResponse,
     RewriteApi,
+    committed_with,
     encode_response,
 )
 from lineage.rewrite.messages import decode_request as decode_offset_commit
@@ -167,14 +165,5 @@ def _answer_commit(
         connection.close("unknown outcome")
         return
     error = decision.error if isinstance(decision, PushDecision) else decision
-    topics = [
-        CommittedTopic(
-            topic=topic.topic,
-            partitions=[
-                CommittedPartition(partition=one.partition, error_code=error) for one in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
-    connection.send(encode_response(header, OffsetCommitResponse(topics=topics)))
+    connection.send(encode_response(header, committed_with(request, error)))
     connection.go_on_serving()

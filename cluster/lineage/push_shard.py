@@ -155,8 +155,6 @@ class PushShard:
         """Commit offsets; `answer` is called once."""
         if not self._is_serving:
             answer(ErrorCode.NOT_COORDINATOR)
-        elif group_id not in self._groups:
-            answer(ErrorCode.UNKNOWN_MEMBER_ID)
         elif self._door.enter() is None:
             answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         else:
@@ -217,6 +215,10 @@ class PushShard:
 
     def _decide(self, now_ms: float, group_id: str, event: Event, concerns: object) -> None:
         group, door = self._group(now_ms, group_id, event), self._door
+        if group_id not in self._groups:  # its record could not be loaded, and its connections are closed
+            if isinstance(event, OffsetsOffered) and callable(concerns):
+                concerns(None)
+            return
         try:
             decision = group.on(event, int(door.clock_ms(now_ms)), door.wall_ms(now_ms))
             records = [encode_record(one) for one in decision.records]
@@ -251,16 +253,16 @@ class PushShard:
         return found
 
     def _told(self, decision: PushDecision, answer: object, why: Unavailable | None) -> None:
-        """Send what a decision sends, once its entry is committed; else end the connections concerned."""
+        """Close and send as decided, once the entry is committed; else end the connections concerned."""
+        for number, reason in decision.closes:
+            if (line := self._lines.get(number)) is not None:
+                line.refuse("removed", reason)
         for number, command in decision.sends:
             if (line := self._lines.get(number)) is not None:
                 if why is None:
                     line.send(frame(command))
                 else:
                     line.close("unknown outcome")
-        for number, reason in decision.closes:
-            if (line := self._lines.get(number)) is not None:
-                line.refuse("removed", reason)
         if callable(answer):
             answer(decision if why is None else None)
 

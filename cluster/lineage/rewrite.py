@@ -68,7 +68,7 @@ class _Records(Mapping[Any, Any]):
 class RewriteService:
     """The protocol on one node (`connections.FrameService`); `locate` names the node that leads a group."""
 
-    name = "the rewrite design's protocol"
+    name = "the rewrite protocol"
 
     def __init__(
         self, host: Host, settings: Settings, doors: list[ShardDoor], locate: Locate, slots: JobSlots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -16,6 +17,10 @@ from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 from coordinator.api import JobKind
 from raftlog.env.host import Host
+from raftlog.env.rate_limit import RateLimitedLogger
+from records import OLD_GROUPS_SINCE
+
+LOG = logging.getLogger("quorate.lineage")
 
 
 class LineageNode(Protocol):
@@ -33,6 +38,9 @@ class LineageNode(Protocol):
     @property
     def has_met_all(self) -> bool: ...
 
+    @property
+    def format_level(self) -> int: ...
+
     def coordinator_of(self, group_id: str) -> NodeInfo | None: ...
 
     def observe_clock(self, now_ms: float) -> None: ...
@@ -43,6 +51,7 @@ class LineageListeners:
 
     def __init__(self, node: LineageNode) -> None:
         self._node = node
+        self._limited_log = RateLimitedLogger(LOG, node.host.monotonic_ms)
         settings = node.settings
         self._doors = [ShardDoor(runtime) for runtime in node.shards]
         self._push: PushService | None = None
@@ -67,7 +76,18 @@ class LineageListeners:
         return listener
 
     def _locate(self, group_id: str) -> NodeInfo | None:
-        """Return the node that leads a group; None while this one has not met the others since its start."""
+        """Return the node that leads a group.
+
+        None while this node has not met the others since its start, or if no such group can be written."""
+        if self._node.format_level < OLD_GROUPS_SINCE:
+            self._limited_log.warning(
+                "format",
+                "groups of older protocols need format level %d, and the cluster is at %d: "
+                "`quorate cluster upgrade` raises it when every node has this release",
+                OLD_GROUPS_SINCE,
+                self._node.format_level,
+            )
+            return None
         return self._node.coordinator_of(group_id) if self._node.has_met_all else None
 
     @property

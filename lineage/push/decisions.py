@@ -133,13 +133,14 @@ Event = Registered | FrameReceived | ConnectionClosed | OffsetsOffered | PushMom
 class PushDecision:
     """`records` with their `cause` are one entry (no records: no cause, no entry), to be applied at once.
 
-    `sends` (connection, command) and then `closes` (connection, why) follow once the entry is committed.
+    `closes` (connection, why) and then `sends` (connection, command) follow once the entry is committed: who
+    was removed is cut off before its partitions start elsewhere.
     `error` answers `OffsetsOffered`."""
 
     cause: Cause | None = None
     records: list[Record] = field(default_factory=list)
-    sends: list[tuple[int, Command]] = field(default_factory=list)
     closes: list[tuple[int, str]] = field(default_factory=list)
+    sends: list[tuple[int, Command]] = field(default_factory=list)
     error: ErrorCode = ErrorCode.NONE
 
 

@@ -246,6 +246,9 @@ class RewriteConsumerCore:
         self._on(event, now_ms)
 
     def _on(self, event: RewriteConsumerEvent, now_ms: float) -> None:
+        """Take a transition. An answer that the variant does not know is taken for a lost one."""
+        if (self.state, event) not in self._table:
+            event = RewriteConsumerEvent.LOST
         self.taken[self.state, event] += 1
         self.state, actions = self._table[self.state, event]
         at_ms = now_ms

@@ -13,15 +13,13 @@ from typing import NamedTuple
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.machines import RewriteEvent, RewriteState
 from lineage.rewrite.messages import (
-    CommittedPartition,
-    CommittedTopic,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     OffsetCommitRequest,
-    OffsetCommitResponse,
     TopicNumbers,
+    committed_with,
 )
 from lineage.rewrite.strategies import STRATEGIES, Assignment, Partition, StrategyConsumer, StrategyJob
 from lineage.shard import NO_TOPIC, Topic, Topics, is_another_topic
@@ -317,16 +315,5 @@ def refusal(
     elif isinstance(request, HeartbeatRequest):
         answer = HeartbeatResponse(error_code=error)
     else:
-        answer = OffsetCommitResponse(
-            topics=[
-                CommittedTopic(
-                    topic=topic.topic,
-                    partitions=[
-                        CommittedPartition(partition=one.partition, error_code=error)
-                        for one in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        answer = committed_with(request, error)
     return RewriteResult(request.group_id, answers=((origin, answer),))

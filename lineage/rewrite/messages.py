@@ -122,6 +122,22 @@ class OffsetCommitResponse(Message):
     topics: list[CommittedTopic] = array_of(CommittedTopic, "0+")
 
 
+def committed_with(request: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
+    """The answer that has one error code for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            CommittedTopic(
+                topic=topic.topic,
+                partitions=[
+                    CommittedPartition(partition=one.partition, error_code=error_code)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 _CLASSES: dict[int, tuple[type[Message], type[Message], range]] = {
     RewriteApi.OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse, range(1, 2)),
     RewriteApi.CONSUMER_METADATA: (ConsumerMetadataRequest, ConsumerMetadataResponse, range(1)),

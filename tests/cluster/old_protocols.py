@@ -28,7 +28,9 @@ Part = tuple[str, int]
 class OldNodes(ThreeNodes):
     """Three nodes that serve both protocols; `owners` tells who consumes what, as the consumers see it."""
 
-    def __init__(self, seed: int = 1, *, topics: str = "orders", **machine: Any) -> None:
+    def __init__(
+        self, seed: int = 1, *, topics: str = "orders", is_upgraded: bool = True, **machine: Any
+    ) -> None:
         given = machine.pop("settings", {})
         settings = {"lineage_push_port": PUSH_PORT, "lineage_rewrite_port": REWRITE_PORT} | given
         super().__init__(seed, settings=settings, **machine)
@@ -36,7 +38,8 @@ class OldNodes(ThreeNodes):
         self.rewriting: dict[str, RewriteClient] = {}
         self.hosts: dict[str, VirtualHost] = {}
         self.gave_up: list[str] = []
-        self.upgrade()
+        if is_upgraded:
+            self.upgrade()
         if topics:
             self.configure(("push.topics", SET, topics))
 

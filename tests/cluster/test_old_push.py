@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.lineage.connections import FramedConnection
 from lineage.push.decisions import Event, OffsetsOffered, PushDecision
 from lineage.push.machines import ConsumerState
+from lineage.push.messages import decode_command
 from lineage.push.protocol import PushGroup
 from records import PushState
 from tests.cluster.old_protocols import PING_MS, PUSH_PORT, RETRIES, OldNodes
@@ -189,3 +191,46 @@ def test_a_group_whose_decision_failed_is_loaded_once_and_loses_no_consumer(
     assert record is not None
     assert {one.state for one in record.consumers} == {PushState.STARTED}
     assert record.round == 2, "no round began"
+
+
+def test_a_consumer_that_is_put_out_is_cut_off_before_its_partitions_start_elsewhere(
+    nodes: OldNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.push("a")
+    nodes.push("b")
+    nodes.wait(lambda: nodes.is_shared({"a", "b"}))
+    done: list[str] = []
+    close, send = FramedConnection.close, FramedConnection.send
+
+    def closes(self: FramedConnection, why: str, **how: bool) -> None:
+        done.append(f"close {why}")
+        close(self, why, **how)
+
+    def sends(self: FramedConnection, data: bytes) -> None:
+        done.append(type(decode_command(data[4:])).__name__)
+        send(self, data)
+
+    monkeypatch.setattr(FramedConnection, "close", closes)
+    monkeypatch.setattr(FramedConnection, "send", sends)
+    nodes.hosts["b"].pause()
+    count_fault("cluster", "push consumer stopped")
+    nodes.wait(lambda: len(nodes.pushed["a"].positions) == 12)
+    ended = done.index("close removed")
+    assert "StopRequest" in done[ended:]
+    assert "StartRequest" in done[ended:]
+    assert not {"StopRequest", "StartRequest"} & {*done[:ended]}
+
+
+def test_below_the_format_level_a_lookup_names_no_coordinator_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nodes = OldNodes(is_upgraded=False)
+    nodes.push("a")
+    nodes.rewrite("b")
+    nodes.world.run_for(2_000)
+    assert not nodes.owners()
+    assert nodes.pushed["a"].core.state is ConsumerState.LOOKING_UP
+    assert "groups of older protocols need format level 5, and the cluster is at 1" in caplog.text
+    nodes.upgrade()
+    nodes.rewriting.pop("b").quit()
+    nodes.wait(lambda: nodes.is_shared({"a"}))

@@ -290,7 +290,7 @@ def test_the_two_old_protocols_refuse_each_other_and_give_way() -> None:
     member = old.join().consumer_id
     old.register("p")
     (why,) = old.closed
-    assert why.startswith("Group g is a group of the consumer rewrite protocol with 1 consumer.")
+    assert why.startswith("Group g is a group of the rewrite protocol with 1 consumer.")
     old.commit(member, {ORDERS_0: 5})
     old.stop_all()
     connection = old.register("p")
@@ -474,7 +474,7 @@ def test_old_groups_are_described() -> None:
         ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=["r"])
     ).groups
     assert row.error_code == E.GROUP_ID_NOT_FOUND
-    assert "consumer rewrite protocol with 1 consumer" in row.error_message
+    assert "rewrite protocol with 1 consumer" in row.error_message
     old.stop_all("r")
     (r,) = world.handle(ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["r"])).groups
     assert (r.group_state, r.members) == ("Empty", [])

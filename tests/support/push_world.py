@@ -252,13 +252,13 @@ class PushWorld:
         if incarnation != self.incarnation:
             return
         self.committed = max(self.committed, length)
+        for number, _ in decision.closes:
+            if number in self.lines:
+                self._break(self.lines[number])
         for number, command in decision.sends:
             if number in self.lines:
                 self.num_messages += 1
                 self._to_consumer(self.lines[number], frame(command)[4:])
-        for number, _ in decision.closes:
-            if number in self.lines:
-                self._break(self.lines[number])
 
     def _break(self, line: PushLine) -> None:
         """Both ends learn that the connection is closed, after what was sent before."""
