@@ -11,5 +11,6 @@ rewrite      seed 000: a coordinator for each shard
 rewrite_settings  the node's settings of seed 000, as its coordinator has them
 strategy_jobs  users' strategies of seed 000, as child processes
 push_client, rewrite_client  a consumer of each protocol, with connections and time from a Host
+rewrite_fetcher  what a consumer of seed 000 fetches from Kafka ports
 client_line  a connection of such a consumer
 """

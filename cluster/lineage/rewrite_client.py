@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from client.core.types import ConsumerRecord
 from cluster.lineage.client_line import Address, ClientLine
+from cluster.lineage.rewrite_fetcher import RewriteFetcher
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings, Send
+from lineage.rewrite.fetching import FetchRules
 from lineage.rewrite.machines import DESIGN_CONSUMER, THREAD_CONSUMER
 from lineage.rewrite.messages import ConsumerMetadataResponse, decode_response, encode_request
+from lineage.rewrite.strategies import Partition
 from raftlog.env.host import Host, Timer
 from wire.errors import MalformedFrame
 from wire.schema import Message
@@ -23,7 +27,8 @@ class RewriteClient:
     """One consumer. `changed` is called after everything that happened to it.
 
     `tap` is told of each message that is sent, and of each that comes; `others` are arguments of
-    `RewriteConsumerCore`."""
+    `RewriteConsumerCore`. With addresses of Kafka ports (`kafka`) it fetches: `deliver` gets the messages,
+    and their offsets are its positions."""
 
     def __init__(
         self,
@@ -36,9 +41,20 @@ class RewriteClient:
         variant: str = "design",
         changed: Callable[[], None] = lambda: None,
         tap: Callable[[Message], None] = lambda message: None,
+        kafka: tuple[Address, ...] = (),
+        rules: FetchRules | None = None,
+        deliver: Callable[[list[ConsumerRecord]], None] = lambda messages: None,
         **others: Any,
     ) -> None:
+        if kafka:
+            others["positions"] = self._positions
         self.core = RewriteConsumerCore(TABLES[variant], settings, topics, **others)
+        self.fetcher: RewriteFetcher | None = None
+        if kafka:
+            group_id, rules = settings.group_id, rules or FetchRules()
+            self.fetcher = RewriteFetcher(
+                host, name, group_id, self.core, kafka, rules, deliver, self._happens
+            )
         self._host = host
         self._name = name
         self._brokers = brokers
@@ -64,6 +80,8 @@ class RewriteClient:
         self._is_over = True
         if self._line is not None:
             self._line.end()
+        if self.fetcher is not None:
+            self.fetcher.end()
 
     def pause(self, for_ms: float) -> None:
         """Neither poll nor read for so long."""
@@ -74,6 +92,9 @@ class RewriteClient:
         """All topics there are; a consumer with a wildcard picks its own."""
         self.core.saw_topics(names)
         self._work()
+
+    def _positions(self) -> dict[Partition, int]:
+        return {} if self.fetcher is None else self.fetcher.fetching.positions
 
     @property
     def _now_ms(self) -> float:
@@ -88,11 +109,15 @@ class RewriteClient:
         send = self.core.poll(self._now_ms)
         if send is not None:
             self._send(send)
+        if self.fetcher is not None:
+            self.fetcher.work()
         self._changed()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if (deadline_ms := self.core.next_deadline_ms) is not None:
+        fetch_ms = None if self.fetcher is None else self.fetcher.fetching.next_deadline_ms
+        times = [one for one in (self.core.next_deadline_ms, fetch_ms) if one is not None]
+        if (deadline_ms := min(times, default=None)) is not None:
             self._timer = self._host.call_later(max(deadline_ms - self._now_ms, 1.0), self._work)
 
     def _send(self, send: Send) -> None:

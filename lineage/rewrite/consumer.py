@@ -18,13 +18,10 @@ from typing import NamedTuple
 from lineage.rewrite.errors import EVENT_OF_ERROR
 from lineage.rewrite.groups import partitions_of
 from lineage.rewrite.machines import (
-    FETCHING,
     ConsumerTable,
-    FetchResult,
     RewriteAction,
     RewriteConsumerEvent,
     RewriteConsumerState,
-    Subroutine,
 )
 from lineage.rewrite.messages import (
     CommitPartition,
@@ -317,13 +314,3 @@ class RewriteConsumerCore:
                 for topic, group in groupby(sorted(positions), key=itemgetter(0))
             ],
         )
-
-
-class Fetching:
-    """Which of the thread's subroutines 20 to 40 runs for a partition: the request to send next for it."""
-
-    def __init__(self) -> None:
-        self.runs = Subroutine.FIND_LEADER
-
-    def ended(self, outcome: FetchResult) -> None:
-        self.runs = FETCHING[self.runs, outcome]
