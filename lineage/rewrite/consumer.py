@@ -267,8 +267,10 @@ class RewriteConsumerCore:
                     self._next = None
                 case RewriteAction.DISCOVER:
                     self._next = ConsumerMetadataRequest(group_id=self._settings.group_id)
+                case RewriteAction.COMMIT if self.state in _MEMBERS:
+                    self._commit_ms = at_ms  # heartbeats and a changed list of topics come first
                 case RewriteAction.COMMIT:
-                    self._next = self._commit() or (None if self.state in _MEMBERS else self._join_group())
+                    self._next = self._commit() or self._join_group()
                 case RewriteAction.JOIN:
                     self._next = self._join_group()
                 case RewriteAction.BEAT:

@@ -248,7 +248,9 @@ def test_what_a_consumer_does_when_join_group_fails(variant: str) -> None:
 
 def in_group(variant: str) -> RewriteConsumerCore:
     """A consumer that owns t-0 and commits 5 every 200 ms, in generation 1 since ms 0."""
-    settings = RewriteConsumerSettings(group_id="g", session_timeout_ms=900, commit_interval_ms=200)
+    settings = RewriteConsumerSettings(
+        group_id="g", session_timeout_ms=900, commit_interval_ms=200, backoff_ms=50
+    )
     consumer = RewriteConsumerCore(VARIANTS[variant][1], settings, ("t",), positions=lambda: {("t", 0): 5})
     consumer.start(0)
     found = ConsumerMetadataResponse(coordinator=RewriteBroker(node_id=1))
@@ -307,8 +309,8 @@ def test_the_thread_repeats_a_commit_that_is_refused_after_the_backoff(state: Re
     first = consumer.poll(200)
     assert isinstance(first.request, OffsetCommitRequest)
     consumer.answered(first.number, committed(E.OFFSET_METADATA_TOO_LARGE), 200)
-    assert (consumer.state, consumer.next_deadline_ms) == (state, 300)
-    assert consumer.poll(300).request == first.request
+    assert (consumer.state, consumer.next_deadline_ms) == (state, 250)
+    assert consumer.poll(250).request == first.request
     assert consumer.taken[state, RewriteConsumerEvent.COMMIT_FAILED] == 1
 
 
