@@ -11,8 +11,12 @@ from lineage.push import consumer, machines, protocol
 from lineage.push.decisions import Failover
 from records import RawRecord, Stamped, compact
 from tests.support.push_world import PushWorld, play
+from tests.support.replaying import every_prefix, every_window
 
 MODES = tuple(Failover)
+WINDOWED_SEEDS = 6
+WINDOWED_RECORDS = 40
+"""Records of a log of which every window is compacted: there are about a quarter of their square."""
 
 
 class TakenTransitions(dict):
@@ -65,6 +69,21 @@ def test_every_life_keeps_the_rules_and_together_they_take_every_transition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     play_all(range(200), monkeypatch)
+
+
+def states(logs: list[list[RawRecord]], last_index: int) -> set[int]:
+    """The states that these logs load to."""
+    return {replayed([(last_index, raw) for raw in log]).state_hash for log in logs}
+
+
+@pytest.mark.parametrize("failover", MODES)
+def test_every_window_of_compaction_loads_to_the_same_state(failover: Failover) -> None:
+    for seed in range(WINDOWED_SEEDS):
+        log = play(seed, failover).view.log
+        stamped = [Stamped(index, index, raw) for index, (_, raws) in enumerate(log, 1) for raw in raws]
+        assert len(stamped) > WINDOWED_RECORDS
+        assert len(states(every_prefix(stamped), len(log))) == 1, seed
+        assert len(states(every_window(stamped[:WINDOWED_RECORDS]), WINDOWED_RECORDS)) == 1, seed
 
 
 @pytest.mark.slow
