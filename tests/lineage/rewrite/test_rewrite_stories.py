@@ -1,6 +1,6 @@
 """The five failover cases of seed 000 and its slow consumer, for both variants, over the protocol's bytes.
 
-`golden/` has what these nine stories sent: every frame of each variant, and what it says. The thread has no
+`golden/` has what these ten stories sent: every frame of each variant, and what it says. The thread has no
 story in which a rebalance is cancelled: who was found dead is unknown to it at once, and joins anew.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from lineage.rewrite.consumer import RewriteConsumerSettings
-from lineage.rewrite.machines import RewriteConsumerState, RewriteEvent, RewriteState
+from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState, RewriteEvent, RewriteState
 from lineage.rewrite.messages import JoinGroupRequest
 from lineage.rewrite.playing import VARIANTS
 from records import ReasonKind
@@ -22,13 +22,17 @@ from .rewrite_play import GROUP, SESSION_MS, RewriteStory
 both = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def two_consumers(variant: str) -> RewriteStory:
-    """Consumers a and b in generation 2, with three partitions each; a heartbeats every 1.5 s, b each s."""
+def two_consumers(variant: str, sessions_of_a: int = 1) -> RewriteStory:
+    """Consumers a and b in generation 2, with three partitions each; a heartbeats every 1.5 s, b each s.
+
+    The session of a is so many times that of b."""
     story = RewriteStory(variant)
     story.join(
         "a",
         settings=RewriteConsumerSettings(
-            group_id=GROUP, session_timeout_ms=SESSION_MS, heartbeat_frequency=2
+            group_id=GROUP,
+            session_timeout_ms=sessions_of_a * SESSION_MS,
+            heartbeat_frequency=2 * sessions_of_a,
         ),
     )
     story.play.run(100)
@@ -138,9 +142,9 @@ def test_case_5_who_was_answered_goes_on_and_the_other_joins(variant: str, gener
     ends_in(story, generation, 8, "case-5")
 
 
-def slow_consumer(variant: str) -> RewriteStory:
+def slow_consumer(variant: str, sessions_of_a: int = 1) -> RewriteStory:
     """b was just found dead, and a was not told yet."""
-    story = two_consumers(variant)
+    story = two_consumers(variant, sessions_of_a)
     story.play.run(1_050)  # b has heartbeated once, so it dies between two heartbeats of a
     story.silence(3 * SESSION_MS)
     story.play.pause("b", 10 * SESSION_MS)
@@ -180,6 +184,28 @@ def test_a_slow_consumer_that_is_too_late_is_unknown_and_starts_another_round(va
     ends_in(story, 4, 6, "slow-too-late")
     unknown = [event for (_, event), count in story.play.processes["b"].consumer.taken.items() if count]
     assert any(event.name == "UNKNOWN" for event in unknown)
+
+
+@pytest.mark.parametrize(("variant", "generation"), [("design", 3), ("thread", 4)])
+def test_a_slow_consumer_rediscovers_and_joins_again_if_the_round_takes_long(
+    variant: str, generation: int
+) -> None:
+    """The round waits for a, whose session is three of b's; b waits for two.
+
+    In the thread b has no id any more, so its first JoinGroup costs a generation more."""
+    story = slow_consumer(variant, sessions_of_a=3)
+    until(story, lambda: bool(group(story).told))
+    story.play.pause("a", 2.5 * SESSION_MS)
+    story.play.resume("b")
+    slow = story.play.processes["b"].consumer
+    waits = RewriteConsumerState.STOPPED if variant == "design" else RewriteConsumerState.JOINING
+    until(story, lambda: slow.taken[waits, RewriteConsumerEvent.LOST] == 1)
+    assert story.log.value.generation == 2
+    asked = story.messages[JoinGroupRequest]
+    until(story, lambda: story.messages[JoinGroupRequest] == asked + 1)
+    assert slow.state is waits
+    ends_in(story, generation, 6, "slow-long-round")
+    assert sorted(story.owners().values()) == ["a", "a", "a", "b", "b", "b"]
 
 
 @both
