@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -26,9 +27,9 @@ FIND_OFFSET = Subroutine.FIND_OFFSET, FetchResult.DONE
 class Messages:
     """Three nodes that keep messages, and what the consumers of a group were given of them."""
 
-    def __init__(self, variant: str) -> None:
+    def __init__(self, variant: str, seed: int = 1) -> None:
         settings = {"lineage_rewrite_variant": variant, "scratch_log_enable": True}
-        self.nodes = OldNodes(settings=settings)
+        self.nodes = OldNodes(seed, settings=settings)
         self._variant = variant
         self.seen: Counter[bytes] = Counter()
         self.by: dict[str, set[bytes]] = {}
@@ -94,6 +95,52 @@ class Messages:
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)
         answer = self.nodes.ask(self.keeper, ApiKey.DELETE_RECORDS, 2, request)
         assert answer.topics[0].partitions[0].error_code == 0
+
+
+class Lives(Messages):
+    """Random lives of a group: consumers come, are killed or do not poll; nodes are killed or hand over."""
+
+    STEPS = 12
+
+    def __init__(self, variant: str, seed: int) -> None:
+        super().__init__(variant, seed)
+        self._chance = random.Random(seed)
+
+    def live(self) -> None:
+        events = (self.produce, self.produce, self._join, self._kill, self._pause, self._move, self._reboot)
+        self.join("c0", "c1")
+        for _ in range(self.STEPS):
+            self._chance.choice(events)()
+            self.nodes.world.run_for(self._chance.choice([50, 500, SESSION_MS]))
+
+    def _any(self) -> str:
+        return self._chance.choice(sorted(self.nodes.rewriting))
+
+    def _join(self) -> None:
+        self.join(f"c{len(self.by)}")
+
+    def _kill(self) -> None:
+        if len(self.nodes.rewriting) > 1:
+            self.nodes.kill_client(self._any())
+            count_fault("cluster", "fetching consumer killed")
+
+    def _pause(self) -> None:
+        self.nodes.rewriting[self._any()].pause(self._chance.uniform(100, 2 * SESSION_MS))
+        count_fault("cluster", "fetching consumer paused")
+
+    def _move(self) -> None:
+        done: list[str | None] = []
+        nodes = self.nodes
+        nodes.cluster[nodes.leader].node.transfer(nodes.shard, None, done.append)
+        nodes.wait(lambda: bool(done))
+
+    def _reboot(self) -> None:
+        """Kill a node that keeps no messages, which may coordinate."""
+        machine = self.nodes.cluster[self._chance.choice(sorted({1, 2, 3} - {self.keeper}))]
+        machine.kill()
+        count_fault("cluster", "node killed under fetching consumers")
+        self.nodes.world.run_for(self._chance.choice([500, SESSION_MS]))
+        machine.boot()
 
 
 def fetching(client: RewriteClient) -> Any:
@@ -195,3 +242,28 @@ def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_beginning(me
     assert once(messages)
     assert nodes.is_shared({"a", "b"})
     nodes.wait(lambda: messages.committed() == dict.fromkeys(range(PARTITIONS), 2), 3 * SESSION_MS)
+
+
+def check_lives(variant: str, seed: int) -> None:
+    """No message is left out, and in the end what was read is committed."""
+    lives = Lives(variant, seed)
+    lives.live()
+    lives.nodes.world.run_for(6 * SESSION_MS)
+    lives.produce()
+    lives.wait_for_all()
+    assert lives.seen.keys() == set(lives.produced)
+    lives.nodes.wait(lambda: len(lives.positions()) == PARTITIONS and lives.committed() == lives.positions())
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("variant", ["design", "thread"])
+def test_no_message_is_left_out_while_nodes_and_consumers_are_killed(variant: str, seed: int) -> None:
+    check_lives(variant, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("variant", ["design", "thread"])
+def test_no_message_is_left_out_in_many_lives(variant: str) -> None:
+    for seed in range(100, 140):
+        check_lives(variant, seed)
