@@ -156,7 +156,7 @@ class Fetching:
     def answered(self, number: int, response: Message, now_ms: float) -> None:
         """The answer to a request; a late one to a request that was given up is ignored."""
         if isinstance(response, MetadataResponse):
-            self.brokers.update((one.node_id, (one.host, one.port)) for one in response.brokers)
+            self.brokers = {one.node_id: (one.host, one.port) for one in response.brokers}
         self._end(number, _by_partition(response), now_ms)
 
     def _follow(self, now_ms: float) -> None:
@@ -274,6 +274,8 @@ class Fetching:
             place.leader = answer.leader_id
             return FetchResult.DONE if answer.leader_id in self.brokers else FetchResult.FAILED
         if place.runs is Subroutine.FIND_OFFSET:
+            if answer.offset < 0:
+                return FetchResult.FAILED
             place.position = answer.offset
         elif place.position is None:
             if answer.committed_offset < 0:

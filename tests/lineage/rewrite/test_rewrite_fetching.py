@@ -206,6 +206,10 @@ def everything_fails() -> Fetched:
     one.answer(one.expect(ListOffsetsRequest, LEADER), REFUSED)
     one.pass_backoff()
     one.find_leader()
+    one.answer(one.expect(FetchRequest, LEADER), RANGE)
+    one.answer(one.expect(ListOffsetsRequest, LEADER), offset=-1)
+    one.pass_backoff()
+    one.find_leader()
     late = one.expect(FetchRequest, LEADER)
     assert one.fetching.next_deadline_ms == one.at_ms + TIMEOUT_MS
     one.at_ms += TIMEOUT_MS
