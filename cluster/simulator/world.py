@@ -141,8 +141,9 @@ class World:
 
     def step(self, end_ms: float = math.inf) -> bool:
         """Run the next event that is due by `end_ms`; return False if there is none."""
-        while self._heap and self._heap[0][0] <= end_ms:
-            time_ms, due_ms, sequence, event = heapq.heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][0] <= end_ms:
+            time_ms, due_ms, sequence, event = heapq.heappop(heap)
             if event.fn is None:
                 continue
             if event.owner in self._paused:
@@ -150,9 +151,10 @@ class World:
                 continue
             busy_until_ms = self._busy_until_ms.get(event.owner, 0.0)
             if time_ms < busy_until_ms:
-                heapq.heappush(self._heap, (busy_until_ms, due_ms, sequence, event))
+                heapq.heappush(heap, (busy_until_ms, due_ms, sequence, event))
                 continue
-            self.now_ms = max(self.now_ms, time_ms)
+            if time_ms > self.now_ms:
+                self.now_ms = time_ms
             self._run(event)
             return True
         return False
@@ -180,19 +182,20 @@ class World:
             return
         event.cancel()
         self.events_run += 1
-        name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
         line = f"{self.now_ms:.6f} {event.owner} {name}"
         self.trace_hash = zlib.crc32(line.encode(), self.trace_hash)
         self._running = event.owner
         try:
+            fn(*args)
+        except Stopped:
+            pass
+        except Exception as error:
+            stop = self._stops.get(event.owner)
+            if stop is None:
+                raise
             with contextlib.suppress(Stopped):
-                try:
-                    fn(*args)
-                except Exception as error:
-                    stop = self._stops.get(event.owner)
-                    if stop is None:
-                        raise
-                    stop(error)
+                stop(error)
         finally:
             self._running = None
             if self._spent_ms:
