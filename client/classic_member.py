@@ -191,17 +191,6 @@ class ClassicMachine:
         )
         return Outgoing(ApiKey.OFFSET_COMMIT, 8, request)
 
-    def fetch_committed(self, parts: Set[Part]) -> Outgoing:
-        """Return a request for committed offsets; `answered` does not take its answer."""
-        topics = [
-            OffsetFetchRequestTopics(name=one.topic, partition_indexes=one.partitions)
-            for one in _by_name(parts)
-        ]
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)], require_stable=True
-        )
-        return Outgoing(ApiKey.OFFSET_FETCH, 8, request)
-
     def rejoin(self) -> None:
         """Join again with the next request, as the topics have changed."""
         self.phase = Phase.UNJOINED
@@ -306,6 +295,17 @@ class ClassicMachine:
             )
             for member_id, parts in given.items()
         }
+
+
+def offset_fetch(group_id: str, parts: Set[Part]) -> Outgoing:
+    """Return a request for committed offsets."""
+    topics = [
+        OffsetFetchRequestTopics(name=one.topic, partition_indexes=one.partitions) for one in _by_name(parts)
+    ]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)], require_stable=True
+    )
+    return Outgoing(ApiKey.OFFSET_FETCH, 8, request)
 
 
 def _by_name(parts: Set[Part]) -> list[TopicPartitionsByName]:

@@ -53,6 +53,7 @@ Tap = Callable[[Message], None]
 class PushClient:
     """One consumer. `changed` is called after each change of what it consumes, and `gave_up` with a sentence.
 
+    `moves_on` is called before each command: it moves `positions` on, of which the answer to Ping tells.
     `tap` is told of each message that is sent, and of each that comes."""
 
     def __init__(
@@ -63,6 +64,7 @@ class PushClient:
         *,
         changed: Callable[[], None] = lambda: None,
         gave_up: Callable[[str], None] = lambda why: None,
+        moves_on: Callable[[], None] = lambda: None,
         waits_for_polls: bool = False,
         tap: Tap = lambda message: None,
     ) -> None:
@@ -71,6 +73,7 @@ class PushClient:
         self._register = register
         self._changed = changed
         self._gave_up = gave_up
+        self._moves_on = moves_on
         self._waits_for_polls = waits_for_polls
         self._tap = tap
         self._coordinator: Address | None = None
@@ -212,14 +215,15 @@ class PushClient:
         line.send(frame(action.request))
 
     def _received(self, payload: bytes) -> None:
+        with contextlib.suppress(MalformedFrame):  # the core ends such a connection
+            self._tap(decode_command(payload))
         if self._held or (self._waits_for_polls and not payload.startswith(_PING)):
             self._held.append(payload)
         else:
             self._take(payload)
 
     def _take(self, payload: bytes) -> None:
-        with contextlib.suppress(MalformedFrame):  # the core ends such a connection
-            self._tap(decode_command(payload))
+        self._moves_on()
         self._act(self.core.received(payload, self._now_ms))
 
     def _closed(self) -> None:
@@ -240,7 +244,5 @@ class PushClient:
 
     def _tick(self) -> None:
         self._timer = None
-        if (
-            not self._held
-        ):  # else the coordinator was heard, only the program was not there: poll() arms it again
+        if not self._held:  # else the coordinator was heard: poll() arms it again
             self._act(self.core.time_passed(self._now_ms))

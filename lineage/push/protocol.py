@@ -48,6 +48,11 @@ from lineage.shard import NO_TOPIC, NoOtherGroups, OtherGroups, Topic, is_anothe
 from records import Expiry, PushConsumer, PushPartitions, PushState, ReasonKind, Trigger
 from wire.errors import ErrorCode, MalformedFrame
 
+PINGS_EARLY = 10
+"""With a Ping that is due go those that are due within ping_interval_ms divided by this.
+
+They wait for one proof that this node leads, and their answers come, and are written, together."""
+
 METADATA_BYTES_MAX = 4_096
 """Kafka's default; bytes of the metadata of one offset."""
 
@@ -304,7 +309,8 @@ class PushGroup:
             self._remove(builder, consumer_id, Turn.FAILS, "did not register again after a failover")
         for consumer_id, session in list(self._sessions.items()):
             asked = session.asked
-            if session.due_ms > now_ms:
+            early_ms = 0 if asked else builder.consumers[consumer_id].ping_interval_ms // PINGS_EARLY
+            if session.due_ms - early_ms > now_ms:
                 pass  # nothing is due, or a Stop that was sent in this loop has moved it
             elif not asked:
                 self._send(builder, consumer_id, CommandType.PING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,7 @@ def generations(
     from quorate.generations.schedule import draw
 
     claim(out, force=force)
+    logging.getLogger("quorate").addHandler(logging.NullHandler())  # the simulated nodes log, too
     schedule = draw(churn, members, minutes)
     results = play_all(players(has_variants=variants), schedule, _tell)
     text = generations_page(schedule, results, has_variants=variants)

@@ -25,8 +25,6 @@ COMMIT_MS: Final = 5_000
 """Kafka's default of auto.commit.interval.ms, for all that commit in an interval."""
 METADATA_MS: Final = 30_000
 """How often a client asks for the topics' numbers of partitions."""
-ELECTION_MS: Final = 1_500.0
-"""Time from the end of a coordinator that is alone to the next one, about that of a real election."""
 POLL_MS: Final = 500.0
 """How long a poll of a program that is not slow takes: work on what it got, and the call itself."""
 

@@ -309,8 +309,8 @@ def _messages(results: Sequence[PlayerResult]) -> str:
 def _method() -> str:
     played = (
         "The same schedule, drawn from the seed, is played to each protocol in virtual time, by whole "
-        "members. Classic and KIP-848 have three whole nodes. The two older coordinators are alone, and a "
-        "new one leads 1.5 s after a kill."
+        "members and three whole nodes, which serve all of them. A killed node is the coordinator again 10 s "
+        "after its return, so each kill means two new coordinators."
     )
     work = (
         "A member works on a partition from when its program is given it and its committed offset until the "

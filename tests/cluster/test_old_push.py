@@ -150,6 +150,29 @@ def test_a_deposed_leader_pings_no_consumer_and_no_work_is_done_twice(nodes: Old
     assert (nodes.cluster[leader].address, PUSH_PORT) not in addresses
 
 
+def test_a_consumer_whose_program_is_slow_waits_with_stop_and_sleeps_meanwhile(nodes: OldNodes) -> None:
+    heard: list[str] = []
+    client = nodes.push("a", waits_for_polls=True, tap=lambda message: heard.append(type(message).__name__))
+    for command in ("StopRequest", "StartRequest"):
+        nodes.wait(lambda command=command: command in heard)
+        client.poll()
+    nodes.wait(lambda: "PingRequest" in heard)
+    assert nodes.is_shared({"a"}), "Ping does not wait for the program"
+    nodes.world.run_for(PING_MS // 2 - 100)
+    nodes.push("b")
+    nodes.wait(lambda: heard[-1] == "StopRequest")
+    timers: list[float] = []
+    call_later = client._host.call_later
+    client._host.call_later = lambda delay_ms, *call: timers.append(delay_ms) or call_later(delay_ms, *call)
+    nodes.world.run_for(PING_MS - 100)  # longer than until it would miss the next Ping
+    assert heard[-1] == "StopRequest"
+    assert timers == []
+    client.poll()
+    nodes.wait(lambda: heard[-1] == "StartRequest")
+    client.poll()
+    nodes.wait(lambda: nodes.is_shared({"a", "b"}))
+
+
 def test_a_second_registration_of_a_consumer_ends_the_first(nodes: OldNodes) -> None:
     first = nodes.push("a")
     nodes.wait(lambda: nodes.is_shared({"a"}))

@@ -411,7 +411,8 @@ def test_a_new_push_coordinator_that_reads_the_log_stops_no_consumer() -> None:
     results = after(KillCoordinator(33_700.0), of="Push")
     assert results["Push, from the log"].figures.repeated_items == 0
     assert results["Push, from the log"].figures.needless_stops == 0
-    assert results["Push"].figures.needless_stops == 6
+    # The node that was killed is back after 8 s and leads again after another 10: a new coordinator.
+    assert results["Push"].figures.needless_stops == 2 * 6
     assert results["Push"].figures.repeated_items > 6 * 15, "no Ping has committed since the old one's end"
 
 
@@ -437,7 +438,7 @@ def test_a_variants_sentence_names_the_figures_of_its_protocol() -> None:
     ("name", "requests"),
     [
         ("Push, OffsetCommit", {"OffsetCommit"}),
-        ("Assigned JoinGroup", {"OffsetCommit"}),
+        ("Assigned JoinGroup", {"OffsetCommit", "OffsetFetch"}),
         ("Classic", {"OffsetCommit", "OffsetFetch"}),
         ("KIP-848", {"OffsetCommit", "OffsetFetch"}),
     ],

@@ -1,11 +1,13 @@
 """The protocols that play, oldest first.
 
+on_cluster  what all players have in common: a cluster of three nodes in virtual time, and members
+older       what the players of the older protocols have in common: their ports
 push        the push protocol, seed 004
 rewrite     the protocol of the coordinator's rewrite, seed 000: as designed, or as its thread has it
-on_cluster  what players have in common whose coordinator is a cluster of three nodes
 classic     the classic protocol: eager, or cooperative
 classic_offsets  the offsets of its members
 consumer    the consumer group protocol, KIP-848
+beginnings  where work begins, for members whose protocol does not say it with the assignment
 """
 
 from __future__ import annotations

@@ -8,65 +8,49 @@ on, and what it does after that commit is done again by the next owner of a part
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from client.classic_member import EAGER, ClassicMachine, Part
-from client.core.member.states import COORDINATOR_MOVED
 from cluster.simulator.talking import RETRY_MS, Caller
 from quorate.generations.contest import COMMIT_MS, POLL_INTERVAL_MS
+from quorate.generations.players.beginnings import Beginnings, is_retried
 from quorate.generations.players.on_cluster import PlayedMember
-from wire.errors import ErrorCode
-
-_RETRIED = {*COORDINATOR_MOVED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class ClassicOffsets:
-    """Knows which partitions the program works on, tells the ledger, and commits."""
+    """Has the program begin and stop, and commits."""
 
     def __init__(self, member: PlayedMember, core: ClassicMachine, caller: Caller) -> None:
         self._member, self._core, self._caller = member, core, caller
         self._host = member.host
-        self._parts: set[Part] = set()
-        """What the program works on."""
-        self._asked: set[Part] = set()
-        """What it owns and whose offset is asked for."""
-        self._begins: dict[Part, int] = {}
-        """What it owns and begins with the next poll, with the committed offset."""
-        self._question = 0
-        """Number of the newest OffsetFetch whose answer counts."""
+        self._work = Beginnings(member, caller, self._owned)
         self._has_stopped = self._is_committed = self._is_committing = False
         self._commit_ms = 0.0
 
     def own(self) -> None:
         """Work on what the member owns; called where a poll would call on_assign or on_revoke."""
-        owned = set() if self._has_stopped else self._core.owned
-        if not self._asked <= owned:
-            self._asked.clear()
-            self._question += 1
-        new = owned - self._parts - self._asked - self._begins.keys()
-        begins = dict.fromkeys(self._parts & owned, 0)
-        begins |= {part: offset for part, offset in self._begins.items() if part in owned}
-        self._begins.clear()
-        if begins.keys() != self._parts:
-            self._parts = {*begins}
-            self._member.works_on(begins)
-        if new:
-            self._asked |= new
-            self._ask(self._question, new)
+        self._work.own()
+
+    def _owned(self) -> set[Part]:
+        return set() if self._has_stopped else self._core.owned
 
     def poll(self) -> None:
         """Commit if it is time to."""
         now_ms = self._host.monotonic_ms()
-        if self._parts and self._core.is_stable and not self._is_committing and now_ms >= self._commit_ms:
+        if (
+            self._work.parts
+            and self._core.is_stable
+            and not self._is_committing
+            and now_ms >= self._commit_ms
+        ):
             self._is_committing = True
             self._commit_ms = now_ms + COMMIT_MS
-            self._commit(self._member.positions(self._parts), self._committed)
+            self._commit(self._member.positions(self._work.parts), self._committed)
 
     @property
     def must_commit(self) -> bool:
         """Whether a commit comes before JoinGroup."""
-        return bool(self._parts and self._core.owned) and not self._is_committed
+        return bool(self._work.parts and self._core.owned) and not self._is_committed
 
     def joined(self) -> None:
         """A round has ended, and the member owns what it was given."""
@@ -83,7 +67,7 @@ class ClassicOffsets:
         self._release(then, stops=True)
 
     def _release(self, then: Callable[[], None], *, stops: bool) -> None:
-        positions = self._member.positions(self._parts & self._core.owned)
+        positions = self._member.positions(self._work.parts & self._core.owned)
         if stops:
             self._has_stopped = True
             self.own()
@@ -106,7 +90,7 @@ class ClassicOffsets:
 
         def answered(answer: Any) -> None:
             codes = set() if answer is None else {one.partitions[0].error_code for one in answer.topics}
-            then(not self._is_retried(answer, codes))
+            then(not is_retried(self._caller, answer, codes))
 
         self._caller.with_coordinator(lambda connection: connection.ask(*out, answered))
 
@@ -114,26 +98,3 @@ class ClassicOffsets:
         self._is_committing = False
         if not is_over:
             self._commit_ms = 0.0
-
-    def _ask(self, question: int, parts: set[Part]) -> None:
-        out = self._core.fetch_committed(parts)
-        told = partial(self._told, question, parts)
-        self._caller.with_coordinator(lambda connection: connection.ask(*out, told))
-
-    def _told(self, question: int, parts: set[Part], answer: Any) -> None:
-        if question != self._question:
-            return
-        if self._is_retried(answer, set() if answer is None else {answer.groups[0].error_code}):
-            self._host.call_later(RETRY_MS, self._ask, question, parts)
-            return
-        self._asked -= parts
-        for topic in answer.groups[0].topics:
-            for one in topic.partitions:
-                self._begins[topic.name, one.partition_index] = max(one.committed_offset, 0)
-        if not self._member.slow_ms:
-            self.own()
-
-    def _is_retried(self, answer: Any, codes: set[int]) -> bool:
-        if answer is None or not codes.isdisjoint(COORDINATOR_MOVED):
-            self._caller.moved()
-        return answer is None or not codes.isdisjoint(_RETRIED)

@@ -1,10 +1,10 @@
-"""What players have in common whose coordinator is a whole cluster of three nodes in virtual time."""
+"""What all players have in common: a whole cluster of three nodes in virtual time, and members."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from cluster.simulator import Network, SimCluster, VirtualHost, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, Machine, address_of
@@ -31,11 +31,15 @@ NUM_NODES: Final = 3
 NUM_SHARDS: Final = 1
 """One group has one shard; more would only take CPU time."""
 ADMIN_MS: Final = 5_000
+RAFT_HEARTBEAT_MS: Final = 100
+"""A third of the shortest election timeout. At the default of 50 ms an idle cluster takes twice the CPU time;
+when a leader is missed, and who is elected, does not depend on it."""
 SETTINGS: Final[dict[str, Any]] = {
     "group_consumer_session_timeout_ms": SESSION_MS,
     "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS,
     "group_consumer_heartbeat_interval_adaptive": False,
     "group_min_session_timeout_ms": SESSION_MS,
+    "raft_heartbeat_ms": RAFT_HEARTBEAT_MS,
 }
 
 
@@ -99,8 +103,11 @@ class ClusterPlayer(ABC):
     name: str
     is_variant: bool
     idea: str
-    settings: ClassVar[dict[str, Any]] = {}
-    """Settings of the nodes beside SETTINGS."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the nodes beside SETTINGS."""
+        return {}
 
     @abstractmethod
     def new_member(self, name: str) -> PlayedMember:
@@ -123,8 +130,12 @@ class ClusterPlayer(ABC):
         self.bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
         self.topics = dict(schedule.topics)
         self._create_topics()
+        self.prepare()
         self.members: dict[str, PlayedMember] = {}
         self._begun_ms = self.world.now_ms
+
+    def prepare(self) -> None:  # noqa: B027
+        """Do to the cluster what the protocol needs beside topics; nothing by default."""
 
     @property
     def now_ms(self) -> float:
@@ -166,22 +177,23 @@ class ClusterPlayer(ABC):
             for name, num_partitions in self.topics.items()
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=ADMIN_MS)
-        for created in self._admin().ask(ApiKey.CREATE_TOPICS, 7, request).topics:
-            _require(created.error_code, f"create {created.name}")
+        for created in self.admin().ask(ApiKey.CREATE_TOPICS, 7, request).topics:
+            require(created.error_code, f"create {created.name}")
 
     def _grow(self, topic: str, num_partitions: int) -> None:
         self.topics[topic] = num_partitions
         wanted = CreatePartitionsTopic(name=topic, count=num_partitions, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=ADMIN_MS)
-        grown = self._admin().ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
-        _require(grown.error_code, f"grow {topic}")
+        grown = self.admin().ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
+        require(grown.error_code, f"grow {topic}")
 
-    def _admin(self) -> WireClient:
+    def admin(self) -> WireClient:
         """Return a connection to the controller, whose messages are not the group's."""
         leader = self.cluster.wait_for_leader(METADATA_SHARD)
         return WireClient(self.world, self.network, "admin", address=address_of(leader))
 
 
-def _require(error_code: int, what: str) -> None:
+def require(error_code: int, what: str) -> None:
+    """Raise RuntimeError for an error of a request that prepares the cluster."""
     if error_code:
         raise RuntimeError(f"the simulated cluster did not {what}: error {error_code}")

@@ -233,6 +233,17 @@ def test_pings_that_fail_in_a_row_are_numbered_and_one_too_many_fails_the_consum
     assert (2, STOP) in kinds(failed), "its partitions go to others by a round"
 
 
+@pytest.mark.parametrize(("apart_ms", "go_together"), [(PING_MS // 10, True), (PING_MS // 10 + 1, False)])
+def test_pings_that_are_due_soon_go_with_the_first(apart_ms: int, *, go_together: bool) -> None:
+    story = PushStory().start("a", "b")
+    story.wait(story.now_ms + PING_MS // 2)
+    story.pong(1, p0=1, p1=1)
+    story.now_ms += apart_ms
+    story.pong(2, p2=1, p3=1)
+    sent = [kinds(one) for one in story.wait(story.now_ms + PING_MS // 2) if one.sends]
+    assert sent == ([[(1, PING), (2, PING)]] if go_together else [[(1, PING)], [(2, PING)]])
+
+
 def test_a_late_answer_to_the_first_ping_ends_the_row_of_failures() -> None:
     story = PushStory(num_partitions=1).start("a")
     story.ping(1)
