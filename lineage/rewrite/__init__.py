@@ -12,5 +12,4 @@ coordinator  decisions that both variants share
 variants     where the two differ
 consumer     a consumer of either variant, driven by a table
 fetching     what a consumer fetches, by the thread's subroutines 20 to 40
-playing      a whole group in virtual time, over bytes
 """

@@ -25,10 +25,10 @@ from lineage.rewrite.coordinator import RewriteCoordinator
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.groups import Now, RewriteOrigin, RewriteResult
 from lineage.rewrite.messages import JoinGroupRequest
-from lineage.rewrite.playing import VARIANTS, PlayTopics
 from lineage.rewrite.strategies import STRATEGIES, Assignment, StrategyConsumer, StrategyJob
 from records import RewriteGroupKey
 from tests.report import count_fault
+from tests.support.rewrite_playing import VARIANTS, PlayTopics
 from tests.support.users_assignors import install
 from tests.support.waiting import until
 from wire.protocol import RequestHeader

@@ -12,6 +12,7 @@ Harnesses, from one object to whole processes:
     listener_rig      the Kafka listener in virtual time over a fake node, and clients that send any bytes
     disk_node         real replicas and decisions in a real directory, on a clock that the test moves
     push_world        a push group in virtual time: its coordinator, consumers, brokers, connections
+    rewrite_playing   a group of seed 000 in virtual time: its coordinator, consumers, connections
     incidents         a `World` with processes that misbehave on request, and a list of the incidents
     real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 

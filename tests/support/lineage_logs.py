@@ -13,8 +13,6 @@ from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
 from lineage.push.decisions import Event, Failover, PushDecision
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
-from lineage.rewrite.playing import WALL_MS as REWRITE_WALL_MS
-from lineage.rewrite.playing import Play
 from lineage.rewrite.strategies import Partition
 from lineage.shard import NO_TOPIC, Topic
 from raftlog.env.state_machine import SnapshotHeader
@@ -23,6 +21,8 @@ from records.ids import METADATA_SHARD, shard_of
 from tests.support.memory_log import MemoryReader, MemorySnapshot, Writer
 from tests.support.push_world import WALL_MS as PUSH_WALL_MS
 from tests.support.push_world import PushWorld
+from tests.support.rewrite_playing import WALL_MS as REWRITE_WALL_MS
+from tests.support.rewrite_playing import Play
 
 GROUP = "g"
 SHARDS = 4

@@ -18,7 +18,7 @@ from lineage.rewrite.messages import (
     encode_request,
     encode_response,
 )
-from lineage.rewrite.playing import VARIANTS
+from tests.support.rewrite_playing import VARIANTS
 
 from .rewrite_play import RewriteLog
 

@@ -11,9 +11,9 @@ from coordinator.state.projection import Projection
 from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.consumer import RewriteConsumerCore, RewriteConsumerSettings
 from lineage.rewrite.machines import RewriteState
-from lineage.rewrite.playing import Play
 from lineage.rewrite.strategies import STRATEGIES, Assignment, StrategyJob
 from records import Cause, RawRecord, ReasonKind, RewriteGroupKey, RewriteGroupValue, Stamped, decode_record
+from tests.support.rewrite_playing import Play
 from wire.schema import Message
 
 GROUP = "g"

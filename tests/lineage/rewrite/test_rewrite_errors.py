@@ -29,9 +29,9 @@ from lineage.rewrite.messages import (
     encode_request,
     encode_response,
 )
-from lineage.rewrite.playing import VARIANTS
 from lineage.rewrite.strategies import STRATEGIES
 from records import OffsetCommitKey, decode_record
+from tests.support.rewrite_playing import VARIANTS
 from wire.errors import MalformedFrame, UnsupportedApi
 
 from .rewrite_desk import Desk

@@ -13,9 +13,9 @@ from coordinator.state.projection import Projection
 from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState
 from lineage.rewrite.messages import HeartbeatRequest
-from lineage.rewrite.playing import VARIANTS
 from records import compact
 from tests.support.replaying import every_window
+from tests.support.rewrite_playing import VARIANTS
 
 from .rewrite_play import COMMITTING, ENDS, SESSION_MS, SETTINGS, RewriteLog, RewriteStory, play_schedule
 

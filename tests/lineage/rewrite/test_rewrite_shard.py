@@ -9,8 +9,8 @@ from coordinator.oldgroups import HeldId
 from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.errors import RewriteError
 from lineage.rewrite.messages import TopicNumbers
-from lineage.rewrite.playing import VARIANTS
 from records import GroupMetadataKey, RawRecord, ReasonKind, Record, decode_record, encode_record
+from tests.support.rewrite_playing import VARIANTS
 
 from .rewrite_desk import Desk
 from .rewrite_play import SESSION_MS, RewriteStory

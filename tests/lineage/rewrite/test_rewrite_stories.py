@@ -13,9 +13,9 @@ import pytest
 from lineage.rewrite.consumer import RewriteConsumerSettings
 from lineage.rewrite.machines import RewriteConsumerEvent, RewriteConsumerState, RewriteEvent, RewriteState
 from lineage.rewrite.messages import JoinGroupRequest
-from lineage.rewrite.playing import VARIANTS
 from records import ReasonKind
 from tests.support.golden_texts import golden
+from tests.support.rewrite_playing import VARIANTS
 
 from .rewrite_play import GROUP, SESSION_MS, RewriteStory
 

@@ -20,9 +20,9 @@ from lineage.rewrite.messages import (
     OffsetCommitRequest,
     TopicNumbers,
 )
-from lineage.rewrite.playing import VARIANTS, PlayTopics
 from lineage.rewrite.strategies import Assignment, StrategyConsumer, StrategyJob
 from records import GroupMetadataKey, RawRecord, ReasonKind, Record, encode_record
+from tests.support.rewrite_playing import VARIANTS, PlayTopics
 from wire.protocol import RequestHeader
 
 from .rewrite_play import RewriteLog

@@ -1,4 +1,4 @@
-"""A group of this protocol in virtual time: coordinators, consumers, a network, over its bytes.
+"""A group of seed 000 in virtual time: coordinators, consumers, a network, over its bytes.
 
 Everything random comes from the caller's generator, so a run is repeated by its seed. The log is the
 caller's: `append` gets each entry and applies it, and `groups` are the records as applied. A node that is
@@ -51,7 +51,7 @@ class Random(Protocol):
     def random(self) -> float: ...
 
 
-class Log(Protocol):
+class PlayLog(Protocol):
     """The shard's log and its projection."""
 
     groups: Mapping[Any, Any]
@@ -60,7 +60,7 @@ class Log(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class PlayProcess:
     """A consumer's process: while it is paused it neither sends nor reads, but goes on consuming."""
 
     name: str
@@ -102,7 +102,7 @@ class Play:
     def __init__(
         self,
         variant: str,
-        log: Log,
+        log: PlayLog,
         random: Random,
         counts: dict[str, int],
         *,
@@ -118,7 +118,7 @@ class Play:
         self._watch, self._tap, self._ask = watch, tap, ask
         self.now_ms, self._order, self._ids = 0.0, 0, 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, PlayProcess] = {}
         self.term = 1
         self.deaf: set[str] = set()
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
@@ -141,7 +141,7 @@ class Play:
     ) -> RewriteConsumerCore:
         """Start a consumer."""
         consumer = RewriteConsumerCore(self._consumer_table, settings, topics, **others)
-        process = self.processes[name] = Process(name, consumer)
+        process = self.processes[name] = PlayProcess(name, consumer)
         consumer.start(self.now_ms)
         self._work(process)
         return consumer
@@ -215,7 +215,7 @@ class Play:
 
     # The network.
 
-    def _work(self, process: Process) -> None:
+    def _work(self, process: PlayProcess) -> None:
         """Let a consumer do what is due."""
         if process.is_over or process.paused_until_ms > self.now_ms:
             return
@@ -228,18 +228,18 @@ class Play:
         if deadline_ms is not None:
             self.at(max(deadline_ms - self.now_ms, 0.0), partial(self._due, process, deadline_ms))
 
-    def _due(self, process: Process, deadline_ms: float) -> None:
+    def _due(self, process: PlayProcess, deadline_ms: float) -> None:
         if process.consumer.next_deadline_ms == deadline_ms:
             self._work(process)
 
-    def _send(self, process: Process, send: Send) -> None:
+    def _send(self, process: PlayProcess, send: Send) -> None:
         process.sent = send.number
         process.connections += send.to is None
         frame = encode_request(send.number, process.name, send.request)
         self._tap(process.name, send.request, frame)
         self._later(lambda: self._arrives(process, send, frame))
 
-    def _arrives(self, process: Process, send: Send, frame: bytes) -> None:
+    def _arrives(self, process: PlayProcess, send: Send, frame: bytes) -> None:
         is_there = send.to is None or (send.to == self.term and self.coordinator.state.value != "Down")
         if process.is_over or process.sent != send.number:
             return
@@ -279,7 +279,7 @@ class Play:
     def _ended(self, job: StrategyJob, answer: Assignment | None, error: str | None) -> None:
         self._decided(self.coordinator.strategy_ended(job.group_id, job.number, answer, error, self.now))
 
-    def _receives(self, process: Process, send: Send, frame: bytes | None) -> None:
+    def _receives(self, process: PlayProcess, send: Send, frame: bytes | None) -> None:
         if process.is_over or process.sent != send.number:
             return
         if process.paused_until_ms > self.now_ms:
@@ -292,13 +292,13 @@ class Play:
             process.consumer.answered(send.number, response, self.now_ms)
         self._work(process)
 
-    def _hang_up(self, process: Process) -> None:
+    def _hang_up(self, process: PlayProcess) -> None:
         """Close a consumer's connection to the coordinator."""
         number, process.sent = process.sent, -1
         process.connections += 1
         self._later(lambda: self._hung_up(process, number))
 
-    def _hung_up(self, process: Process, number: int) -> None:
+    def _hung_up(self, process: PlayProcess, number: int) -> None:
         if process.is_over:
             return
         if process.paused_until_ms > self.now_ms:
