@@ -20,7 +20,7 @@ BUDGETS_S: dict[str, int] = {
     "records": 30,
     "wire": 120,
     "coordinator": 60,
-    "lineage": 60,
+    "lineage": 90,
     "classic": 20,
     "migration": 30,
     "kip848": 120,

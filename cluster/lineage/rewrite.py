@@ -22,6 +22,7 @@ from cluster.node_info import NodeInfo
 from cluster.runtime.answers import Unavailable
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.requests import NO_ROOM_PAUSE_MS
+from cluster.runtime.slices import OWN, Slices
 from cluster.settings import Settings
 from coordinator.oldgroups import TopicsByName
 from lineage.rewrite.coordinator import RewriteCoordinator
@@ -71,11 +72,17 @@ class RewriteService:
     name = "the rewrite protocol"
 
     def __init__(
-        self, host: Host, settings: Settings, doors: list[ShardDoor], locate: Locate, slots: JobSlots
+        self,
+        host: Host,
+        settings: Settings,
+        doors: list[ShardDoor],
+        locate: Locate,
+        slots: JobSlots,
+        slices: Slices,
     ) -> None:
         self.frame_bytes_max = settings.socket_request_max_bytes
         self._locate = locate
-        self._shards = [_RewriteShard(host, settings, door, self, slots) for door in doors]
+        self._shards = [_RewriteShard(host, settings, door, self, slots, slices) for door in doors]
         self.listener: FramedListener
 
     def serve(self, connection: FramedConnection, payload: bytes) -> None:
@@ -124,6 +131,7 @@ class _RewriteShard:
         door: ShardDoor,
         service: RewriteService,
         slots: JobSlots,
+        slices: Slices,
     ) -> None:
         self._host = host
         self._door = door
@@ -138,6 +146,8 @@ class _RewriteShard:
             door.ids_for(RewriteGroupKey),
         )
         self._strategies = StrategyJobs(slots, settings, self._topic_id, self._strategy_ended)
+        self._slices = slices
+        self._loading: Iterator[None] | None = None
         self._term = 0
         self._retry: Timer | None = None
         self._timer: Timer | None = None
@@ -153,7 +163,10 @@ class _RewriteShard:
         is_over = not door.is_ready or door.term != self._term
         if coordinator.state is RewriteState.READY and is_over:
             self._step_down()
-        if coordinator.state is RewriteState.CATCH_UP and not (door.is_ready or door.is_loading):
+        is_stale = self._loading is not None and is_over
+        if coordinator.state is RewriteState.CATCH_UP and (
+            is_stale or not (door.is_ready or door.is_loading)
+        ):
             self._step_down()
         if coordinator.state is RewriteState.DOWN and (door.is_ready or door.is_loading):
             coordinator.elected()
@@ -161,6 +174,7 @@ class _RewriteShard:
             self._load()
 
     def _step_down(self) -> None:
+        self._loading = None
         self._coordinator.demoted()
         self._strategies.cancel()
         self._service.listener.close_users_of(self._door.shard)
@@ -177,12 +191,30 @@ class _RewriteShard:
         self.follow()
 
     def _load(self) -> None:
-        now_ms = self._door.enter()
-        if now_ms is None:
+        """Load the groups in the node's slices; requests are answered as while loading until all are."""
+        if self._loading is not None:
+            return
+        if self._door.enter() is None:
             self._follow_in(NO_ROOM_PAUSE_MS)
             return
         self._term, self._has_news = self._door.term, False
-        self._run(now_ms, self._coordinator.loaded)
+        self._loading = steps = self._load_all()
+        self._slices.run(steps, lambda: steps is self._loading, OWN)
+
+    def _load_all(self) -> Iterator[None]:
+        try:
+            yield from self._coordinator.loading(self._now)
+        except Exception:
+            LOG.exception("shard %d: %s cannot load its groups", self._door.shard, self._service.name)
+            self._step_down()
+            self._follow_in(RELOAD_MS)
+            return
+        self._loading = None
+        self._work()
+
+    def _now(self) -> Now:
+        now_ms = self._host.monotonic_ms()
+        return Now(self._door.clock_ms(now_ms), self._door.wall_ms(now_ms))
 
     # Decisions.
 
@@ -197,10 +229,9 @@ class _RewriteShard:
             self._run(now_ms, functools.partial(self._coordinator.handle, request, origin))
 
     def topics_changed(self) -> None:
-        """Compare the groups with the catalog; later if no decision may be taken now."""
-        if self._coordinator.state is RewriteState.READY:
-            self._has_news = True
-            self._work()
+        """Compare the groups with the catalog; later if no decision may be taken now, or while loading."""
+        self._has_news = True
+        self._work()
 
     def _topic_id(self, name: str) -> bytes:
         topic = self._door.catalog.topic(name)

@@ -64,7 +64,7 @@ class LineageListeners:
             self._push.listener = self._listen(self._push, settings.lineage_push_port)
         if settings.lineage_rewrite_port >= 0:
             slots = node.job_slots[JobKind.ASSIGN]
-            self._rewrite = RewriteService(node.host, settings, self._doors, self._locate, slots)
+            self._rewrite = RewriteService(node.host, settings, self._doors, self._locate, slots, node.slices)
             self._rewrite.listener = self._listen(self._rewrite, settings.lineage_rewrite_port)
         self._services = [one for one in (self._push, self._rewrite) if one is not None]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from lineage.rewrite.bounds import RewriteSettings, bytes_of_others, shared_out, subscription_bytes
@@ -93,15 +93,28 @@ class RewriteCoordinator(ABC):
     def elected(self) -> None:
         self.state = self._step(self.state, RewriteEvent.ELECTED)
 
-    def loaded(self, now: Now) -> list[RewriteResult]:
-        """Begin to serve: every consumer gets a full session, and topics are compared with the records."""
-        self.state = self._step(self.state, RewriteEvent.LOADED)
+    def loading(self, now: Callable[[], Now]) -> Iterator[None]:
+        """Load the groups, one with each step, and begin to serve with the last one; nothing is written.
+
+        Every consumer gets a full session, and topics are compared with the records. Topics that change
+        meanwhile are to be told with `topics_changed` at the end."""
         for key, value in list(self._records.items()):
             if isinstance(key, RewriteGroupKey) and value.consumers:
-                group = self._groups[key.group_id] = LiveGroup()
-                for one in value.consumers:
-                    self._open(key.group_id, group, one.consumer_id, one.session_timeout_ms, now)
-        return self.topics_changed(now)
+                self._load(key.group_id, value, now())
+                yield
+        self.state = self._step(self.state, RewriteEvent.LOADED)
+
+    def _load(self, group_id: str, value: RewriteGroupValue, now: Now) -> None:
+        group = self._groups[group_id] = LiveGroup()
+        for one in value.consumers:
+            self._open(group_id, group, one.consumer_id, one.session_timeout_ms, now)
+        if new := differences(value, self._topics):
+            self._prepare(group_id, group, RewriteEvent.GROWN, now, *new)
+
+    def loaded(self, now: Now) -> None:
+        """Load all groups at once."""
+        for _ in self.loading(lambda: now):
+            pass
 
     def demoted(self) -> None:
         """Another node leads: forget what is in memory only; requests that wait get no answer."""

@@ -89,7 +89,7 @@ class ServedGroup:
             rewrite_settings(settings),
         )
         self.coordinator.elected()
-        self.take(self.coordinator.loaded(self.now))
+        self.coordinator.loaded(self.now)
 
     now = Now(0, 1_000_000)
 

@@ -84,7 +84,7 @@ class OldGroups:
             IdsForOldGroups(lambda: shard.groups, RewriteGroupKey),
         )
         self.rewrite.elected()
-        self._carry_out(self.rewrite.loaded(self._now))
+        self.rewrite.loaded(self._now)
         for key in list(shard.projection.old_groups):
             if isinstance(key, PushGroupKey):
                 self._tell(key.group_id, PushMoment.LOADED)

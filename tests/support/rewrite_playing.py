@@ -124,7 +124,8 @@ class Play:
         """Consumers whose answers get lost until the next `kill`, as if the node died before it sent them."""
         self.coordinator = make(log.groups, self.topics, self._fresh_id, self._locate, settings, others)
         self.coordinator.elected()
-        self._decided(self.coordinator.loaded(self.now))
+        self.coordinator.loaded(self.now)
+        self._arm()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -321,7 +322,8 @@ class Play:
 
     def _loaded(self, term: int) -> None:
         if term == self.term:
-            self._decided(self.coordinator.loaded(self.now))
+            self.coordinator.loaded(self.now)
+            self._arm()
 
     def _arm(self) -> None:
         deadline_ms = self.coordinator.next_deadline_ms

@@ -8,7 +8,8 @@ from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.oldgroups import HeldId
 from lineage.rewrite.bounds import RewriteSettings
 from lineage.rewrite.errors import RewriteError
-from lineage.rewrite.messages import TopicNumbers
+from lineage.rewrite.machines import RewriteState
+from lineage.rewrite.messages import JoinGroupRequest, TopicNumbers
 from records import GroupMetadataKey, RawRecord, ReasonKind, Record, decode_record, encode_record
 from tests.support.rewrite_playing import VARIANTS
 
@@ -156,3 +157,29 @@ def test_a_long_client_id_is_cut(variant: str) -> None:
     desk = Desk(variant, client_id_bytes_max=0)
     desk.join()
     assert desk.log.value.consumers[0].client_id == ""
+
+
+@both
+def test_groups_are_loaded_one_with_each_step_and_served_after_the_last(variant: str) -> None:
+    """A topic that changes between two steps is found by the group loaded before, at the end."""
+    desk = Desk(variant)
+    for group_id in ("g", "h", "i"):
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout=1_000,
+            topics=["t"],
+            partition_assignment_strategy="range",
+        )
+        assert desk.ask(request).error_code == E.NONE
+    desk.coordinator.demoted()
+    desk.coordinator.elected()
+    steps = desk.coordinator.loading(lambda: desk.now)
+    refused = desk.beat("g-1")
+    next(steps)
+    assert desk.beat("g-1") == refused != E.NONE
+    desk.topics["t"] = desk.topics["t"][0], 9
+    assert len(list(steps)) == 2
+    assert desk.coordinator.group_state("g") is RewriteState.READY
+    assert {desk.coordinator.group_state(other) for other in ("h", "i")} == {RewriteState.PREPARING}
+    desk.coordinator.topics_changed(desk.now)
+    assert desk.coordinator.group_state("g") is RewriteState.PREPARING

@@ -75,7 +75,7 @@ class Hall:
 
     def elect(self) -> None:
         self.coordinator.elected()
-        self.take(self.coordinator.loaded(self.now))
+        self.coordinator.loaded(self.now)
 
     def take(self, results: list[RewriteResult]) -> None:
         for result in results:
