@@ -14,7 +14,7 @@ from tests.cluster.old_lives import LOOK_MS, VARIANTS, OldLife
 from tests.report import count_fault
 
 LIFE_MS = 15_000.0
-SEEDS, SEEDS_OF_CHAOS = 8, 250
+SEEDS, SEEDS_OF_CHAOS = 4, 246
 """For each variant."""
 
 
