@@ -7,6 +7,7 @@ bytes of one read.
 
 import sys
 from struct import Struct
+from typing import Any
 
 from wire.errors import MalformedFrame
 
@@ -41,7 +42,9 @@ class Framer:
             if len(rest) < self._wanted_bytes:
                 return []
             buffer = rest  # which is not copied: it may be large, and is read in many shares
-        frames: list[bytes] = []
+        frames: list[
+            Any
+        ] = []  # bytes, or pieces of `rest` until the end: a copy of each would cost the common case
         start, size, length_max = 0, len(buffer), self._frame_bytes_max
         wanted = LENGTH_BYTES
         while (begin := start + LENGTH_BYTES) <= size and len(frames) < most:
@@ -52,10 +55,11 @@ class Framer:
             if end > size:
                 wanted = end - start
                 break
-            frames.append(bytes(buffer[begin:end]))
+            frames.append(buffer[begin:end])
             start = end
         if buffer is rest:
             del rest[:start]
+            frames = list(map(bytes, frames))
         elif start < size:
             rest += data[start:]
         self._wanted_bytes = wanted
