@@ -42,9 +42,8 @@ class Framer:
             if len(rest) < self._wanted_bytes:
                 return []
             buffer = rest  # which is not copied: it may be large, and is read in many shares
-        frames: list[
-            Any
-        ] = []  # bytes, or pieces of `rest` until the end: a copy of each would cost the common case
+        # Pieces of `rest` become bytes at the end: a copy of every frame would slow down the common case.
+        frames: list[Any] = []
         start, size, length_max = 0, len(buffer), self._frame_bytes_max
         wanted = LENGTH_BYTES
         while (begin := start + LENGTH_BYTES) <= size and len(frames) < most:
