@@ -45,7 +45,7 @@ class ConnectionCounts(Protocol):
 
 
 class TableContext(Protocol):
-    """What the connections of one listener share."""
+    """The state that the connections of one listener share."""
 
     host: Host
     settings: Settings

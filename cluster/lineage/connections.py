@@ -35,7 +35,7 @@ _NUMBERS: Final = count(1)
 
 
 class FrameService(Protocol):
-    """What a listener's frames are for."""
+    """The protocol that a listener's frames belong to."""
 
     name: str
     frame_bytes_max: int
@@ -56,7 +56,7 @@ class FrameCounters:
 
 
 class FramedContext:
-    """What the connections of one listener share (`connection_table.TableContext`)."""
+    """The state that the connections of one listener share (`connection_table.TableContext`)."""
 
     def __init__(
         self, host: Host, settings: Settings, slices: Slices, observe_clock: Callable[[float], None]
@@ -99,7 +99,7 @@ class FramedConnection(StreamHandler):
         self._is_serving = False
         self._is_reading = True
         self._answers: list[bytes] = []
-        """What is sent while frames are served; it leaves in one write."""
+        """Frames sent while others are served; they leave in one write."""
 
     # Called by the host.
 

@@ -88,7 +88,7 @@ class PushClient:
 
     @property
     def positions(self) -> dict[PartitionId, int]:
-        """What it consumes, with the next offset of each; the program moves them on."""
+        """The partitions that it consumes, with the next offset of each; the program moves them on."""
         return self.core.positions
 
     def start(self) -> None:

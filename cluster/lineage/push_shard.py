@@ -76,7 +76,7 @@ class PushShard:
         self._group_of: dict[int, str] = {}
         self._events: deque[_Waiting] = deque()
         self._said: dict[int, _Waiting] = {}
-        """What each connection said last, while it waits."""
+        """The newest event of each connection, while it waits."""
         self._moments: set[tuple[str, PushMoment]] = set()
         """The moments of groups that wait."""
         self._is_deciding = False
@@ -313,7 +313,7 @@ class PushShard:
 
 
 class _View:
-    """What the coordinator of one group reads (`lineage.push.decisions.PushGroupView`)."""
+    """The state that the coordinator of one group reads (`lineage.push.decisions.PushGroupView`)."""
 
     def __init__(self, door: ShardDoor, group_id: str) -> None:
         self._door = door

@@ -69,7 +69,7 @@ class RewriteClient:
         self._is_over = False
         self._paused_until_ms = 0.0
         self._unread: list[Callable[[], None]] = []
-        """What happened while it was paused."""
+        """Events that came while it was paused."""
 
     def start(self) -> None:
         self.core.start(self._now_ms)

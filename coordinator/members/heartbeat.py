@@ -93,23 +93,18 @@ def heartbeat(
     current_before = member.current if member is not None else JOINING
     was_classic = member is not None and member.is_classic
     may_have_lost_reply = member is not None and request.member_epoch < member.current.epoch
-    report = groups.reports.hear(
-        (group_id, member_id), member, owned, request.member_epoch, _is_full(request)
-    )
+    key = group_id, member_id
+    report = groups.reports.hear(key, member, owned, request.member_epoch, _is_full(request))
 
     builder.trigger = _trigger(group, member, report)
     if builder.trigger is Trigger.MEMBER_ACKED:
         builder.owned = _as_reported(owned or {})
-    key = group_id, member_id
     groups.restart_session(key, settings.session_timeout_ms, ctx)  # done first, so that no failure skips it
     if upgrade is not None:
         yield from upgrade_step(groups, upgrade, member_id, ctx, builder)
         group = groups.projection.groups[group_id]
-    elif group is not None and group.classic is not None:
-        yield [writes.classic_tombstone(group_id)]
-        groups.classic.forget(group_id)
-    elif group is None and (gone := oldgroups.tombstones(groups, group_id)):
-        yield gone
+    elif group is None or group.classic is not None:
+        yield from _make_way(groups, group, group_id)
     if group is not None and member is not None:
         if member.is_classic:  # it changes its protocol, and is waited for no more
             groups.forget_joining(key)
@@ -175,6 +170,16 @@ def _admit(
         return None
     groups.require_catalog(group, ctx)
     return joining_member(group, request, settings.max_size)
+
+
+def _make_way(groups: GroupContext, group: Group | None, group_id: str) -> Steps:
+    """Remove the group of another protocol, without members, that has the id."""
+    if group is not None:
+        yield [writes.classic_tombstone(group_id)]
+        groups.classic.forget(group_id)
+    elif gone := oldgroups.tombstones(groups, group_id):
+        yield gone
+    return None
 
 
 def _admit_new_group(groups: GroupContext, group_id: str) -> None:
